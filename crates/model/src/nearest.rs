@@ -1,13 +1,15 @@
 //! Suggestions for unknown names.
 
-/// One letter in so many may be wrong in a name for another to be suggested; in a shorter one, one letter.
+/// Number of letters of a known name per allowed difference. One difference is always allowed, also in a shorter name.
 const LETTERS_PER_DIFFERENCE: usize = 4;
 
-/// The known name that is most like an unknown one, if any is. Of several that are as near the first in the alphabet.
+/// Returns the known name that is most similar to `name`, or `None` if no known name is similar enough. If several are
+/// equally similar, returns the first in alphabetical order.
 pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     let length = name.chars().count();
     let most = |known: &str| (known.len() / LETTERS_PER_DIFFERENCE).max(1);
-    // Names differ in at least as many letters as they differ in length, so long names are not compared.
+    // Two names have at least as many differences as their lengths differ by. So a name that is much longer or shorter
+    // needs no comparison.
     known
         .filter(|known| known.len().abs_diff(length) <= most(known))
         .map(|known| (differences(name, known), known))
