@@ -271,8 +271,8 @@ impl EntitySchema {
         Ok(entity)
     }
 
-    /// If an update selects another subschema, returns the existing entity with every field of the old subschema. Absent
-    /// fields are null. Validation then reports each field that the new subschema does not have.
+    /// If an update selects another subschema, returns the existing entity with every field of the old subschema.
+    /// Absent fields are null. Validation then reports each field that the new subschema does not have.
     fn respell(
         &self,
         table: &Table,
