@@ -124,8 +124,8 @@ impl<'b> Reader<'b> {
         Ok(())
     }
 
-    /// Writes a record in one pass. If its fields are not in schema order, returns [`Order::Other`], and `out` ends with
-    /// partial JSON.
+    /// Writes a record in one pass. If its fields are not in schema order, returns [`Order::Other`], and `out` ends
+    /// with partial JSON.
     fn ordered(
         &mut self,
         record: &Record,
