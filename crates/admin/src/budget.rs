@@ -1,8 +1,8 @@
 //! The memory limit for the bodies of all requests together.
 //!
-//! A body may hold at most as much memory as it leaves free: a single body at most half of the budget, two bodies at
-//! most a third each. So there is always room for a small body, no matter how many large bodies there are and how
-//! slowly they arrive.
+//! A body may hold at most as much memory as remains free. So a single body may hold at most half of the budget, and
+//! two bodies at most a third each. This always leaves room for a small body, no matter how many large bodies there are
+//! and how slowly they arrive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

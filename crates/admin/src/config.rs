@@ -108,7 +108,7 @@ async fn decode(call: &Call<'_>) -> Result<Load, Failure> {
     blocking(move || interpret(content_type.as_deref(), &bytes, query)).await?
 }
 
-/// Finds out which kind of configuration body this is; the first that matches wins.
+/// Determines the form of the body and reads the flags. The forms are tried in order, and the first match wins.
 fn interpret(
     content_type: Option<&str>,
     bytes: &Bytes,
@@ -171,8 +171,9 @@ const FLAGS: [&str; 2] = ["check_hash", "flatten_errors"];
 /// Whether a body with the content type of a form has one of the arguments that hold a configuration. If not, the body
 /// is the configuration itself, sent with the content type that `curl --data-binary` chooses.
 ///
-/// A URL in a YAML text may contain `&config=`. So only arguments that begin in the first line count, because a form
-/// has line feeds at most in values, and only if the text before them could be arguments too.
+/// A URL in a YAML text may contain `&config=`. So only arguments that begin in the first line count, because only the
+/// values of a form contain line feeds. In addition, no argument name up to there may contain a byte that clients
+/// escape.
 fn is_form(body: &[u8]) -> bool {
     let line = body.split(|&byte| byte == b'\n').next().unwrap_or_default();
     for argument in line.split(|&byte| byte == b'&') {
@@ -181,7 +182,7 @@ fn is_form(body: &[u8]) -> bool {
         if name.iter().any(|&byte| is_of_document(byte)) {
             return false;
         }
-        // An escaped character takes three bytes, so a longer name cannot be one of the two.
+        // An escaped character takes three bytes, so a longer name cannot be `config` or `_format_version`.
         let short = Some(name).filter(|name| name.len() <= 3 * VERSION.len());
         let is_one = |name: &str| [CONFIG, VERSION].contains(&&*body::form::unescape(name));
         if end.is_some()
@@ -195,7 +196,7 @@ fn is_form(body: &[u8]) -> bool {
     false
 }
 
-/// Bytes that clients escape in argument names. In JSON and YAML at least one of them precedes the value of each key.
+/// Whether clients escape this byte in argument names. In JSON and YAML, such a byte is in front of every value.
 fn is_of_document(byte: u8) -> bool {
     byte.is_ascii_whitespace() || matches!(byte, b'{' | b':' | b'"' | b'#')
 }

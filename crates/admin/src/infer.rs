@@ -1,6 +1,8 @@
-//! Types for form bodies: converts text to the type that the schema gives its field. JSON bodies are never coerced.
+//! Type inference for form bodies: converts text to the type of its field in the schema. JSON bodies are never
+//! converted.
 //!
-//! Uses the published form of schemas (`schema_json`), reduced once per entity to the parts that inference needs.
+//! The types come from the JSON that `/schemas` returns (`schema_json`). This JSON is reduced once per entity type to
+//! the parts that inference needs.
 //! Source: kong/api/arguments.lua (infer_value).
 
 use model::schema::{RouterFlavor, registry};
@@ -9,7 +11,7 @@ use serde_json::Value as Json;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// The types of a field that text can be converted to.
+/// The type of a field, reduced to the parts that the conversion of text needs.
 #[derive(Debug, Clone, PartialEq)]
 enum Shape {
     Number,
@@ -18,7 +20,7 @@ enum Shape {
     Map(Box<Shape>),
     Record(HashMap<String, Shape>),
     Foreign(EntityKind),
-    /// Text, or a type that is not known.
+    /// Text, or a type to which text is not converted.
     Text,
 }
 
@@ -26,8 +28,8 @@ static ENTITIES: LazyLock<HashMap<EntityKind, Shape>> = LazyLock::new(|| {
     EntityKind::ALL
         .into_iter()
         .map(|kind| {
-            // The flavor that has every field. With another flavor, validation refuses the fields that it does not
-            // have.
+            // Under the `expressions` flavor routes have every field. Under another flavor, validation refuses the
+            // fields that routes do not have there.
             let schema = registry()
                 .entity(kind)
                 .schema_json(RouterFlavor::Expressions);
@@ -43,8 +45,8 @@ static PLUGINS: LazyLock<HashMap<String, Shape>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Converts the text of `arguments` to the types of `kind`'s fields. A plugin's `config` needs the plugin's name. A
-/// PATCH may omit it, so `plugin` is the name of the stored plugin.
+/// Converts the text in `arguments` to the types of the fields of `kind`. The types in a plugin's `config` depend on
+/// the plugin's name. A PATCH may omit the name, so `plugin` is the name of the stored plugin.
 pub(crate) fn infer(kind: EntityKind, arguments: &mut Object, plugin: Option<&str>) {
     if kind == EntityKind::Plugins {
         let name = arguments.str("name").or(plugin).map(str::to_owned);
@@ -89,6 +91,7 @@ fn shape(field: &Json) -> Shape {
 
 impl Shape {
     fn apply(&self, value: &mut Value) {
+        // In Kong an empty value of a form means null.
         if value.as_str() == Some("") {
             *value = Value::Null;
             return;
@@ -133,7 +136,7 @@ impl Shape {
     }
 }
 
-/// Converts numeric text to a number. Other text stays, and the schema refuses it.
+/// Converts numeric text to a number. Other text stays unchanged, and validation refuses it.
 fn number(value: &mut Value) {
     let Some(text) = value.as_str().map(str::trim) else {
         return;

@@ -1,4 +1,4 @@
-//! The client of a connection and its limits, as an extension of each request.
+//! The client of a connection, and the limits of its requests. Each request carries both as an extension.
 
 use crate::budget::Budget;
 use crate::server::Limits;
@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A connection, shared by its requests.
+/// A client connection to the Admin API or the Status API, shared by its requests.
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) peer: Peer,
@@ -18,7 +18,7 @@ pub struct Connection {
 
 #[derive(Debug)]
 pub(crate) enum Peer {
-    /// A program on this machine that may open the local socket.
+    /// A program on this machine that has connected to the local socket.
     Local,
     Remote(Remote),
 }
@@ -46,23 +46,24 @@ impl fmt::Display for Peer {
 pub(crate) struct Permits {
     connections: Arc<Semaphore>,
     requests: Arc<Semaphore>,
-    /// Expensive reads and writes have separate limits: writes wait for each other, and reads must not wait for writes.
+    /// Expensive reads and writes have separate limits, because writes wait for each other and must not delay reads.
     heavy_reads: Arc<Semaphore>,
     heavy_writes: Arc<Semaphore>,
-    /// Validations keep processors busy, and neither reads nor writes must wait for them.
+    /// Validations have a limit of their own, because they take much CPU time and must not delay reads and writes.
     validations: Arc<Semaphore>,
     large_answers: Arc<Semaphore>,
     pub(crate) bodies: Budget,
 }
 
-/// Maximum expensive requests in progress at a time: reads, then writes.
+/// Maximum number of concurrent expensive reads.
 const HEAVY_READS: usize = 4;
+/// Maximum number of concurrent expensive writes.
 const HEAVY_WRITES: usize = 16;
 
-/// Maximum validations in progress at a time.
+/// Maximum number of concurrent validations.
 const VALIDATIONS: usize = 2;
 
-/// Reasons why a request may take long enough to delay others.
+/// Types of expensive requests. Each type has its own limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Heavy {
     Read,
@@ -70,10 +71,10 @@ pub(crate) enum Heavy {
     Validation,
 }
 
-/// Maximum responses as large as the store that are sent at a time.
+/// Maximum number of concurrent large responses. Each may be as large as the store.
 const LARGE_ANSWERS: usize = 8;
 
-/// One slot, released when this is dropped.
+/// One slot of a limit, released when this is dropped.
 pub(crate) type Permit = OwnedSemaphorePermit;
 
 impl Connection {
@@ -92,7 +93,7 @@ impl Connection {
         })
     }
 
-    /// The connection of a request. If it is `None`, the client is unknown and may do nothing.
+    /// Returns the connection of a request. If it is `None`, the client is unknown and the request is refused.
     pub(crate) fn of(request: &Extensions) -> Option<&Arc<Self>> {
         request.get()
     }
@@ -124,7 +125,7 @@ impl Permits {
         Arc::clone(&self.large_answers).try_acquire_owned().ok()
     }
 
-    /// Waits for a slot among the expensive requests.
+    /// Waits for a slot among the expensive requests of this type.
     pub(crate) async fn heavy(&self, heavy: Heavy) -> Option<Permit> {
         let permits = match heavy {
             Heavy::Read => &self.heavy_reads,

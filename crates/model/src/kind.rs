@@ -35,7 +35,7 @@ pub enum EntityKind {
 }
 
 impl EntityKind {
-    /// Every kind, ordered so that an entity comes after those it refers to.
+    /// All kinds, ordered so that each one comes after the kinds that it refers to.
     pub const ALL: [EntityKind; 28] = [
         Self::Workspaces,
         Self::Consumers,

@@ -1,5 +1,7 @@
-//! Entities: their types, their validation and completion, and loading them from a declarative configuration. All
-//! functions depend on their input only: this crate does no I/O and needs no async runtime.
+//! Entities: their types, their validation and completion, and loading them from a declarative configuration.
+//!
+//! This crate reads no files or sockets and needs no async runtime. Except for random ids and keys, all results depend
+//! only on the input.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Reads many stored plugins. Most plugins of a large configuration have equal configurations. These are read once and
-//! shared, which takes a third of the time and hardly any memory.
+//! Decodes many stored plugins. In a large configuration most plugins have the same configuration as another one. Equal
+//! configurations are decoded once and shared, which takes a third of the time and hardly any memory.
 
 use crate::codec::{self, DecodeError};
 use crate::entities::Plugin;
@@ -8,7 +8,7 @@ use crate::value::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Reads plugins and remembers the bytes of the configurations it has read.
+/// Decodes plugins and remembers the decoded configurations by their bytes.
 #[derive(Debug, Default)]
 pub struct PluginReader<'b> {
     configs: HashMap<&'b [u8], Arc<Value>>,
@@ -35,7 +35,7 @@ impl<'b> PluginReader<'b> {
     }
 
     /// Returns the bytes of the configuration and copies the other fields to `rest`. Returns `None` if there is no
-    /// configuration or the plugin is malformed; then the general decoder reads it.
+    /// configuration or the plugin is malformed. Then [`codec::decode`] decodes the whole plugin or reports the error.
     fn take_config(&mut self, stored: &'b [u8]) -> Option<&'b [u8]> {
         let (fields, content) = match *stored.first()? {
             marker @ 0x80..=0x8f => (u16::from(marker & 0x0f), 1),
@@ -44,6 +44,7 @@ impl<'b> PluginReader<'b> {
         };
         let config = schema::stored_field(stored, "config").ok()??;
         self.rest.clear();
+        // The marker of a MessagePack map with a length of 16 bits.
         self.rest.push(0xde);
         self.rest.extend((fields - 1).to_be_bytes());
         self.rest

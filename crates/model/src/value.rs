@@ -29,7 +29,7 @@ pub enum Value {
 
 /// Fields in the order in which they were given. A name that occurs twice keeps its last value, as in Kong's decoders.
 ///
-/// The fields are in a vector because entities have about thirty fields at most, and a scan of those is faster than
+/// The fields are in a vector because entities have at most about thirty fields. Scanning so few is faster than
 /// hashing.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Object(Vec<(CompactString, Value)>);
@@ -81,7 +81,7 @@ impl Object {
         }
     }
 
-    /// Appends a field. The caller must know that it is absent.
+    /// Appends a field. The caller must ensure that the object has no field of this name yet.
     pub fn push(&mut self, name: impl Into<CompactString>, value: Value) {
         self.0.push((name.into(), value));
     }
@@ -142,7 +142,8 @@ impl<K: Into<CompactString> + AsRef<str>> FromIterator<(K, Value)> for Object {
 }
 
 impl Value {
-    /// Reads JSON. The flag says whether an object in it has a name more than once, which the value cannot show.
+    /// Parses JSON. The flag says whether an object repeats a name. The value cannot show this, because it has only the
+    /// last value of each name.
     pub(crate) fn from_json(text: &[u8]) -> serde_json::Result<(Self, bool)> {
         let repeated = Cell::new(false);
         let mut reader = serde_json::Deserializer::from_slice(text);
@@ -406,7 +407,7 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
-/// Reads a typed struct from a value, such as a plugin's configuration from an accepted `config`.
+/// Reads a typed struct from a value, such as a plugin's configuration struct from its validated `config`.
 impl<'de> de::IntoDeserializer<'de, de::value::Error> for Value {
     type Deserializer = ValueDeserializer;
 
@@ -478,7 +479,7 @@ impl<'de> Deserializer<'de> for ValueDeserializer {
     }
 }
 
-/// Converts an accepted value to a type. The error text names the field.
+/// Converts a validated value to a type.
 pub fn from_value<T: de::DeserializeOwned>(value: Value) -> Result<T, de::value::Error> {
     T::deserialize(ValueDeserializer(value))
 }

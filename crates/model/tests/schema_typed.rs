@@ -1,4 +1,4 @@
-//! Entities that a schema accepts can be read into typed structs from their stored bytes.
+//! The stored bytes of each entity that a schema accepts can be decoded to its typed struct.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -8,11 +8,11 @@ use uuid::Uuid;
 
 /// The ordered list of change sets.
 ///
-/// The calls block on the disk or the network, so they must not run on worker threads.
+/// The methods may block on the disk or the network, so they must not run on worker threads.
 pub trait ChangeLog: Send + Sync {
-    /// Appends a change set and applies it to the entity tables, provided that `expected_head` is `None` or still the
-    /// newest revision. The revision is on disk when this returns. A change set that changes nothing creates no
-    /// revision; the newest one is returned.
+    /// Appends a change set and applies it to the entity tables. Fails if `expected_head` is given but is not the
+    /// newest revision. The new revision is on disk when this returns. A change set that changes nothing creates no
+    /// revision; then the newest revision is returned.
     fn commit(
         &self,
         expected_head: Option<Revision>,
@@ -20,7 +20,8 @@ pub trait ChangeLog: Send + Sync {
         origin: &Origin,
     ) -> Result<Revision, CommitError>;
 
-    /// Returns the changes from a kept revision to the newest: one change for each entity that differs.
+    /// Returns the difference between a kept revision and the newest revision. It has one change for each entity that
+    /// differs.
     fn changes_since(&self, revision: Revision) -> Result<Changes, ChangeLogError>;
 
     /// Calls `visit` for every entity of a kept revision, ordered by type and id.

@@ -64,7 +64,9 @@ pub(crate) struct Tables {
     /// Indexed by [`crate::facts::IndexTable`].
     pub(crate) index: [Table; 4],
     pub(crate) meta: Table,
+    /// The records of the change log; see [`crate::history`].
     pub(crate) journal: Table,
+    /// Earlier states of changed entities; see [`crate::history`].
     pub(crate) touched: Table,
 }
 
@@ -119,7 +121,8 @@ pub(crate) struct Environment {
 #[derive(Debug)]
 struct Owner {
     file: File,
-    /// Whether another process may hold the same lock. It is then released when the last process closes the file.
+    /// Whether another process may hold the same lock. Then the kernel releases it when the last process closes the
+    /// file.
     is_lent: AtomicBool,
 }
 
@@ -133,8 +136,8 @@ impl Owner {
 }
 
 impl Drop for Owner {
-    /// Releases the lock explicitly. Closing the file is not enough, because a child process that was just forked also
-    /// has it open until it executes its program.
+    /// Releases the lock explicitly. Closing the file is not enough, because a child process that was just forked has
+    /// the file open too, until it executes its program.
     fn drop(&mut self) {
         if self.is_lent.load(Ordering::Relaxed) {
             return;
@@ -404,9 +407,9 @@ fn map(
             .map_size(size)
             .max_readers(MAX_READERS)
             .max_dbs(MAX_TABLES);
-        // SAFETY: the file must not be changed while it is mapped, except through LMDB. This process or another one that
-        // uses LMDB's locking holds the owner's lock. LMDB's locking is off (`NO_LOCK`) only if this process holds the
-        // lock and reads; no other unsafe flag is set. `scan::examine` has checked that the content is well-formed.
+        // SAFETY: the file must be well-formed, and only LMDB may change it while it is mapped. This process holds or
+        // shares the owner's lock, LMDB's own locking is on, and no unsafe flag is set. The file is either new, or
+        // `scan::examine` has checked it in this process or in the process that shares the lock.
         #[expect(unsafe_code, reason = "LMDB is a memory map")]
         let result = unsafe { options.flags(flags).open(directory) };
         match result {
@@ -568,7 +571,7 @@ fn missing_is_fine(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Syncs a directory: only then is a rename in it durable.
+/// Syncs a directory. A rename in it is not durable before that.
 fn sync_directory(path: &Path) -> Result<(), OpenError> {
     File::open(path)
         .and_then(|directory| directory.sync_all())

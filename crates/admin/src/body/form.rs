@@ -1,8 +1,8 @@
 //! `application/x-www-form-urlencoded` bodies: key-value pairs, and Kong's rules for nested keys (`a.b`, `a[b]`, `a[]`,
 //! `a[1]`).
 //!
-//! All decoded values are text; `infer` converts them. Source: kong/api/arguments_decoder.lua and arguments.lua. Their
-//! defects are included: a key that begins or ends with a dot is called `name`.
+//! All decoded values are text, and `infer` converts them later. Source: kong/api/arguments_decoder.lua and
+//! arguments.lua. Kong's defects are reproduced. For example, a key that begins or ends with a dot becomes `name`.
 
 use indexmap::IndexMap;
 use model::value::MAX_DEPTH;
@@ -10,7 +10,7 @@ use model::{Object, Value};
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 
-/// Maximum number of query or form arguments that Kong reads.
+/// Maximum number of query or form arguments. Kong reads this many. Here, a request with more is refused.
 pub(crate) const MAX_ARGUMENTS: usize = 1000;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -88,14 +88,14 @@ fn segments(key: &str) -> Vec<Segment> {
             break;
         }
     }
-    // Bounds the recursion on adversarial keys; no entity has fields deeper than this anyway.
+    // This bounds the recursion for adversarial keys. No entity has fields nested this deeply.
     if segments.is_empty() || segments.len() > MAX_DEPTH {
         return vec![Segment::Key(key)];
     }
     segments
 }
 
-/// Replaces `%5Bx%5D`, left after the form's own decoding, by `[x]`.
+/// Replaces `%5Bx%5D` by `[x]`. A decoded key still contains such escapes if the client escaped its brackets twice.
 fn unescape_brackets(key: &str) -> String {
     let lower = key.to_ascii_lowercase();
     let mut out = String::with_capacity(key.len());
@@ -117,7 +117,8 @@ fn unescape_brackets(key: &str) -> String {
 /// Splits at dots outside brackets. Empty parts are skipped.
 fn parts(key: &str) -> impl Iterator<Item = &str> {
     let bytes = key.as_bytes();
-    // A bracket after the last closing one is never closed; searching for its end each time would take quadratic time.
+    // A bracket after the last closing bracket is never closed. Searching for its end each time would take quadratic
+    // time.
     let last_close = key.rfind(']').unwrap_or(0);
     let mut start = 0;
     let next = move || {
@@ -155,7 +156,7 @@ fn part_segments(part: &str, segments: &mut Vec<Segment>) {
             "" => Segment::Index(None),
             _ => match inner.parse() {
                 Ok(index) => Segment::Index(Some(index)),
-                // An index this large is treated as the name of a field.
+                // The brackets contain the name of a field. An index that is too large counts as a name too.
                 Err(_) => Segment::Key(inner.to_owned()),
             },
         });
@@ -163,7 +164,8 @@ fn part_segments(part: &str, segments: &mut Vec<Segment>) {
     }
 }
 
-/// A Lua table, reduced to what arguments need. It holds list and fields at the same time until its type is known.
+/// A Lua table, reduced to the parts that arguments need. It can hold list elements and fields at the same time.
+/// `into_value` turns it into an array or an object.
 #[derive(Debug, Default)]
 struct Table {
     /// The indexes are wider than those of a segment, so that there is always a next index.

@@ -1,4 +1,4 @@
-//! Finds the entity of a path: by id, by endpoint key (`/services/billing`), or by a special rule.
+//! Finds the entity that a path names: by id, by endpoint key (`/services/billing`), or by a special rule.
 //! Source: kong/api/endpoints.lua (query_entity), kong/api/routes/certificates.lua, upstreams.lua.
 
 use crate::control::Control;
@@ -18,7 +18,7 @@ pub(crate) struct Found {
     pub(crate) entity: Object,
 }
 
-/// A path segment that names an entity. Kong's messages depend on the variant.
+/// A path segment that names an entity. As in Kong, error messages depend on the variant.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Selector {
     Id(Uuid),
@@ -36,7 +36,7 @@ pub(crate) enum Selector {
 }
 
 impl Selector {
-    /// Parses a segment. A UUID is always an id; other segments must be valid as endpoint keys.
+    /// Parses a segment. A UUID is always an id. Any other segment must be a valid endpoint key.
     pub(crate) fn parse(
         control: &dyn Control,
         kind: EntityKind,
@@ -85,7 +85,7 @@ impl Selector {
         }
     }
 
-    /// The field that the path sets; it overrides the body.
+    /// The field that the path sets, and its value. They override the body.
     pub(crate) fn fixed(&self) -> Option<(&str, &str)> {
         match self {
             Self::Id(_) | Self::Sni(_) => None,
@@ -95,7 +95,7 @@ impl Selector {
     }
 }
 
-/// Parses an id. As in Kong, it must have 36 characters, in upper or lower case.
+/// Parses an id. As in Kong, the text must have 36 characters, in upper or lower case.
 pub(crate) fn parse_id(text: &str) -> Option<Uuid> {
     (text.len() == 36).then(|| Uuid::try_parse(text).ok())?
 }
@@ -106,7 +106,7 @@ fn invalid_primary_key(segment: &str) -> Error {
     Error::new(ErrorCode::InvalidPrimaryKey, message).with_fields(fields)
 }
 
-/// Validates a key like the field that it is for.
+/// Validates a key with the schema of its field.
 pub(crate) fn check_key(
     control: &dyn Control,
     kind: EntityKind,
@@ -168,7 +168,7 @@ pub(crate) fn find(
     Ok(found.filter(|found| !is_expired(control, kind, &found.entity)))
 }
 
-/// Whether an entity's time to live has ended. The store keeps the second at which it ends.
+/// Whether an entity's time to live has ended. The stored `ttl` is the time at which it ends, in seconds since 1970.
 pub(crate) fn is_expired(control: &dyn Control, kind: EntityKind, entity: &Object) -> bool {
     registry().entity(kind).ttl
         && entity
@@ -195,8 +195,8 @@ pub(crate) fn reference(entity: &Object, field: &str) -> Option<Uuid> {
     Uuid::try_parse(id).ok()
 }
 
-/// Finds a child of `parent` by a path segment: by id or endpoint key; targets and ACL groups also by their name within
-/// the parent. Children of other parents are not found.
+/// Finds a child of `parent` by a path segment, which is an id or an endpoint key. Targets and ACL groups are also
+/// found by their name within the parent. Children of other parents are not found.
 pub(crate) fn find_child(
     control: &dyn Control,
     view: &View<'_>,
@@ -219,7 +219,8 @@ pub(crate) fn find_child(
     Ok(found.filter(|found| reference(&found.entity, field) == Some(parent)))
 }
 
-/// Finds a target. The Admin API stores targets with a port, and a declarative configuration as they are written.
+/// Finds a target by its name with or without the default port. The Admin API always stores a port, but a declarative
+/// configuration stores targets as they are written.
 fn target_id(view: &View<'_>, upstream: Uuid, segment: &str) -> Result<Option<Uuid>, Failure> {
     if let Some(id) = cache_key_id(view, EntityKind::Targets, upstream, segment)? {
         return Ok(Some(id));

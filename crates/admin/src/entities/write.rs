@@ -19,7 +19,7 @@ use model::{EntityKind, Error, ErrorCode, Object, Value};
 use store::{Change, ChangeSet, Transaction, View};
 use uuid::Uuid;
 
-/// A write of one entity. It owns its input, so that it can be decided on any state.
+/// A write of one entity. It owns its input, because it is decided later, in the transaction that applies it.
 #[derive(Debug, Clone)]
 pub(crate) struct Write {
     pub(crate) kind: EntityKind,
@@ -39,26 +39,26 @@ pub(crate) enum Action {
     Update(Selector),
     /// `DELETE`: deleting a missing entity succeeds.
     Delete(Selector),
-    /// `PUT /routes/{route}/service`: the body replaces the service, or creates one if the route has none. Whether it
-    /// has one is decided in the transaction.
+    /// `PUT /routes/{route}/service`: the body replaces the service, or creates one if the route has none. The
+    /// transaction determines whether the route has one.
     UpsertReferenced {
         relation: &'static str,
         owner: Owner,
     },
 }
 
-/// The entity that references the written one, or will reference it.
+/// The entity that references the written entity, or will reference it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Owner {
     pub(crate) kind: EntityKind,
     pub(crate) id: Uuid,
 }
 
-/// The body as fields.
+/// The fields of a request body.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Input {
     fields: Object,
-    /// Whether all values are text, to be converted by the schema.
+    /// Whether all values are text, because the body is a form. [`infer`] converts them to the types of the schema.
     is_form: bool,
 }
 
@@ -99,10 +99,11 @@ pub(crate) struct Decided {
     pub(crate) changes: Vec<Change>,
 }
 
-/// Carries out the write of a request.
+/// Decides and commits the write of a request.
 pub(crate) async fn run(call: &Call<'_>, write: Write) -> Result<Option<Found>, Failure> {
     if call.control.database() == Database::Off {
-        // Invalid input is reported first, then that writes are impossible. Only deleting a missing entity succeeds.
+        // `decide` reports invalid input first, and then that writes need a database. Only deleting a missing entity
+        // succeeds.
         return Ok(write.decide(call.control, &view(call)?)?.found);
     }
     let (control, kind) = (call.app.shared(), write.kind);
@@ -123,7 +124,7 @@ pub(crate) async fn run(call: &Call<'_>, write: Write) -> Result<Option<Found>, 
     Ok(found)
 }
 
-/// Warns of written plugins that are not implemented.
+/// Adds warnings about written plugins that are not implemented.
 pub(crate) fn warn_of_plugins<'e>(call: &Call<'_>, written: impl IntoIterator<Item = &'e Object>) {
     let written = written.into_iter();
     let plugins = written.filter_map(|entity| from_value(Value::Object(entity.clone())).ok());
@@ -133,7 +134,7 @@ pub(crate) fn warn_of_plugins<'e>(call: &Call<'_>, written: impl IntoIterator<It
     }
 }
 
-/// Decides a write on the state of a transaction, and applies its changes.
+/// Decides a write on the state in a transaction and applies its changes there.
 pub(crate) fn apply(
     write: &Write,
     control: &dyn Control,
@@ -148,7 +149,7 @@ pub(crate) fn apply(
 }
 
 impl Write {
-    /// Decides the write on this state, without writing anything.
+    /// Decides the write: validates it against this state and returns the resulting changes. Nothing is written.
     pub(crate) fn decide(
         &self,
         control: &dyn Control,
@@ -281,7 +282,8 @@ fn delete(
     })
 }
 
-/// Returns the entity with the patch applied. The time to live is kept unless the patch has one.
+/// Returns the entity with the patch applied. `lifetime` is the result of [`ttl::take`]. If it is `None`, the entity
+/// keeps its time to live.
 fn merged(
     control: &dyn Control,
     kind: EntityKind,

@@ -1,6 +1,6 @@
 //! Encodes and decodes the protocol of the event socket, for both sides; `docs/design/0010-events.md` describes it.
-//! This module does no I/O. Decoding is strict: each frame encodes to the same bytes again, and any other bytes end the
-//! connection.
+//! This module does no I/O. Decoding is strict. It accepts only bytes that encoding a frame would produce. Any other
+//! bytes are an error, which closes the connection.
 
 use model::EntityKind;
 use std::borrow::Cow;
@@ -14,14 +14,14 @@ pub const VERSION: u16 = 1;
 /// Length of a client's opening: magic, version, kind of start, revision.
 pub const OPENING: usize = 8 + 2 + 1 + 8;
 
-/// Maximum time between two frames that a side sends.
+/// Maximum time between two frames from the same side.
 pub const HEARTBEAT: Duration = Duration::from_secs(5);
 /// Time after which a silent side counts as dead.
 pub const SILENCE: Duration = Duration::from_secs(15);
 
 /// Maximum length of a frame, without its length prefix.
 pub const MAX_FRAME: usize = 1 << 16;
-/// Maximum bytes of a text; longer ones are cut. A frame has room for four texts.
+/// Maximum length of a text in bytes. Longer texts are truncated. A frame has room for four texts.
 pub const MAX_TEXT: usize = 8192;
 /// Maximum length of an entity type's name.
 const MAX_KIND: usize = 64;
@@ -48,9 +48,9 @@ pub enum Frame<'b> {
         after: u64,
     },
     Revision(Head<'b>),
-    /// Changes of the revision before. Its head has their number, which may be spread over several frames.
+    /// Changes of the preceding `Revision` frame, which has their total number. They may be spread over several frames.
     Changes(Vec<Change<'b>>),
-    /// Revisions that are no longer kept, both ends included.
+    /// The revisions from `from` to `to`, both included, are no longer kept.
     Gap {
         from: u64,
         to: u64,
@@ -80,7 +80,8 @@ pub struct Head<'b> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change<'b> {
     pub effect: Effect,
-    /// Name of the entity's collection. A client may know fewer entity types than the server.
+    /// Name of the entity's collection. It is a text, because a newer server may have entity types that the client does
+    /// not know.
     pub kind: Cow<'b, str>,
     pub id: Uuid,
 }
@@ -191,7 +192,7 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malformed> {
     Ok(Some((frame, PREFIX + length)))
 }
 
-/// Appends a frame. Texts that are too long are cut; the caller passes at most [`CHANGES_AT_ONCE`] changes.
+/// Appends a frame. Texts that are too long are truncated. The caller passes at most [`CHANGES_AT_ONCE`] changes.
 pub fn encode(frame: &Frame<'_>, bytes: &mut Vec<u8>) {
     let start = bytes.len();
     bytes.extend_from_slice(&[0; PREFIX]);
@@ -307,7 +308,7 @@ fn put_change(bytes: &mut Vec<u8>, change: &Change<'_>) {
         Effect::Updated => UPDATED,
         Effect::Deleted => DELETED,
     });
-    // Names of entity types are far shorter than this.
+    // Names of entity types are far shorter than `MAX_KIND`.
     let name = &change.kind.as_bytes()[..change.kind.len().min(MAX_KIND)];
     bytes.push(name.len() as u8);
     bytes.extend_from_slice(name);

@@ -19,7 +19,7 @@ pub struct Search {
     pub among: Among,
     /// Maximum number of results of each kind.
     pub size: usize,
-    /// The configuration to search; the live one if this is empty.
+    /// The compiled configuration of a dry run. If it is empty, the live configuration is searched.
     pub preview: Preview,
 }
 
@@ -28,7 +28,7 @@ pub enum Among {
     All,
     /// Only conflicts of the route with this id or name.
     Route(String),
-    /// Only conflicts of these routes. Routes that are not served have none.
+    /// Only conflicts of the routes with these ids. Ids of routes that are not in the router are ignored.
     Routes(Vec<Uuid>),
 }
 

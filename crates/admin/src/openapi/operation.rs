@@ -1,4 +1,4 @@
-//! One operation of the document: the request and the responses of a method of a path.
+//! One operation of the OpenAPI document: the request and the responses of one method on one path.
 
 use super::components::{Fields, header_references, pascal, response_name};
 use crate::control::LogLevel;
@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 
 /// Error statuses of every operation: invalid arguments, missing or wrong credentials, an internal error, overload.
 const ALWAYS: [u16; 5] = [400, 401, 403, 500, 503];
-/// Error statuses of operations with a body: it is too slow, too large, or of an unsupported type.
+/// Error statuses of operations with a body: the body is too slow, too large, or of an unsupported type.
 const WITH_BODY: [u16; 3] = [408, 413, 415];
 
 #[derive(Debug)]
 pub(super) struct Operation {
-    /// Unique in the document, and the same in every version of it.
+    /// The operation's id. It is unique in the document and the same in every version of the document.
     id: String,
     pub(super) tag: &'static str,
     summary: String,
@@ -79,7 +79,7 @@ impl Operation {
         self
     }
 
-    /// Adds the arguments of lists.
+    /// Adds the query parameters of paged lists: `size` and `offset`.
     pub(super) fn paged(mut self) -> Self {
         for name in ["size", "offset"] {
             self.query
@@ -94,7 +94,7 @@ impl Operation {
         self
     }
 
-    /// Adds a body of fields, in any of the encodings that the endpoints of entities accept.
+    /// Adds a body of fields, in each of the encodings that the endpoints of entities accept.
     pub(super) fn takes_fields(self, fields: Fields) -> Self {
         let kinds = [
             "application/json",
@@ -114,7 +114,7 @@ impl Operation {
         self
     }
 
-    /// Adds a response with JSON of this schema.
+    /// Adds a JSON response with this schema.
     pub(super) fn answers(self, status: u16, about: &str, schema: &Value) -> Self {
         self.answers_with(status, about, "application/json", schema)
     }
@@ -147,7 +147,7 @@ impl Operation {
         self
     }
 
-    /// Adds error responses with these statuses to those of every operation.
+    /// Adds error responses with these statuses. Every operation has those of [`ALWAYS`] in addition.
     pub(super) fn fails(mut self, statuses: &[u16]) -> Self {
         for status in statuses {
             let reference = format!("#/components/responses/{}", response_name(*status));
@@ -194,7 +194,7 @@ fn path_parameters(path: &str, described: &Map<String, Value>) -> Vec<Value> {
         .collect()
 }
 
-/// Schema of the path parameter that names an entity, by id or by key.
+/// Describes the path parameter that names an entity, by id or by key.
 fn entity_parameter(kind: EntityKind) -> Value {
     let schema = registry().entity(kind);
     let key = match kind {

@@ -87,7 +87,8 @@ pub(crate) enum Effect {
     Function(super::shorthand::Function),
     /// Moves the value to this path, replacing any value there.
     Into(Vec<CompactString>),
-    /// Moves the value to this path unless a value is there. Output contains both fields.
+    /// Moves the value to this path if there is none yet. A different value there is an error. Output contains both
+    /// fields.
     ReplacedBy(Vec<CompactString>),
 }
 
@@ -113,14 +114,14 @@ impl Record {
         self.fields.iter().position(|field| field.name == name)
     }
 
-    /// The names that input may have.
+    /// The names of all fields that input may contain, including shorthands.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let shorthands = self.shorthands.iter().map(|shorthand| &shorthand.field);
         let fields = self.fields.iter().chain(shorthands);
         fields.map(|field| field.name.as_str())
     }
 
-    /// The record that a field holds, also as an element of a list.
+    /// The record in a field that contains a record or a list of records.
     pub(crate) fn inner(&self, name: &str) -> Option<&Record> {
         let mut field = &self.fields[self.position(name)?];
         while let Kind::Array(element) | Kind::Set(element) = &field.kind {

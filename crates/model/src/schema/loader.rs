@@ -1,5 +1,5 @@
-//! Loads schemas from their data files. The files are part of the program, and any test finds a mistake in them. So the
-//! loader panics with a description of the mistake.
+//! Loads schemas from their data files. The files are compiled into the program and loaded all at once, so any test
+//! that uses a schema finds a mistake in them. Therefore the loader panics with a description of the mistake.
 
 use super::checks::{Check, Conditional, ConditionalAtLeastOneOf, OneOf, Path};
 use super::constraint::Constraint;
@@ -29,7 +29,8 @@ pub(crate) fn record(definition: &Json) -> Record {
     record
 }
 
-/// Copies a record with some fields replaced or added, and with additional checks.
+/// Copies a record, then applies the definition: it replaces or adds fields, adds checks, and removes the rules that
+/// `without_checks` names.
 pub(crate) fn specialize(base: &Record, definition: &Json) -> Record {
     let mut record = base.clone();
     for (name, attributes) in named(&definition["fields"]) {
@@ -43,7 +44,7 @@ pub(crate) fn specialize(base: &Record, definition: &Json) -> Record {
     record
         .checks
         .retain(|check| !matches!(check, Check::Custom(_, rule) if without.contains(&rule.name())));
-    // Rules may name fields that only this record has.
+    // Rules may name fields that only this record has, so their paths are resolved again.
     for index in 0..record.checks.len() {
         let Check::Custom(paths, rule) = &record.checks[index] else {
             continue;
@@ -98,7 +99,7 @@ fn field(name: &str, attributes: &Attributes) -> Field {
     let flag = |key: &str| attributes.get(key) == Some(&Json::Bool(true));
     let kind = kind(name, attributes);
     let mut field = Field {
-        // Schemas are read once and never dropped.
+        // The leak is harmless, because schemas are loaded once and never dropped.
         name: CompactString::const_new(String::leak(name.to_owned())),
         json_key: format!("\"{name}\":"),
         json_absent: String::new(),
@@ -325,7 +326,8 @@ fn path(record: &Record, dotted: &str) -> Path {
     let head = names.next().unwrap_or_default();
     Path {
         text: dotted.to_owned(),
-        // A check may name a field that the entity lacks in this flavor.
+        // A check may name a field that the entity lacks in this flavor. It gets an index beyond all fields, so its
+        // value is always null.
         index: record.position(head).unwrap_or(usize::MAX),
         rest: names.map(Into::into).collect(),
     }
@@ -377,7 +379,7 @@ fn merged(record: &Record, path: &Path, wanted: &Json) -> Field {
         field.required = required;
     }
     if attributes.contains_key("eq") {
-        // Only an explicit null satisfies `eq: null`, so the field must not be required.
+        // `eq` alone decides whether null is valid: a required field could never satisfy `eq: null`.
         field.required = false;
     }
     let added: Vec<_> = ORDER

@@ -1,7 +1,8 @@
 //! Schemas as data, and the engine that validates and completes entities with them.
 //!
-//! Each entity and each plugin's configuration is described once, in `data/`. The description determines the validation
-//! with Kong's error objects, defaults and generated values, the JSON form, and the responses of `/schemas/*`.
+//! Each entity and each plugin's configuration is described once, in `data/`. This description determines how input is
+//! validated, with Kong's error objects. It also determines default and generated values, the JSON output, and the
+//! responses of `/schemas/*`.
 
 mod checks;
 mod constraint;
@@ -35,8 +36,8 @@ use definition::Kind;
 use engine::{Engine, Mode};
 use std::collections::BTreeSet;
 
-/// The errors of an entity, in its shape: a text for a wrong field, an object for a record or reference, an array with
-/// null for valid elements. `@entity` is a list of texts about the whole entity.
+/// The errors of an entity, nested like the entity. A wrong field has a text. A record or reference has an object. A
+/// list has an array, with null for valid elements. `@entity` is a list of texts about the whole entity.
 pub type Problems = Object;
 
 /// Maximum `ttl` of an entity in seconds.
@@ -76,7 +77,7 @@ pub struct Context {
     pub dbless: bool,
     /// Time in seconds since 1970.
     pub now: i64,
-    /// Time in seconds with milliseconds as decimals, for entities that store it so.
+    /// The same time with milliseconds as decimals, for entities that store it in this form.
     pub now_ms: f64,
     /// Whether passwords are hashed and digests computed. False when an export is imported.
     pub transform: bool,
@@ -130,7 +131,7 @@ pub struct EntitySchema {
     /// Fields, other than references, that must be unique.
     pub unique: Vec<String>,
     pub foreign: Vec<ForeignField>,
-    /// Whether entities may have a `ttl`. It is not a field of the schema and is passed through unchanged.
+    /// Whether entities may have a `ttl`. The `ttl` is not a field of the schema, and validation passes it through.
     pub ttl: bool,
     pub workspaceable: bool,
     /// Whether exports and declarative configurations contain the entity.
@@ -157,8 +158,8 @@ struct Table {
     /// Subschema keys, sorted. Several keys may select the same subschema, so each has a position in `subschemas`.
     keys: Vec<(CompactString, usize)>,
     subschemas: Vec<Record>,
-    /// Fields that exist only in other flavors. Entities stored under another flavor may have them. They are kept
-    /// behind all other fields, but neither shown nor checked.
+    /// Fields that exist only in other flavors. Entities stored under another flavor may have them. Such fields stay
+    /// in the entity, after all other fields, but they are not validated and not part of responses.
     elsewhere: Vec<definition::Field>,
 }
 
@@ -176,8 +177,8 @@ impl EntitySchema {
         self.run(input, None, context)
     }
 
-    /// Changes an entity: records are merged, other values are replaced, and null removes a value. The id cannot
-    /// change. `existing` must be canonical.
+    /// Changes an entity: records are merged, other values are replaced, and null removes a value. An id in `patch` is
+    /// ignored. `existing` must be canonical.
     pub fn merge(
         &self,
         existing: &Object,
@@ -272,8 +273,8 @@ impl EntitySchema {
         Ok(entity)
     }
 
-    /// If an update selects another subschema, returns the existing entity with all fields of the old one, nulls
-    /// included. They count as given, so that fields unknown to the new subschema are reported.
+    /// If an update selects another subschema, returns the existing entity with every field of the old subschema.
+    /// Absent fields are null. Validation then reports each field that the new subschema does not have.
     fn respell(
         &self,
         table: &Table,
@@ -299,7 +300,8 @@ impl EntitySchema {
         (!ttl.is_null()).then_some(ttl)
     }
 
-    /// The transformations whose input is given. A stored value must not be hashed again.
+    /// The transformations whose input is given. The others are left out, because a stored hash must not be hashed
+    /// again.
     fn given_secrets(
         &self,
         input: &Object,
@@ -315,7 +317,7 @@ impl EntitySchema {
             .collect()
     }
 
-    /// The fields that the patch must give together, if it gives only some of them.
+    /// Names of the fields that the patch must set together, if it sets only some of them.
     fn stale_secret(&self, patch: &Object, existing: &Object) -> Option<&'static str> {
         let mut transformations = self.transformations.iter();
         transformations.find_map(|one| one.staleness(patch, existing))
@@ -385,7 +387,7 @@ impl EntitySchema {
         table.selected(name)
     }
 
-    /// The record of the entities whose subschema key has this value, to say which fields they have.
+    /// The record of this subschema, or the base record if there is none. Error listings suggest its field names.
     pub(crate) fn record(&self, subschema: Option<&str>, flavor: RouterFlavor) -> &Record {
         let table = self.table(flavor);
         let selected = subschema.and_then(|name| table.selected(name));
@@ -406,8 +408,8 @@ impl Table {
         elsewhere.any(|field| field.name.as_bytes() == name)
     }
 
-    /// Splits off the fields that exist only in other flavors. Returns the entity without them, if it has any, and the
-    /// fields.
+    /// Finds the fields that exist only in other flavors. If there are any, the first result is the entity without
+    /// them. The second result contains these fields.
     fn known_of(&self, existing: &Object) -> (Option<Object>, Vec<(CompactString, Value)>) {
         let is_elsewhere = |(name, _): &(&str, &Value)| self.is_elsewhere(name.as_bytes());
         let kept = existing.iter().filter(is_elsewhere);

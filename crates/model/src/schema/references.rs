@@ -6,9 +6,9 @@ use super::{Context, registry};
 use crate::EntityKind;
 use crate::value::{Object, Value};
 
-/// Reduces a reference to the id, or reports its problem as Kong does: a value without a valid primary key is validated
-/// as an entity of that kind, and the key is reported only if that finds no problem. Source: kong/db/schema/init.lua
-/// (validate_field, foreign).
+/// Reduces a reference to the id. If it has no valid id, returns the error that Kong returns. Kong validates the value
+/// as an entity of that type, and reports the id only if it finds no other problem.
+/// Source: kong/db/schema/init.lua (validate_field, foreign).
 pub(crate) fn complete(
     kind: EntityKind,
     value: &mut Value,
@@ -25,6 +25,7 @@ pub(crate) fn complete(
             }
             return Ok(());
         }
+        // In Lua `false` counts as missing.
         None | Some(Value::Bool(false)) => "missing primary key",
         Some(Value::Null) => "required field missing",
         Some(Value::String(_)) => "expected a valid UUID",

@@ -152,7 +152,8 @@ fn unique(record: &Record) -> Vec<String> {
         .collect()
 }
 
-/// The table of an entity. Its subschemas, if any, are selected by their names or by `subschemas_by_key`.
+/// Compiles the table of an entity. Its subschemas, if any, are selected by the keys in `subschemas_by_key`, or else by
+/// their names.
 fn table(base: Record, definition: &Json) -> Table {
     let mut names = Vec::new();
     let mut subschemas = Vec::new();
@@ -203,8 +204,8 @@ fn plugin_table(definition: &Json, plugins: &[PluginSchema]) -> Table {
     }
 }
 
-/// The tables of routes by flavor. The data describes `traditional_compatible`; the other flavors list their
-/// differences.
+/// Compiles the tables of routes, one per flavor. The data file describes `traditional_compatible`. For the other
+/// flavors it lists the differences.
 fn route_tables(definition: &Json) -> Vec<Table> {
     let base = loader::record(definition);
     let flavor = |name: &str| {

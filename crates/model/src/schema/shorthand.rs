@@ -1,4 +1,4 @@
-//! Shorthand fields: input fields that are converted to other fields before anything is validated.
+//! Shorthand fields: input fields that are converted to other fields before the entity is validated.
 
 use super::constraint::{display, same};
 use super::definition::{Effect, Shorthand};
@@ -6,7 +6,7 @@ use super::{Context, engine};
 use crate::value::{Object, Value};
 use compact_str::CompactString;
 
-/// Converts the shorthands of the input to the fields that they represent.
+/// Validates the shorthands of the input and converts them to the fields that they represent.
 pub(crate) fn expand_shorthands(
     shorthands: &[Shorthand],
     input: &mut Object,
@@ -176,6 +176,7 @@ impl Function {
     }
 }
 
+/// Sets `hash_on` and the algorithm that fits it. Source: kong/db/schema/entities/upstreams.lua (`shorthand_fields`).
 fn upstream_hash_on(value: Value, input: &mut Object) {
     match value.as_str() {
         None => {

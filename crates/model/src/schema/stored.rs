@@ -1,7 +1,9 @@
-//! Writes stored entities as JSON without decoding them to values, because `POST /config` returns tens of thousands.
+//! Writes stored entities as JSON without decoding them to values. `POST /config` returns tens of thousands of
+//! entities, so decoding them would be too slow.
 //!
-//! It walks the MessagePack of [`crate::codec`] and the schema side by side, since their fields nearly always have the
-//! same order. Tests compare the result with [`super::json`], which does the same for canonical objects.
+//! The reader walks through the MessagePack of [`crate::codec`] and through the schema at the same time, because their
+//! fields nearly always have the same order. Tests compare the result with [`super::json`], which writes decoded
+//! objects.
 
 use super::definition::{Field, Kind, Record};
 use super::json::{write_float, write_string};
@@ -16,9 +18,9 @@ pub struct Malformed;
 type Done = Result<(), Malformed>;
 
 impl EntitySchema {
-    /// Appends a stored entity in the form of the response of `POST /config`: every field, null if not set, without the
-    /// deprecated forms of plugin settings that other responses repeat. After an error, `out` may end with partial
-    /// JSON.
+    /// Appends a stored entity in the form of the response of `POST /config`. The output has every field. An absent
+    /// field is null or has its default. Unlike other responses, the output does not repeat plugin settings under their
+    /// deprecated names. After an error, `out` may end with partial JSON.
     pub fn write_stored_json(
         &self,
         stored: &[u8],
@@ -34,7 +36,7 @@ impl EntitySchema {
     }
 }
 
-/// Returns the value of the field that selects the subschema. For a list this is the first element.
+/// Returns the name of the subschema from the field `key`. If the field is a list, its first element is the name.
 fn subschema_name<'b>(stored: &'b [u8], key: &str) -> Result<Option<&'b str>, Malformed> {
     let mut reader = Reader { rest: stored };
     for _ in 0..reader.map()? {
@@ -53,8 +55,9 @@ fn subschema_name<'b>(stored: &'b [u8], key: &str) -> Result<Option<&'b str>, Ma
 
 /// One field of a stored entity.
 pub(crate) struct StoredField<'b> {
+    /// The encoded value.
     pub(crate) value: &'b [u8],
-    /// The range of its name and value in the entity.
+    /// The byte range of the field's name and value in the entity.
     pub(crate) place: Range<usize>,
 }
 
@@ -121,7 +124,8 @@ impl<'b> Reader<'b> {
         Ok(())
     }
 
-    /// Writes a record in one pass, as long as its fields are in schema order.
+    /// Writes a record in one pass. If its fields are not in schema order, returns [`Order::Other`], and `out` ends
+    /// with partial JSON.
     fn ordered(
         &mut self,
         record: &Record,
@@ -140,7 +144,7 @@ impl<'b> Reader<'b> {
                 out.extend_from_slice(field.json_absent.as_bytes());
             }
         }
-        // Any remaining entry, such as `ttl`, is not a field of the schema.
+        // A remaining entry is either a field that is out of order, or not a field of the schema, such as `ttl`.
         while let Some(extra) = name {
             if record.is_shown(extra) {
                 return Ok(Order::Other);
@@ -276,7 +280,7 @@ impl<'b> Reader<'b> {
         }
     }
 
-    /// Reads the next value. Of arrays and maps it reads only the length. Source of the numbers: the MessagePack
+    /// Reads the next scalar, or the length of the next array or map. Source of the numbers: the MessagePack
     /// specification.
     fn token(&mut self) -> Result<Token<'b>, Malformed> {
         let marker = self.number::<1>()?[0];
@@ -351,11 +355,12 @@ fn write_text(bytes: &[u8], out: &mut Vec<u8>) -> Done {
     Ok(())
 }
 
-/// Whether all bytes are printable ASCII that needs no escape, tested eight at a time. It may return false wrongly.
+/// Whether all bytes are printable ASCII that needs no escape. It tests eight bytes at a time, and may return `false`
+/// for such bytes too, because a match in one byte can affect the next.
 fn is_plain(bytes: &[u8]) -> bool {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = EACH << 7;
-    // The closures below set the highest bit of some byte if any byte matches.
+    // The result of `zero` and `special` has the highest bit of some byte set if any byte matches.
     let zero = |word: u64| word.wrapping_sub(EACH) & !word & HIGH;
     let repeated = |byte: u8| EACH * u64::from(byte);
     let special = |word: u64| {

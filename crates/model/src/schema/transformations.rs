@@ -39,8 +39,9 @@ impl Transformation {
         }
     }
 
-    /// Returns the fields that must be given together, if the patch changes an input of the stored hash without giving
-    /// the secret again. The hash would no longer match. Source: kong/db/schema/init.lua (run_transformation_checks).
+    /// Returns the fields that must be given together, if the patch changes an input of the stored hash but does not
+    /// give the secret again. Such a patch is refused, because the stored hash would no longer match.
+    /// Source: kong/db/schema/init.lua (run_transformation_checks).
     pub(super) fn staleness(self, patch: &Object, existing: &Object) -> Option<&'static str> {
         let is_given = |field: &str| match patch.get(field) {
             None | Some(Value::Null) => false,

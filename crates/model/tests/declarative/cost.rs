@@ -120,7 +120,7 @@ fn a_yaml_document_costs_as_much_as_it_is_long() {
     );
 }
 
-/// The lines of what is wrong, or given twice, are found in another pass.
+/// A listing needs another pass over the text, which finds the lines of entities with errors and of repeated names.
 #[test]
 fn a_listing_costs_as_much_as_its_document_is_long() {
     let yaml: [Shape; 6] = [

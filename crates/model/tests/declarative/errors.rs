@@ -1,4 +1,4 @@
-//! The forms in which errors are reported.
+//! Errors of invalid documents: as a tree, as a flat list, and as a listing for the command line.
 
 use crate::running::{object, options};
 use model::Error;
@@ -233,7 +233,7 @@ in 'services':
     assert_eq!(listing, expected);
 }
 
-/// All texts in a tree of errors.
+/// Returns all texts in a tree of errors.
 fn texts(errors: &Json) -> Vec<&str> {
     match errors {
         Json::Object(fields) => fields.values().flat_map(texts).collect(),

@@ -1,5 +1,5 @@
-//! Declarative configurations: recorded responses of Kong 3.9.1, all forms of errors, changes of a second load,
-//! additions to the existing configuration, exports, bad input.
+//! Tests of declarative configurations: the recorded responses of Kong 3.9.1, all forms of errors, the changes of a
+//! second load, additions to the existing configuration, exports, and adversarial input.
 
 mod cost;
 mod doubts;

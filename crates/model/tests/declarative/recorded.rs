@@ -1,4 +1,4 @@
-//! Compares with the recorded responses of Kong 3.9.1 to `POST /config`, and with the ids it derived.
+//! Compares the loader with Kong 3.9.1: with recorded responses to `POST /config`, and with ids that Kong derived.
 
 use crate::running::{Running, object, options};
 use model::declarative::{self, Document, Format, Nothing, Source};
@@ -48,7 +48,8 @@ fn derived_ids_are_those_of_kong() {
     }
 }
 
-/// Sends a recorded request to an empty loader, and again to the loader that has loaded it.
+/// Loads a recorded request into an empty configuration and compares the response. Then it loads the request again,
+/// which must change nothing.
 fn check(case: &Json, bound: &mut Bound) -> Result<(), String> {
     let body = fill(&case["body"], bound);
     let mut options = options(1_790_000_000);
@@ -94,7 +95,7 @@ fn check(case: &Json, bound: &mut Bound) -> Result<(), String> {
     Ok(())
 }
 
-/// The entities in the form of the response of `POST /config`.
+/// Returns the entities of a document in the form of the response of `POST /config`.
 fn shown(document: &Document) -> Json {
     let mut all = Map::new();
     for put in document

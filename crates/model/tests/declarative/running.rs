@@ -1,4 +1,4 @@
-//! A configuration in memory that represents the store for the loader.
+//! A configuration in memory that the loader uses in place of the store.
 
 use model::declarative::{
     Document, Existing, ExportFormat, Format, KeyPart, Loader, Options, Source, export, merge,
@@ -56,7 +56,8 @@ impl Existing for Running {
 }
 
 impl Running {
-    /// Commits a document as the store does, including the store's refusals.
+    /// Commits a document. Panics if it deletes a missing entity, puts an unchanged entity, or violates uniqueness or a
+    /// reference.
     pub fn commit(&mut self, document: &Document) {
         for key in &document.deletes {
             assert!(self.entities.remove(key).is_some(), "{key:?} is not there");
@@ -72,7 +73,7 @@ impl Running {
         self.index();
     }
 
-    /// Loads with the loader's memo and commits the result.
+    /// Loads a document like `POST /config` and commits it. The loader reuses its memo of the previous document.
     pub fn post(&mut self, document: &Json, now: u64) -> Result<Document, Error> {
         let text = serde_json::to_vec(document).expect("json");
         let mut loader = std::mem::take(&mut self.loader);
@@ -109,6 +110,7 @@ impl Running {
         decoded.collect()
     }
 
+    /// Rebuilds the index of unique fields. Panics if a unique value repeats or a referenced entity is missing.
     fn index(&mut self) {
         self.unique.clear();
         for ((kind, id), bytes) in &self.entities {

@@ -1,4 +1,5 @@
-//! Validates paths of routes, and whole routes under the two flavors that compile them to expressions.
+//! Validates paths of routes. Under `traditional_compatible` and `expressions`, which compile routes to expressions, it
+//! validates whole routes too.
 
 use super::text::percent_encoding;
 use crate::schema::{Context, RouterFlavor};
@@ -28,8 +29,9 @@ pub(super) fn router_path(text: &str) -> Result<(), String> {
         .map_err(|error| format!("invalid regex: '{pattern}' (PCRE returned: {error})"))
 }
 
-/// Whether a pattern is certainly valid in every dialect. Parsing it costs a tenth of compiling it. Repetition counts
-/// and length can make a pattern too large, so patterns with counts or of great length are not accepted here.
+/// Whether a pattern is certainly valid in every dialect. This only parses the pattern, which costs a tenth of
+/// compiling it. It returns `false` for long patterns and for repetition counts, because these may exceed the size
+/// limit.
 fn is_plainly_valid(pattern: &str) -> bool {
     const LENGTH_LIMIT: usize = 256;
     pattern.len() <= LENGTH_LIMIT
@@ -39,7 +41,7 @@ fn is_plainly_valid(pattern: &str) -> bool {
 
 const PREFIX: &str = "Router Expression failed validation: ";
 
-/// Positions in `field_sources` of the rule.
+/// Positions of the fields in the rule's `field_sources`.
 const PROTOCOLS: usize = 1;
 const SNIS: usize = 2;
 const SOURCES: usize = 3;
@@ -67,7 +69,7 @@ pub(super) fn router_expression(values: &[&Value], context: &Context) -> Result<
     checked.map_err(|problem| format!("{PREFIX}{problem}"))
 }
 
-/// The subsystem of the first protocol, which is that of all, because a route cannot mix them.
+/// The subsystem of a route. It is that of the first protocol, because a route cannot mix protocols of both.
 fn subsystem(protocols: &Value) -> Subsystem {
     let first = protocols.as_array().and_then(<[Value]>::first);
     match first.and_then(Value::as_str) {
@@ -84,6 +86,7 @@ fn expression(text: &str, subsystem: Subsystem) -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
+/// Checks the classic fields whose compiled expression could be invalid.
 fn classic(values: &[&Value]) -> Result<(), String> {
     for at in [SOURCES, DESTINATIONS] {
         let entries = values[at].as_array().unwrap_or_default().iter();
@@ -102,6 +105,7 @@ fn classic(values: &[&Value]) -> Result<(), String> {
         if accepted.is_empty() {
             return Err(empty_group());
         }
+        // Header values are matched in lower case, so the router compiles the pattern in lower case.
         let texts = accepted.iter().filter_map(Value::as_str);
         for pattern in texts.filter_map(|text| text.strip_prefix("~*")) {
             compiles(&pattern.to_lowercase())?;
@@ -110,7 +114,8 @@ fn classic(values: &[&Value]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks an IPv6 block as the parser of expressions does. Host bits are cleared in the expression for IPv4 only.
+/// Checks an IPv6 block with the expression parser, which refuses host bits. IPv4 blocks are not checked, because Kong
+/// clears their host bits in the expression.
 fn block_of_addresses(ip: &str) -> Result<(), String> {
     if !(ip.contains(':') && ip.contains('/')) {
         return Ok(());
@@ -125,7 +130,8 @@ fn compiles(pattern: &str) -> Result<(), String> {
     regex(pattern).map(drop).map_err(|error| error.to_string())
 }
 
-/// Replaces any plainly valid regex, because a regex that is only checked is never run.
+/// The regex that stands in for every plainly valid pattern. The checked expression is never run, so the pattern need
+/// not be compiled.
 static VALID: LazyLock<Result<Regex, RegexError>> = LazyLock::new(|| Regex::new("", Dialect::Rust));
 
 fn regex(pattern: &str) -> Result<Regex, RegexError> {
@@ -135,7 +141,7 @@ fn regex(pattern: &str) -> Result<Regex, RegexError> {
     }
 }
 
-/// Checks that the route has either an expression or the other conditions.
+/// Refuses an expression together with classic fields or `regex_priority`, and `priority` together with classic fields.
 fn exclusive_fields(values: &[&Value]) -> Result<(), String> {
     let is_empty = |value: &Value| match value {
         Value::Null => true,
@@ -161,8 +167,8 @@ fn exclusive_fields(values: &[&Value]) -> Result<(), String> {
     Err(format!("{PREFIX}cannot set {clash} simultaneously"))
 }
 
-/// The parser's error for a header without values, which becomes `()` in the expression. The position is that within
-/// the group alone; in the whole expression it would depend on the rest of the route.
+/// The error that Kong's parser returns for a header without values, which becomes `()` in the expression. The position
+/// in the text is the position in `()` alone, because the position in the whole expression depends on the other fields.
 fn empty_group() -> String {
     " --> 1:2\n  |\n1 | ()\n  |  ^---\n  |\n  = expected term".to_owned()
 }

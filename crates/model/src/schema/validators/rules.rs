@@ -1,4 +1,5 @@
-//! Rules over several fields of an entity. The values are in the order of the check's `field_sources`, null if not set.
+//! Rules over several fields of an entity. The values are in the order of the check's `field_sources`. A field that is
+//! not set is null.
 
 use super::tls;
 use crate::schema::Context;
@@ -7,7 +8,7 @@ use crate::value::Value;
 
 type Verdict = Result<(), String>;
 
-/// Checks `jwk`, `pem` and `kid`. Source: kong/db/schema/entities/keys.lua.
+/// Checks that `jwk` is a JSON Web Key with the same `kid` as the entity. Source: kong/db/schema/entities/keys.lua.
 pub(super) fn keys(values: &[&Value], _: &Context) -> Verdict {
     let [jwk, _, kid] = values else {
         return Ok(());
