@@ -1,6 +1,6 @@
 //! Suggestions for unknown names.
 
-/// A name is suggested if at most one letter in this many differs. In a shorter name, one letter may differ.
+/// Number of letters of a known name per allowed difference. One difference is always allowed, also in a shorter name.
 const LETTERS_PER_DIFFERENCE: usize = 4;
 
 /// Returns the known name that is most like an unknown one, if one is similar enough. If several are equally similar,
