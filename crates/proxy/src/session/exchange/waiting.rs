@@ -56,8 +56,8 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Applies the time limit of the side that the exchange waits for. `Ready(None)` means that the limit has not passed
-    /// but that the caller must poll everything again.
+    /// Applies the time limit of the side that the exchange waits for. `Ready(None)` means that the limit has not
+    /// passed, but that the caller must poll everything again.
     pub(super) fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Option<Failed>> {
         let settings = &self.client.plane.settings;
         let waits_for_client = !self.client.out.is_empty();
