@@ -23,7 +23,8 @@ fn write_default(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a value for JSON. Invalid UTF-8 becomes U+FFFD, so that the line is always valid JSON. nginx copies it.
+/// Appends a value for JSON. Invalid UTF-8 becomes U+FFFD, so that the line is always valid JSON. nginx
+/// copies such bytes unchanged.
 fn write_json(bytes: &[u8], out: &mut Vec<u8>) {
     for chunk in bytes.utf8_chunks() {
         for byte in chunk.valid().bytes() {

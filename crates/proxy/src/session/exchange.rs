@@ -75,7 +75,7 @@ pub(super) struct Exchanged {
 pub(super) enum Source<'a> {
     /// The client sends it during the exchange.
     Client,
-    /// It is the first bytes of `carry`, this many, and stays there until the exchange is over.
+    /// It is at the start of `carry`, has this many bytes, and stays there until the exchange is over.
     Carried(usize),
     /// It is in memory, because it was read completely or replaced by a plugin.
     Memory(&'a Bytes),
@@ -89,7 +89,7 @@ pub(super) struct Terms<'a> {
     pub(super) write_timeout: Duration,
     /// Maximum response bytes that are read ahead of a slow client. It is 0 if the route does not buffer responses.
     pub(super) read_ahead: usize,
-    /// Whether response bytes are sent to the client as they arrive, and not collected to larger pieces.
+    /// Whether response bytes are sent to the client as they arrive, instead of in larger pieces.
     pub(super) streams: bool,
     /// Whether the time that the client needs to upload counts as the upstream's, because the route does not buffer
     /// requests.
@@ -674,8 +674,8 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Whether the upstream has received only a part of the request. Its close is then no clear failure: the client may
-    /// be too slow, or the upstream may not want the rest.
+    /// Whether the upstream has received only a part of the request. If it closes the connection then, the cause is
+    /// unclear: the client may be too slow, or the upstream may not want the rest.
     fn is_on_its_way(&self) -> bool {
         let whole = self.request_body.is_done() && self.up_out.is_empty() && !self.refused;
         self.up_out.sent() > 0 && !whole

@@ -45,7 +45,7 @@ pub struct SessionSettings {
     /// is 8 KiB in Kong, where nginx writes larger bodies to disk; this gateway does not.
     pub plugin_body: usize,
     /// Maximum response bytes that are read ahead of a slow client (`nginx_proxy_proxy_buffers`). Default: 1 MiB. nginx
-    /// buffers less in memory, but writes more to disk.
+    /// buffers less in memory, and writes the rest to a temporary file.
     pub read_ahead: usize,
     /// Maximum memory for all request and response bodies together (`body_memory`). On a route that buffers requests,
     /// the body of one request may use a 16th of it, or `plugin_body` if that is more.
