@@ -1,4 +1,4 @@
-//! Running this program under callgrind, once per operation.
+//! Runs this program under callgrind, once per operation.
 
 use anyhow::{Context, Result, anyhow, bail};
 use micro::{Operation, TOGGLES};
@@ -10,12 +10,14 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use tempfile::TempDir;
 
-/// Instructions of one run of each operation, by name. As many at a time as there are processors.
+/// Returns the number of instructions of one run of each operation, by name. Counts as many operations in parallel as
+/// there are processors.
 pub(crate) fn count(operations: &[&Operation]) -> Result<BTreeMap<String, f64>> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let directory = TempDir::new().context("cannot make a temporary directory")?;
     let mut queue = operations.to_vec();
-    // The longest first, or one would run alone at the end: what is run seldom is large. The queue is read from its end.
+    // The longest operations start first; otherwise one of them would run alone at the end. An operation with a small
+    // count is a long one. `pop` takes it first, from the end of the queue.
     queue.sort_by_key(|operation| std::cmp::Reverse(operation.count));
     let queue = Mutex::new(queue);
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -47,7 +49,7 @@ fn count_one(operation: &Operation, program: &Path, directory: &Path) -> Result<
     command.arg(format!("--callgrind-out-file={}", file.display()));
     command.arg(program).arg("run").arg(&operation.name);
     command.arg(operation.count.to_string());
-    // Nothing else of the environment is to decide what an operation does.
+    // Other environment variables must not influence what an operation does.
     let kept = ["PATH", "TMPDIR"].map(|name| (name, std::env::var_os(name)));
     let kept = kept
         .into_iter()
@@ -69,7 +71,7 @@ fn count_one(operation: &Operation, program: &Path, directory: &Path) -> Result<
     Ok(total as f64 / f64::from(operation.count))
 }
 
-/// The number of instructions in a profile.
+/// Returns the total number of instructions in a profile.
 fn total(profile: &str) -> Option<u64> {
     let line = profile
         .lines()

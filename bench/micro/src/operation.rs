@@ -1,4 +1,4 @@
-//! Definition of an operation, and of the functions in which callgrind counts its instructions.
+//! Defines an operation, and the functions in which callgrind counts its instructions.
 
 use std::hint::black_box;
 use std::pin::Pin;
@@ -7,25 +7,25 @@ use std::task::{Context, Poll};
 
 /// A named operation.
 pub struct Operation {
-    /// Area, what is done, how much of it: `router/prefixes/10000`.
+    /// Area, action and size, such as `router/prefixes/10000`.
     pub name: String,
-    /// Number of runs for one count of instructions: enough to even out differences between runs.
+    /// Number of runs whose instructions are counted together, so that differences between runs average out.
     pub count: u32,
     /// Whether [`Work::prepare`] does anything.
     pub prepares: bool,
     set_up: Box<dyn Fn() -> Box<dyn Work> + Send + Sync>,
 }
 
-/// An operation that is set up.
+/// An operation after its set-up.
 pub trait Work {
-    /// Makes what the next run uses up, and drops what the last one made. Not measured.
+    /// Creates the input of the next run and drops the output of the last one. This is not measured.
     fn prepare(&mut self) {}
 
     fn run(&mut self);
 }
 
 impl Operation {
-    /// An operation that changes nothing but itself: `set_up` gives what is run.
+    /// An operation whose runs need no preparation. `set_up` returns the function to run.
     pub(crate) fn repeat<F: FnMut() + 'static>(
         name: impl Into<String>,
         count: u32,
@@ -39,7 +39,8 @@ impl Operation {
         }
     }
 
-    /// An operation that uses something up or makes something: `set_up` gives what makes its input, and what is run on it.
+    /// An operation whose runs consume an input or return an output. `set_up` returns two functions: one creates an
+    /// input, and the other runs on it.
     pub(crate) fn consume<I: 'static, O: 'static, M, R>(
         name: impl Into<String>,
         count: u32,
@@ -97,11 +98,11 @@ impl<I, O, M: FnMut() -> I, R: FnMut(I) -> O> Work for Consume<I, O, M, R> {
     }
 }
 
-/// The functions at whose entry and exit callgrind starts or stops to count, as its patterns.
+/// Name patterns of the functions at whose entry and exit callgrind starts or stops counting (`--toggle-collect`).
 pub const TOGGLES: [&str; 2] = ["*counted_by_callgrind*", "*left_out_by_callgrind*"];
 
-/// Runs an operation `count` times so that callgrind counts these runs and nothing else. A tenth as many runs go ahead
-/// uncounted: what is made at the first use is no part of the operation.
+/// Runs an operation `count` times, so that callgrind counts these runs and nothing else. Before them, a tenth as many
+/// runs are not counted, because work that is done only at the first use is not part of the operation.
 pub fn run_counted(operation: &Operation, count: u32) {
     let page = black_box(Page(0));
     let mut work = operation.set_up();
@@ -117,17 +118,19 @@ pub fn run_counted(operation: &Operation, count: u32) {
     black_box(&page);
 }
 
-/// Makes the stack begin anew at a page. Before, it begins behind the arguments and the environment: the path of the program would
-/// decide what copies are aligned to, and so how many instructions they take.
+/// Aligns the stack of the runs to a memory page. Otherwise the stack would start behind the arguments and the
+/// environment, whose length depends on, for example, the program's path. The alignment of the stack decides how many
+/// instructions a copy takes.
 #[repr(align(4096))]
 struct Page(#[allow(dead_code, reason = "only its place counts")] u8);
 
-/// Whether the counted runs have begun. Leaving something out of what is not counted would count it: callgrind only knows
-/// the other way round.
+/// Whether the counted runs have begun. Callgrind can only switch counting to the other state at a function in
+/// [`TOGGLES`]. So before the counted runs, a call of [`left_out_by_callgrind`] would start counting instead of
+/// stopping it.
 static COUNTING: AtomicBool = AtomicBool::new(false);
 
-// Neither function is generic, so that each has one symbol; what follows the call keeps it from becoming a jump, which
-// would not return here.
+// Neither of these functions is generic, so each has one symbol. The `black_box` after the call prevents a tail call,
+// after which callgrind would not see the function's exit.
 
 #[inline(never)]
 fn counted_by_callgrind(work: &mut dyn Work) {
@@ -145,7 +148,8 @@ fn left_out_by_callgrind(
     polled
 }
 
-/// A future whose own instructions are not counted within an operation: the other ends of its connections.
+/// A future whose instructions are not counted as part of an operation. It is used for the client and the upstream of
+/// the gateway, which run in the same thread.
 pub(crate) struct LeftOut<'f>(pub(crate) Pin<&'f mut (dyn Future<Output = ()> + Send)>);
 
 impl Future for LeftOut<'_> {

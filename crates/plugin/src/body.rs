@@ -1,5 +1,5 @@
-//! Request bodies in memory: parses forms, JSON and `multipart/form-data`, finds and removes fields, and encodes the
-//! rest again. It is for plugins that read the body. All other bodies are streamed.
+//! Request bodies for plugins that read them: parses forms, JSON and `multipart/form-data`, finds and removes fields,
+//! and encodes the remaining fields. A body that no plugin reads is not parsed.
 
 use crate::args;
 use crate::request::Field;
@@ -8,12 +8,13 @@ use memchr::memmem;
 use model::{Object, Value};
 use std::borrow::Cow;
 
-/// The part of a request's body that is in memory.
+/// The body of a request, as far as plugins can read it.
 #[derive(Debug, Clone, Default)]
 pub enum RequestBody {
-    /// The body was not read because no plugin of the route needs it, or the request has no body.
+    /// The body was not read into memory, because no plugin reads it or because the request is a gRPC call.
     #[default]
     Unread,
+    /// The complete body. It is empty if the request has none.
     Whole(Bytes),
     /// The body exceeds the limit of the data plane. Plugins cannot read it, as in Kong.
     TooLarge,
@@ -27,7 +28,7 @@ pub enum ParsedBody {
     Multipart { boundary: Vec<u8>, parts: Vec<Part> },
 }
 
-/// A field of a form. In the body `a` has no value, and `a=` has an empty one.
+/// A field of a form. The field `a` has no value; the field `a=` has an empty value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormField {
     pub name: Vec<u8>,
@@ -116,8 +117,8 @@ impl ParsedBody {
         }
     }
 
-    /// Returns the body as an object, for plugins that show it. Repeated names become lists; names without a value
-    /// become `true`.
+    /// Returns the body as a value, for plugins that show it. A form becomes an object: a repeated name gets a list,
+    /// and a name without a value gets `true`.
     pub fn to_value(&self) -> Value {
         match self {
             Self::Json(value) => value.clone(),

@@ -1,11 +1,12 @@
-//! Lookups of entities that plugins may do while they run. The program implements them with its entity tables, so that
-//! the data plane does not depend on the store.
+//! The lookups of entities that a plugin can make while it handles a request. The gateway implements them with the
+//! store's entity tables. The trait keeps the data plane independent of the store.
 
 use model::entities::{BasicauthCredential, Consumer, ConsumerId, KeyauthCredential};
 use model::{EntityKind, Object};
 use uuid::Uuid;
 
-/// Looks up entities that are not part of the snapshot. All lookups are served from memory.
+/// Looks up entities that are not part of the snapshot. The calls block a worker, so an implementation must read local
+/// data only and must not wait for the network.
 pub trait Lookup: Send + Sync {
     fn key_owner(&self, key: &str) -> Result<Option<KeyOwner>, LookupError>;
 
@@ -22,11 +23,11 @@ pub trait Lookup: Send + Sync {
     fn entity(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError>;
 }
 
-/// The credential and the consumer of a key. Requests always need both, so that one lookup returns both.
+/// The credential and the consumer of a key. A request always needs both, so one lookup returns both.
 #[derive(Debug, Clone)]
 pub struct KeyOwner {
     pub credential: KeyauthCredential,
-    /// `None` is an internal error: the credentials of a consumer are deleted with it.
+    /// `None` means an internal error, because deleting a consumer also deletes its credentials.
     pub consumer: Option<Consumer>,
 }
 
@@ -35,7 +36,7 @@ pub struct KeyOwner {
 #[error("{0}")]
 pub struct LookupError(#[from] pub Box<dyn std::error::Error + Send + Sync>);
 
-/// A node without consumers and credentials.
+/// The lookups of a node without consumers and credentials: they find nothing.
 pub struct NoLookup;
 
 impl Lookup for NoLookup {

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use uuid::Uuid;
 
-/// Maximum number of names in a notice, and of characters in a name, so that the length of a notice is limited.
+/// Maximum number of names in a notice. This limit and the next one keep a notice short.
 const MAX_NAMES: usize = 5;
+/// Maximum number of characters of a name in a notice.
 const MAX_NAME_BYTES: usize = 64;
 
 /// A plugin that is not implemented, and the entities that it is configured for.
@@ -17,17 +18,17 @@ const MAX_NAME_BYTES: usize = 64;
 pub struct Notice {
     pub plugin: &'static str,
     pub lack: Lack,
-    /// It is configured without a scope.
+    /// Whether the plugin is configured without a scope, so that it applies to all requests.
     is_global: bool,
     routes: Vec<String>,
     services: Vec<String>,
     consumers: Vec<String>,
-    /// Number of entities that are not named.
+    /// Number of further scopes that are not named.
     more: usize,
 }
 
-/// One notice for each plugin of `table` that is configured and not implemented, in the order of their names. `name` gives the
-/// name of an entity; entities without one are called by their ids.
+/// Returns one notice for each plugin of `table` that is configured but not implemented, sorted by plugin name. `name`
+/// returns the name of an entity. An entity without a name is shown by its id.
 pub fn of<'p>(
     table: &[&'static PluginDef],
     configured: impl IntoIterator<Item = &'p Plugin>,
@@ -35,7 +36,7 @@ pub fn of<'p>(
 ) -> Vec<Notice> {
     let mut notices: BTreeMap<&str, Notice> = BTreeMap::new();
     for plugin in configured {
-        // The table is short, and most changes configure one plugin or none: a map of it would cost more.
+        // The table is short and most changes configure at most one plugin, so building a map would cost more.
         let Some(def) = table.iter().find(|def| *def.name == *plugin.name) else {
             continue;
         };
@@ -51,7 +52,7 @@ pub fn of<'p>(
     notices.into_values().collect()
 }
 
-/// Returns the beginning of a name without control characters: a notice is one line of a log, and a header of a response.
+/// Shortens a name and replaces its control characters, because a notice becomes a log line or a response header.
 fn shown(name: &str) -> String {
     let plain = |character: char| {
         if character.is_control() {

@@ -17,7 +17,7 @@ use uuid::Uuid;
 /// Maximum number of header lines that plugins see (`lua_max_req_headers` in Kong).
 const MAX_HEADERS: usize = 100;
 
-/// The context of a request for plugins. It exists from routing to the end of the log phase.
+/// The context of a request for plugins. It is created after routing and dropped after the log phase.
 pub struct RequestCx<'r> {
     pub head: &'r RequestHead,
     pub client: Client,
@@ -30,7 +30,7 @@ pub struct RequestCx<'r> {
     pub port: u16,
     /// The request id: 32 hex digits.
     pub request_id: &'r str,
-    /// The route. `None` before routing.
+    /// The route. `None` if no route matches.
     pub route: Option<EntityRef<'r>>,
     pub service: Option<EntityRef<'r>>,
     /// The captures of the route's path regex.
@@ -90,7 +90,7 @@ pub struct EntityRef<'r> {
     pub name: Option<&'r str>,
 }
 
-/// By its name, or by its id if it has none.
+/// Writes the name, or the id if the entity has no name.
 impl fmt::Display for EntityRef<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name {

@@ -23,7 +23,7 @@ fn the_table_is_the_registry_of_schemas() {
     assert_eq!(table, schemas);
 }
 
-/// Ignoring a plugin that refuses, limits or changes anything would be a security hole that nobody notices.
+/// Ignoring a plugin that refuses, limits or changes requests would be a security hole that nobody notices.
 #[test]
 fn only_plugins_that_observe_or_save_work_are_left_out_until_they_work() {
     let left_out = BUNDLED.iter().filter(|def| {
@@ -57,7 +57,7 @@ fn only_plugins_that_observe_or_save_work_are_left_out_until_they_work() {
     );
 }
 
-/// The page about the table, for users.
+/// Returns the text of `docs/plugins.md`, the page that lists the table for users.
 fn page() -> String {
     let mut out = String::from(
         "<!-- Generated from the table of plugins in crates/plugins; a test compares. Do not edit. -->\n\n\
@@ -98,7 +98,7 @@ fn page() -> String {
 
 #[test]
 fn the_generated_page_is_up_to_date() {
-    // Cargo runs tests in the folder of their package.
+    // Cargo runs tests in the directory of their package.
     let path = "../../docs/plugins.md";
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         fs::write(path, page()).expect("the docs folder is writable");

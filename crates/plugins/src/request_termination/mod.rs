@@ -91,7 +91,7 @@ impl Plugin for RequestTermination {
     }
 }
 
-/// Returns the default message of a status. Responses with other statuses have an empty body.
+/// Returns the default message of a status, if it has one.
 fn default_message(status: u16) -> Option<&'static str> {
     match status {
         401 => Some("Unauthorized"),

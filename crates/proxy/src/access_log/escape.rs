@@ -1,4 +1,4 @@
-//! Escapes values from clients, so that they cannot end a log line or a quoted text.
+//! Escapes values that clients send, so that they cannot end a log line or a quoted text.
 
 use super::format::Escape;
 
@@ -23,7 +23,8 @@ fn write_default(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Invalid UTF-8 is replaced by the replacement character, so that the line is always valid JSON.
+/// Appends a value for JSON. Invalid UTF-8 becomes U+FFFD, so that the line is always valid JSON. nginx
+/// copies such bytes unchanged.
 fn write_json(bytes: &[u8], out: &mut Vec<u8>) {
     for chunk in bytes.utf8_chunks() {
         for byte in chunk.valid().bytes() {

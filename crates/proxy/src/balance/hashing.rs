@@ -1,4 +1,4 @@
-//! The request property that consistent hashing uses.
+//! Computes the hash of a request for consistent hashing, from the property that the upstream configures.
 //! Source: kong/runloop/balancer/init.lua get_value_to_hash(), set_cookie().
 
 use super::ring;
@@ -196,7 +196,8 @@ impl Input {
 }
 
 impl Cookie {
-    /// Creates a cookie for a client's first request. Kong spells `Same-Site` in this way.
+    /// Creates a cookie with a random value for a client that has none, and the key of that value. The attribute is
+    /// spelled `Same-Site`, as in Kong; the standard name is `SameSite`.
     fn begin(&self) -> Key {
         let value = Uuid::new_v4().hyphenated().to_string();
         let Self { name, path } = self;

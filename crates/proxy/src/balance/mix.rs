@@ -1,6 +1,6 @@
 //! The mixing function of the balancers: inputs that differ in any bit give unrelated outputs. It is not cryptographic.
 
-/// The finalizer of SplitMix64. The target of each hash depends on it, so that it must not change between versions.
+/// The finalizer of SplitMix64. It determines the target of each hash, so it must not change between versions.
 pub(super) fn mix(value: u64) -> u64 {
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

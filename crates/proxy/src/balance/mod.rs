@@ -1,6 +1,7 @@
-//! Load balancing among the peers (addresses) of an upstream entity. An [`Upstream`] is its configuration with the
-//! peers that its targets currently resolve to. Several services may share it, each with its own connection settings
-//! ([`Way`]). The state of a peer ([`Peer`]) survives every change that keeps the peer. A pick takes no lock.
+//! Load balancing among the peers (addresses) of an upstream entity. An [`Upstream`] holds the configuration of the
+//! entity and the peers that its targets currently resolve to. Several services may share an upstream, each with its
+//! own connection settings ([`Way`]). The state of a peer ([`Peer`]) survives every change that keeps the peer. A pick
+//! takes no lock.
 //!
 //! Not here: health checks ([`crate::health`]), and connections to peers (`session`).
 
@@ -50,12 +51,12 @@ pub struct Upstream {
     peers: ArcSwap<Peers>,
 }
 
-/// The settings of an upstream. If they are equal, the existing upstream is reused.
+/// The settings of an upstream. If a change leaves them equal, the existing upstream is reused.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BalancerSettings {
     pub entity: entities::Upstream,
     pub targets: Vec<TargetSettings>,
-    /// The different connection settings of its services.
+    /// The different connection settings of the services that use the upstream.
     pub ways: Vec<Way>,
     /// Settings of active health checks, if they are enabled.
     pub probing: Option<Probing>,
@@ -79,7 +80,7 @@ pub struct TargetSettings {
 struct Shared {
     /// The peers in use.
     peers: Mutex<HashMap<PeerAddress, Weak<Peer>>>,
-    /// Number of picks so far, for taking turns.
+    /// Counter for round robin, and for taking turns among equally good peers in other algorithms.
     turns: AtomicU64,
     /// Incremented whenever a peer becomes usable or unusable.
     changes: AtomicU64,
@@ -96,14 +97,14 @@ pub struct PickInput {
 #[derive(Debug, Default)]
 pub struct Tried(Vec<Arc<Peer>>);
 
-/// The peer picked for a try. The peer counts the request as in progress until this is dropped.
+/// The peer picked for a try. The peer counts the request as in progress until the visit is dropped.
 #[derive(Debug)]
 pub struct Visit<'u> {
     upstream: &'u Upstream,
     stay: Stay,
-    /// Index of the way. Kept small because every waiting request holds a `Visit`.
+    /// Index in [`BalancerSettings::ways`]. It is small because every waiting request holds a `Visit`.
     way: u32,
-    /// Time of the pick in microseconds, as from [`now`].
+    /// Time of the pick: [`now`] in microseconds.
     began: u64,
 }
 
@@ -111,7 +112,7 @@ pub struct Visit<'u> {
 #[derive(Debug, Clone)]
 pub struct ProbePlace {
     pub address: SocketAddr,
-    /// Host of the target.
+    /// Host of the target, for the probe's Host header and TLS.
     pub name: Box<str>,
     pub peer: Arc<Peer>,
 }
@@ -121,7 +122,7 @@ pub struct ProbePlace {
 #[error("failure to get a peer from the ring-balancer")]
 pub enum NoPeer {
     Unusable,
-    /// Some targets' names are not resolved yet. Call [`Upstream::resolve`], then pick again.
+    /// The names of some targets are not resolved yet. Call [`Upstream::resolve`], then pick again.
     Unresolved,
 }
 
@@ -181,7 +182,8 @@ impl Upstream {
         })
     }
 
-    /// Waits for at most `limit` until one of the targets' names that were never resolved is resolved.
+    /// Waits for the first DNS answer of a target's name, for at most `limit`. Names that already have an answer do not
+    /// count.
     pub async fn resolve(&self, limit: Duration) {
         /// Maximum number of names that one request waits for.
         const MOST: usize = 16;
@@ -212,7 +214,7 @@ impl Upstream {
             }
             let (settings, checks) = (&self.settings, self.checks.as_ref());
             let next = Arc::new(Peers::new(settings, &self.hosts, checks, &self.shared));
-            // Another thread may have been faster, but with older answers: check again.
+            // Another thread was faster, but it may have used older answers, so they are checked again.
             let before = self.peers.compare_and_swap(&current, next);
             if Arc::ptr_eq(&before, &current) {
                 return;
@@ -250,8 +252,8 @@ impl Upstream {
         }
     }
 
-    /// Returns the addresses to probe: the available or the unavailable ones. An address that several targets have
-    /// comes once.
+    /// Returns the addresses to probe: either the available or the unavailable ones. An address that several targets
+    /// share is returned once.
     pub fn probe_places(&self, available: bool) -> Vec<ProbePlace> {
         let peers = self.peers.load();
         let mut seen = HashSet::new();
@@ -304,8 +306,8 @@ impl Shared {
 }
 
 impl TargetSettings {
-    /// Parses a target, and returns `None` if it is not an address. In declarative configurations, the port may be
-    /// missing and addresses may have any form.
+    /// Parses a target, and returns `None` if it is not a valid address. In declarative configurations, the port may be
+    /// missing, and the address may differ from the form in which the Admin API stores it.
     pub fn new(target: &entities::Target) -> Option<Self> {
         let address = Address::parse(&target.target).ok()?;
         let text = address.as_target();

@@ -1,5 +1,5 @@
-//! Updates the peers of all upstreams when DNS answers for the names of their targets change. This happens outside the
-//! request path.
+//! Updates the peers of all upstreams when the DNS answers for the names of their targets change. Requests do not wait
+//! for these updates.
 
 use crate::snapshot::Live;
 use net::dns::Resolver;
@@ -11,14 +11,15 @@ const TOGETHER: Duration = Duration::from_millis(5);
 /// Interval at which answers with TTL 0 are renewed.
 const RENEWAL: Duration = Duration::from_secs(1);
 
-/// Applies DNS changes until it is dropped. It needs a runtime with timers, preferably one that serves no requests.
+/// Applies DNS changes until this future is dropped. It needs a runtime with timers, preferably one that serves no
+/// requests.
 pub async fn follow(live: Live, resolver: Resolver) {
     let (mut swaps, mut changes) = (live.swaps(), resolver.changes());
     let mut renewal = interval(RENEWAL);
     renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let changed = tokio::select! {
-            // A snapshot may have been built just before a DNS change.
+            // An answer may have changed while the new snapshot was built, so its peers are refreshed too.
             swapped = swaps.changed() => swapped,
             changed = changes.changed() => {
                 sleep(TOGETHER).await;

@@ -1,7 +1,12 @@
-//! Consistent hashing. The ring has `slots` slots. Each belongs to a target, chosen by weighted rendezvous hashing: a
-//! score that depends only on the slot, the target's address and its weight. So every node has the same ring, whatever
-//! the order of targets; a removed target gives up only its own slots; and a new one takes only its share. A lookup
-//! costs a multiplication and an array access.
+//! Consistent hashing. The ring has `slots` slots, and each slot belongs to one target. Weighted rendezvous hashing
+//! chooses that target by a score that depends only on the slot, the target's address and its weight. This has three
+//! consequences:
+//!
+//! - Every node has the same ring, in whatever order the targets were created.
+//! - When a target is removed, only its own slots move.
+//! - A new target takes only its share of the slots.
+//!
+//! A lookup costs a multiplication and an array access.
 
 use super::mix::mix;
 use twox_hash::XxHash64;
@@ -21,7 +26,8 @@ pub(super) fn hash(value: &[u8]) -> u64 {
 }
 
 impl Ring {
-    /// Builds the ring. `peers` has the hash of each target's address, and its weight. Targets of weight 0 own no slot.
+    /// Builds the ring. `peers` holds the hash of each target's address, and its weight. A target of weight 0 owns no
+    /// slot.
     pub(super) fn new(slots: u32, peers: &[(u64, u32)]) -> Self {
         // Targets of equal weight are compared by their hashes alone. The score is calculated only for the best of each
         // weight.
@@ -44,7 +50,7 @@ impl Ring {
         }
     }
 
-    /// Returns the target of a key, or the next usable one down the ring.
+    /// Returns the target that owns the key's slot. If it is not usable, tries the slots below, and wraps around.
     pub(super) fn pick(&self, key: u64, usable: impl Fn(usize) -> bool) -> Option<usize> {
         let slots = self.owners.len();
         let start = ((u128::from(key) * slots as u128) >> 64) as usize;
@@ -143,7 +149,7 @@ mod tests {
         assert_eq!(picked, EXPECTED);
     }
 
-    /// Recorded once. If this changes, an upgrade sends clients to other servers.
+    /// Recorded once. If these values change, an upgrade of the gateway sends clients to other servers.
     const EXPECTED: [usize; 16] = [4, 2, 0, 4, 2, 3, 3, 2, 2, 2, 4, 0, 4, 2, 0, 1];
 
     #[test]

@@ -1,7 +1,7 @@
 //! The health state machine of one address, without clock or I/O.
 //! Source: lua-resty-healthcheck 3.1.0, incr_counter() and set_target_status().
 
-/// The health of an address. An address in an intermediate state is treated as in the state before it.
+/// The health of an address. In an intermediate state, an address is treated as in the state that it had before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthState {
     Healthy,
@@ -12,7 +12,7 @@ pub enum HealthState {
     MostlyUnhealthy,
 }
 
-/// An event at an address that is counted.
+/// An event that changes the health of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthEvent {
     Success,
@@ -27,7 +27,7 @@ pub enum HealthEvent {
 pub struct Health {
     state: HealthState,
     successes: u8,
-    /// Counters of the events after [`HealthEvent::Success`], in their order.
+    /// Counters of the failures, in the order of [`HealthEvent`].
     failures: [u8; 3],
 }
 
@@ -60,8 +60,8 @@ impl Health {
         )
     }
 
-    /// Returns the health after an event. `limit` events in a row change the state. Events with limit 0 do not count,
-    /// and neither do events that confirm a settled state.
+    /// Returns the health after an event. `limit` successes, or `limit` failures of one type, change the state if no
+    /// opposite event comes between them. An event with limit 0, or one that confirms a settled state, does not count.
     #[must_use]
     pub fn after(self, event: HealthEvent, limit: u8) -> Self {
         let settled = match event {

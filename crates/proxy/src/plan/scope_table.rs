@@ -1,6 +1,6 @@
-//! The plugin instances of a snapshot, grouped by place (route and service) and, within a place, with those of
-//! consumers kept apart. The cost of building a route's plan thus depends on the plugins that apply to it, not on all
-//! configured plugins.
+//! The plugin instances of a snapshot, grouped by their place: the route and service that they are configured for.
+//! Within a place, the instances for single consumers are in separate layers. So the cost of building a route's plan
+//! depends only on the plugins that apply to the route, not on all configured plugins.
 
 use super::{InstanceIndex, Instances, Layer, LayerIndex};
 use model::entities::{ConsumerId, RouteId, ServiceId};
@@ -25,7 +25,7 @@ pub struct Scoped {
     pub instance: InstanceIndex,
 }
 
-/// A scope without its consumer.
+/// A place: the route and service of a scope, without its consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteScope {
     pub route: Option<RouteId>,
@@ -36,11 +36,13 @@ pub struct RouteScope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) order: u16,
+    /// The instance for all requests without an instance of their consumer.
     pub(super) default: Option<InstanceIndex>,
+    /// The instances for single consumers.
     pub(super) layer: Option<LayerIndex>,
 }
 
-/// The entries of each place, sorted by execution order. Plans are built from them.
+/// The entries of each place, sorted by execution order. Plans are built from this table.
 #[derive(Clone, Default)]
 pub struct ScopeTable(Sorted<RouteScope, Arc<[Entry]>>);
 
@@ -59,15 +61,16 @@ impl Edit {
 }
 
 impl ScopeTable {
-    /// Builds the entries. `scoped` must not contain scopes that a plugin does not support.
+    /// Builds the table. Each plugin must support the scopes that it has in `scoped`.
     pub fn new(instances: &mut Instances, scoped: &[Scoped]) -> Self {
         let mut places = Self::default();
         places.edit(instances, &[], scoped);
         places
     }
 
-    /// Removes and adds instances, and returns the places whose plans must be rebuilt. A change of consumers' instances
-    /// alone needs no rebuild. The removed instances must still exist in `instances`.
+    /// Removes and adds instances, and returns the places whose plans must be rebuilt. If only the content of an
+    /// existing layer of consumers changes, no plan must be rebuilt. The removed instances must still exist in
+    /// `instances`.
     pub fn edit(
         &mut self,
         instances: &mut Instances,
@@ -78,7 +81,8 @@ impl ScopeTable {
         let mut edits: Vec<Edit> = removed
             .chain(added.iter().copied().map(Edit::Add))
             .collect();
-        // The sort is stable: removals come first, and if two instances have the same scope, the first one counts.
+        // The sort is stable, so removals come before additions. If two instances have the same scope, the first one
+        // counts.
         edits.sort_by_key(|edit| {
             let Scoped { order, scope, .. } = edit.scoped();
             (scope.place(), *order)
@@ -93,7 +97,7 @@ impl ScopeTable {
                 changed.push(place);
             }
         }
-        // Freed last, so that no new layer gets the number of an old one: plans identify layers by their numbers.
+        // Layers are freed last, so that no new layer gets the number of an old one. Plans identify layers by number.
         for layer in gone {
             instances.layers.free(layer);
         }
@@ -214,7 +218,7 @@ impl Layer {
         }
     }
 
-    /// Returns the phases of a layer. All its instances are of one plugin, so they have the same phases.
+    /// Returns the phases of a layer. All instances of a layer belong to one plugin, so they have the same phases.
     pub(super) fn phases(&self, instances: &Instances) -> Phases {
         let first = self.consumers.iter().next();
         first.map_or(Phases::NONE, |(_, index)| instances.get(*index).phases)

@@ -12,7 +12,7 @@ pub enum Format {
     Grpc,
 }
 
-/// The settings `error_template_*`: texts with two `%s`, for the message and the request id.
+/// The settings `error_template_*`. Each is a text with two `%s`, one for the message and one for the request id.
 #[derive(Debug, Clone, Default)]
 pub struct Templates {
     pub json: Option<String>,
@@ -22,7 +22,7 @@ pub struct Templates {
 }
 
 impl Format {
-    /// Returns the format of the first media range with the highest quality. Unknown media ranges count as JSON; items
+    /// Returns the format of the first media range with the highest quality. Unknown media ranges count as JSON. Items
     /// that are not media ranges are ignored.
     pub fn accepted(accept: Option<&[u8]>) -> Self {
         let mut chosen = Self::Json;
@@ -41,8 +41,8 @@ impl Format {
         chosen
     }
 
-    /// Returns the format for errors that nginx handles in Kong: without an Accept header, that of the request's
-    /// content type, or else the default of the settings.
+    /// Returns the format for errors that nginx reports in Kong, such as 502. Without an Accept header, the request's
+    /// content type decides. Without both, the default of the settings applies.
     pub fn accepted_or(
         accept: Option<&[u8]>,
         content_type: Option<&[u8]>,
@@ -66,7 +66,7 @@ impl Format {
         })
     }
 
-    /// Returns the content type, or `None` for gRPC.
+    /// Returns the content type, or `None` for gRPC, which has no body.
     pub fn content_type(self) -> Option<&'static str> {
         match self {
             Self::Json => Some("application/json; charset=utf-8"),

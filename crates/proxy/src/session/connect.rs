@@ -27,7 +27,7 @@ pub(super) enum ConnectError {
     Resolve(#[from] ResolveError),
     #[error("cannot connect")]
     Refused(#[source] Arc<io::Error>),
-    /// The connection was opened, but the TLS or protocol negotiation failed.
+    /// The TCP connection was opened, but TLS or the negotiation of the protocol failed.
     #[error("handshake failed")]
     Handshake {
         #[source]
@@ -52,7 +52,7 @@ impl ConnectError {
                 } else if is_about_name(&cause) {
                     Owner::Client
                 } else {
-                    // Servers that do not know the name may also just close, or send another alert.
+                    // A server that does not know the name may also close the connection or send another TLS alert.
                     Owner::Unclear
                 },
                 cause,
@@ -69,7 +69,7 @@ impl ConnectError {
         }
     }
 
-    /// The effect of the failure on the target's health; `None` when the target did not cause it.
+    /// Returns the effect of the failure on the target's health, or `None` if the target did not cause it.
     pub(super) fn outcome(&self) -> Option<health::Outcome> {
         match self {
             _ if self.owner() != Owner::Upstream => None,
@@ -97,16 +97,16 @@ pub(super) struct Name<'a> {
     pub(super) is_of_client: bool,
 }
 
-/// The existing connections that may be reused.
+/// Restricts which existing connections may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freshness {
     Any,
-    /// A reused connection failed at this time; connections opened before it may be dead too.
+    /// Only connections opened after this time, at which a reused connection failed. Older ones may be dead too.
     OpenedAfter(Instant),
 }
 
-/// Obtains a connection to a target, and says whether it has served before. Failed addresses are avoided while there
-/// are others.
+/// Obtains a connection to a target, and returns whether it has served another request before. Addresses that failed
+/// are used only if there are no others.
 pub(super) async fn obtain(
     target: &Target,
     name: Name<'_>,
@@ -151,7 +151,7 @@ pub(super) async fn obtain(
     obtained.map_err(|failure| ConnectError::new(failure, name))
 }
 
-/// Opens a connection that is never shared or reused, for a stream. The address comes from [`resolve`].
+/// Opens a connection for a TCP stream, which is never shared or reused. The address comes from [`resolve`].
 pub(super) async fn dedicated(
     target: &Target,
     address: SocketAddr,
@@ -166,7 +166,7 @@ pub(super) async fn dedicated(
     opened.map_err(|failure| ConnectError::new(failure, name))
 }
 
-/// The next address of the target. Failed addresses are avoided while there are others.
+/// Returns the next address of the target. Addresses in `failed` are used only if there are no others.
 pub(super) async fn resolve(
     target: &Target,
     failed: &[SocketAddr],
@@ -212,7 +212,7 @@ async fn take_idle(
     .await
 }
 
-/// Waits for the first resolution of a name.
+/// Waits for the first DNS answer for a name, and returns an address from it.
 async fn wait_for_address(
     target: &Target,
     failed: &[SocketAddr],
@@ -223,7 +223,7 @@ async fn wait_for_address(
     let answer = answer?;
     Ok(match target.host.next(failed) {
         Next::Address(address) => address,
-        // The addresses have changed again meanwhile.
+        // The answer has changed again meanwhile.
         _ => answer.pick(0, failed).address,
     })
 }

@@ -1,5 +1,6 @@
 //! Exchanges one request and its response with an upstream connection. Both directions run at once, each only as fast
-//! as its receiver accepts. Everything happens in one poll unless something has to wait; `waiting` handles that.
+//! as its receiver accepts. The whole exchange takes one poll if nothing has to wait. `waiting` has the time limits for
+//! exchanges that wait.
 
 mod passing;
 mod span;
@@ -32,19 +33,20 @@ use std::time::Duration;
 use tokio::time::Instant;
 use waiting::Blocked;
 
-/// Up to this size, copying a body behind its head is cheaper than a gathering write.
+/// Up to this size, copying a body behind its head is cheaper than a vectored write (`writev`) of both.
 const COPIED_BYTES: usize = 4 * 1024;
 
-/// Maximum interim (1xx) responses per request; more count as malformed, because each one restarts the read timeout.
+/// Maximum interim (1xx) responses per request. More count as a malformed response, because each one restarts the read
+/// timeout.
 const MAX_INTERIMS: u8 = 100;
 
-/// Length of a status line before its reason phrase. Until this many bytes have arrived every read is parsed, so that
-/// an invalid response is detected however slowly it comes.
+/// Length of a status line before its reason phrase. Until this many bytes have arrived, every read is parsed, so that
+/// a response that is not HTTP is detected early, even if it arrives byte by byte.
 const STATUS_BYTES: usize = b"HTTP/1.1 200 ".len();
 
 #[cfg(test)]
 thread_local! {
-    /// Number of response bytes that this thread has parsed for a head.
+    /// Number of bytes that this thread has passed to the parser of response heads.
     pub(super) static PARSED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -54,14 +56,15 @@ pub(super) struct Exchanged {
     pub(super) status: u16,
     /// Status of the upstream's response, before filters.
     pub(super) upstream_status: u16,
-    /// When the upstream's time started, and when its response head arrived.
+    /// When the upstream's time started.
     pub(super) sent: Instant,
+    /// When the response head arrived.
     pub(super) headed: Instant,
     /// Whether the upstream connection can serve another request.
     pub(super) reusable: bool,
     /// Whether the client connection can carry another request.
     pub(super) keep_alive: bool,
-    /// Whether the client's body has been completely read and sent.
+    /// Whether the client's body has been completely read and accepted by the upstream.
     pub(super) whole: bool,
     /// Whether the client has received a 101 response, so that both connections form a tunnel.
     pub(super) switched: bool,
@@ -72,8 +75,9 @@ pub(super) struct Exchanged {
 pub(super) enum Source<'a> {
     /// The client sends it during the exchange.
     Client,
-    /// This many bytes at the start of `carry`, where they stay until the exchange is over.
+    /// It is at the start of `carry`, has this many bytes, and stays there until the exchange is over.
     Carried(usize),
+    /// It is in memory, because it was read completely or replaced by a plugin.
     Memory(&'a Bytes),
 }
 
@@ -83,9 +87,9 @@ pub(super) struct Terms<'a> {
     pub(super) source: Source<'a>,
     pub(super) read_timeout: Duration,
     pub(super) write_timeout: Duration,
-    /// Maximum response bytes that are read ahead of a slow client; 0 where responses are not buffered.
+    /// Maximum response bytes that are read ahead of a slow client. It is 0 if the route does not buffer responses.
     pub(super) read_ahead: usize,
-    /// Whether response bytes go to the client as they arrive, instead of in pieces of a useful size.
+    /// Whether response bytes are sent to the client as they arrive, instead of in larger pieces.
     pub(super) streams: bool,
     /// Whether the time that the client needs to upload counts as the upstream's, because the route does not buffer
     /// requests.
@@ -114,47 +118,55 @@ pub(super) struct Exchange<'a> {
     sent_at: Instant,
     /// The start of an incomplete response head.
     partial: Vec<u8>,
+    /// Whether any byte of a response has arrived.
     answered: bool,
     /// Number of interim (1xx) responses so far.
     interims: u8,
     /// Whether an interim response has gone to the client.
     interim_told: bool,
     answer: Option<ResponseInProgress>,
+    /// When the exchange last made progress.
     progress: Instant,
     /// Payload bytes of the request's body so far.
     received: u64,
-    /// Whether a plugin's body replaces the client's, which nobody has read.
+    /// Whether the client's body was not read because a plugin has replaced it.
     unread: bool,
     /// Rate at which the client sends its body, measured while the upstream accepts it.
     pace: Pace,
-    /// Set while the client has bytes left to receive. Boxed, because it would enlarge the task of every connection.
+    /// Set while the client has bytes left to receive. It is boxed so that it does not enlarge the task of every
+    /// connection.
     blocked: Option<Box<Blocked>>,
-    /// Whether the client was too slow to receive everything, so that the response is read ahead of it.
+    /// Whether the client counts as slow, so that the response may be read ahead of it.
     slow: bool,
-    /// Whether to check that the client is still connected, because the response takes long.
+    /// Whether to check that the client is still connected, because the upstream has been silent for long.
     watching: bool,
 }
 
-/// A response whose head has gone to the client.
+/// A response whose head has been written for the client.
 struct ResponseInProgress {
     status: u16,
     upstream_status: u16,
     headed: Instant,
     body: Body,
     framing: ClientFraming,
+    /// Whether the upstream connection stays open after the response.
     upstream_keeps: bool,
+    /// Whether the client connection stays open after the response.
     keep_alive: bool,
-    /// Whether a chunk has been begun, if the gateway divides the body into chunks.
+    /// Whether the gateway has written a chunk of the body, so that the next chunk must first end this one.
     chunks: bool,
-    /// Whether bytes go to the client as they arrive; the route or the upstream decides.
+    /// Whether bytes are sent to the client as they arrive. The route or the upstream can request this.
     streams: bool,
+    /// Bytes that wait until there are enough for a piece.
     held: Option<Box<Held>>,
+    /// Whether this is a 101 response.
     switched: bool,
     /// Set when plugins filter the body.
     filtering: Option<Box<Filtering>>,
 }
 
-/// Converts a failure that was detected before the head was sent.
+/// Converts a failure that was detected before the response head was sent. The client can then still get an error
+/// response, so the response counts as malformed and not as broken off.
 fn before_head(failed: Failed) -> Failed {
     match failed {
         Failed::Broken | Failed::BrokenUnnoticed => Failed::Upstream(UpstreamFailure::Nonsense),
@@ -225,16 +237,18 @@ impl<'a> Exchange<'a> {
         .await
     }
 
-    /// Takes the client's bytes that the upstream has not accepted.
+    /// Removes and returns the client's bytes that the upstream has not accepted.
     pub(super) fn unsent(&mut self) -> Outgoing {
         std::mem::take(&mut self.up_out)
     }
 
-    /// Whether the request can be sent again: no byte of its body was consumed, and the client has received nothing.
+    /// Whether the request can be sent again: no byte of its body was consumed, and the client has received no interim
+    /// response.
     pub(super) fn repeatable(&self) -> bool {
         self.received == 0 && !self.interim_told
     }
 
+    /// Returns the status of the response, if its head was written for the client.
     pub(super) fn told(&self) -> Option<ReportedStatus> {
         self.answer.as_ref().map(|answer| ReportedStatus {
             status: answer.status,
@@ -242,7 +256,7 @@ impl<'a> Exchange<'a> {
         })
     }
 
-    /// Sends the head and the part of the body that has arrived in one write.
+    /// Sends, in one write, the head and the part of the body that has arrived.
     fn begin(&mut self, cx: &mut Context<'_>, worker: &mut Worker) -> Result<(), Failed> {
         let mut head = std::mem::take(&mut worker.out);
         let sent = match self.terms.source {
@@ -279,6 +293,7 @@ impl<'a> Exchange<'a> {
         sent
     }
 
+    /// Counts the bytes of `data` that belong to the request's body, and returns their number.
     fn take_body(&mut self, data: &[u8]) -> Result<usize, Failed> {
         let taken = self.request_body.measure(data);
         let (taken, payload) = taken.map_err(|_| Failed::ClientBody)?;
@@ -291,8 +306,8 @@ impl<'a> Exchange<'a> {
         Ok(taken)
     }
 
-    /// Sends bytes to the upstream. A failed write does not end the exchange, because a response may already be there
-    /// and give the reason.
+    /// Sends bytes to the upstream. A failed write does not end the exchange, because the upstream may already have
+    /// sent a response that explains it.
     fn send_upstream(
         &mut self,
         cx: &mut Context<'_>,
@@ -313,6 +328,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
+    /// Stops sending the request, because the upstream accepts no more of it.
     fn refuse(&mut self) {
         self.refused = true;
         self.up_out.clear();
@@ -350,7 +366,7 @@ impl<'a> Exchange<'a> {
             self.refuse();
         } else if self.up_out.is_empty() {
             self.note_progress();
-            // The upstream held the client up, so its rate is measured anew.
+            // The upstream delayed the client, so the measurement of the client's rate starts again.
             self.pace = Pace::new(self.progress, self.received);
         } else if self.up_out.taken(&self.upstream.stream) != before {
             self.note_progress();
@@ -387,7 +403,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Whether the client has received everything that was queued for it.
+    /// Sends queued bytes to the client, and returns whether none are left.
     fn client_takes(&mut self, cx: &mut Context<'_>) -> Result<bool, Failed> {
         let client = &mut *self.client;
         if client.out.is_empty() {
@@ -502,8 +518,8 @@ impl<'a> Exchange<'a> {
         Ok(true)
     }
 
-    /// Forwards an interim response. The gateway itself sends `100` where the client waits for it, and HTTP/1.0 clients
-    /// know no interim responses.
+    /// Forwards an interim response. A `100` is dropped, because the gateway itself has sent it to a client that waits
+    /// for it. HTTP/1.0 clients do not know interim responses and get none.
     fn pass_interim(
         &mut self,
         cx: &mut Context<'_>,
@@ -544,7 +560,7 @@ impl<'a> Exchange<'a> {
         let keep_alive = terms.head.keep_alive()
             && !framing.ends_by_closing(head.framing())
             && !worker.draining
-            // The rest of the request's body would be read as the next request.
+            // Otherwise, the rest of the request's body would be read as the next request.
             && self.request_body.is_done()
             && !self.unread
             && self.client.may_go_on();
@@ -643,7 +659,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The failure of an upstream that closed before its response head was complete.
+    /// Returns the failure of an upstream that closed the connection before its response head was complete.
     #[cold]
     fn without_answer(&self, end: &io::Result<usize>) -> UpstreamFailure {
         let error = end.as_ref().err();
@@ -658,14 +674,15 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Whether the upstream received only a part of the request: the client may be slow, or the upstream may not want
-    /// the rest.
+    /// Whether the upstream has received only a part of the request. If it closes the connection then, the cause is
+    /// unclear: the client may be too slow, or the upstream may not want the rest.
     fn is_on_its_way(&self) -> bool {
         let whole = self.request_body.is_done() && self.up_out.is_empty() && !self.refused;
         self.up_out.sent() > 0 && !whole
     }
 
-    /// Forwards the reason of an HTTP/2 upstream's reset in the middle of a response to an HTTP/2 client.
+    /// Resets the stream of an HTTP/2 client if an HTTP/2 upstream has reset its own during the response, with the same
+    /// reason.
     #[cold]
     fn pass_reset(&mut self, error: &io::Error) {
         if let (Some(reason), Stream::Served(client)) =
@@ -689,7 +706,6 @@ impl<'a> Exchange<'a> {
                 Poll::Ready(_) => return Err(Failed::ClientGone),
             };
             self.note_progress();
-            // A client that already sends its body does not wait for `100 Continue`.
             let taken = self.take_body(&worker.read[..read])?;
             let stream = &mut self.upstream.stream;
             let sent = self.up_out.send(stream, cx, &worker.read[..taken], b"");
@@ -722,7 +738,7 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Appends a small `body` to `head`, and returns what is left to be sent separately.
+/// Appends `body` to `head` if it is small. Returns the bytes that must be sent separately.
 #[inline]
 fn copy_if_small<'b>(body: &'b [u8], head: &mut Vec<u8>) -> &'b [u8] {
     if body.len() > COPIED_BYTES {

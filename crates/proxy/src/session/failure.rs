@@ -26,11 +26,11 @@ pub(super) enum TryFailure {
     Connect(ConnectError),
     Exchange {
         failed: Failed,
-        /// Whether the connection had served before.
+        /// Whether the connection had served another request before.
         reused: bool,
         /// Whether the request can be sent again: its body is still complete, and the client has received nothing.
         repeatable: bool,
-        /// Set if the head of a response has gone to the client.
+        /// The status, if the head of a response has been sent to the client.
         told: Option<ReportedStatus>,
     },
 }
@@ -40,9 +40,11 @@ pub(super) enum TryFailure {
 pub(super) enum Failed {
     /// The upstream failed before the client received any part of the response.
     Upstream(UpstreamFailure),
-    /// The client has received a part of the response; only closing can report the failure.
+    /// The client has received a part of the response. The gateway can report the failure only by closing the
+    /// connection.
     Broken,
-    /// The client has received a part of the response, and a normal close would look like its regular end.
+    /// The client has received a part of the response, and a normal close would look like the end of the response. So
+    /// the connection is closed with a reset.
     BrokenUnnoticed,
     ClientGone,
     /// The client's body stopped arriving.
@@ -115,7 +117,7 @@ impl TryFailure {
         }
     }
 
-    /// The effect of the failure on the target's health; `None` when it says nothing about the target.
+    /// Returns the effect of the failure on the target's health, or `None` if the failure does not affect it.
     pub(super) fn outcome(&self) -> Option<health::Outcome> {
         if let Self::Exchange {
             told: Some(told), ..
@@ -137,13 +139,13 @@ impl TryFailure {
                 // A target that sends a malformed response is reachable: it counts as a bad status, not as a failure to
                 // connect.
                 Failed::Upstream(UpstreamFailure::Nonsense) => Some(health::Outcome::Status(502)),
-                // The target is shutting down gracefully.
+                // A target that reports a request as not processed is usually shutting down gracefully.
                 _ => None,
             },
         }
     }
 
-    /// Text for the log and the cause, if known. `None` for failures of the gateway itself.
+    /// Returns the text for the log, and the cause if it is known. Returns `None` for failures that are not logged.
     pub(super) fn text(&self) -> Option<(&'static str, Option<&io::Error>)> {
         let failed = match self {
             Self::Connect(ConnectError::Refused(cause)) => {
@@ -177,7 +179,7 @@ impl TryFailure {
         Some((text, None))
     }
 
-    /// The failure's entry in the list of attempts; `None` when there was no address to try.
+    /// Returns the failure's entry in the list of attempts, or `None` if there was no address to connect to.
     pub(super) fn end(&self) -> Option<TryEnd> {
         Some(match self {
             Self::Connect(ConnectError::Resolve(_)) => return None,

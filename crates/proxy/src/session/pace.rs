@@ -1,5 +1,5 @@
-//! Minimum transfer rate of clients, where the settings require one. Idle timeouts alone do not stop a client that
-//! sends one byte just before each of them expires.
+//! The minimum transfer rate of clients, if the settings require one. Idle timeouts alone do not stop a client that
+//! sends one byte just before each timeout expires.
 
 use std::time::Duration;
 use tokio::time::Instant;
@@ -39,12 +39,13 @@ impl Pace {
         self.since
     }
 
-    /// When a client with this byte count becomes too slow, if it transfers nothing more.
+    /// Returns when a client with this byte count becomes too slow if it transfers nothing more. Returns `None` if
+    /// there is no minimum rate.
     #[inline]
     pub(super) fn due(&self, count: u64, rate: MinRate) -> Option<Instant> {
         (rate.bytes > 0).then(|| {
             let paid = count.saturating_sub(self.from) as f64 / rate.bytes as f64;
-            // Bounded, because earlier bytes may add up to more time than a timer can hold.
+            // The time is bounded because a large byte count may give more time than a timer can hold.
             self.since + rate.grace + Duration::from_secs_f64(paid.min(1e6))
         })
     }

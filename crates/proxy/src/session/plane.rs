@@ -21,7 +21,7 @@ use tokio::sync::watch;
 pub struct SessionSettings {
     pub pool: PoolSettings,
     pub limits: Limits,
-    /// HTTP/2 settings of client connections; the timeouts below override its own.
+    /// HTTP/2 settings of client connections. The timeouts below override those in these settings.
     pub http2: ServerSettings,
     pub real_ip: RealIp,
     pub respond: respond::ResponseSettings,
@@ -41,13 +41,14 @@ pub struct SessionSettings {
     pub idle_timeout: Duration,
     /// Maximum size of a request body (`nginx_http_client_max_body_size`); 0 means no limit.
     pub max_body: u64,
-    /// Maximum size of a request body that plugins can read (`nginx_http_client_body_buffer_size`). Kong's default is 8
-    /// KiB; it is larger here, because bodies are not spilled to disk.
+    /// Maximum size of a request body that plugins can read (`nginx_http_client_body_buffer_size`). Default: 1 MiB. It
+    /// is 8 KiB in Kong, where nginx writes larger bodies to disk; this gateway does not.
     pub plugin_body: usize,
-    /// Maximum response bytes that are read ahead of a slow client (`nginx_proxy_proxy_buffers`).
+    /// Maximum response bytes that are read ahead of a slow client (`nginx_proxy_proxy_buffers`). Default: 1 MiB. nginx
+    /// buffers less in memory, and writes the rest to a temporary file.
     pub read_ahead: usize,
     /// Maximum memory for all request and response bodies together (`body_memory`). On a route that buffers requests,
-    /// one request's body may use a 16th of it.
+    /// the body of one request may use a 16th of it, or `plugin_body` if that is more.
     pub body_memory: usize,
     /// Destination of the request log, if requests are logged.
     pub access_log: Option<AccessLog>,
@@ -102,7 +103,7 @@ pub struct DataPlane {
     pub(super) body_memory: AtomicUsize,
     pub(super) admission: Admission,
     counters: Box<[Counters]>,
-    /// Revision of the current snapshot; tasks can wait for it to change.
+    /// Revision of the current snapshot. Tasks can wait until it changes.
     published: watch::Sender<u64>,
 }
 
@@ -125,7 +126,7 @@ impl DataPlane {
         }
     }
 
-    /// Makes this snapshot the one that serves new requests, and wakes idle workers so that they see it.
+    /// Makes this snapshot the current one, which new requests use, and wakes idle workers so that they load it.
     pub fn publish(&self, snapshot: Arc<Snapshot>) {
         let revision = snapshot.revision;
         self.snapshot.swap(snapshot);
@@ -136,7 +137,7 @@ impl DataPlane {
         self.published.subscribe()
     }
 
-    /// Number of workers that serve this revision or a newer one, and number of workers in total.
+    /// Returns the number of workers that serve this revision or a newer one, and the total number of workers.
     pub fn workers_at(&self, revision: u64) -> (usize, usize) {
         let there = |one: &&Counters| one.seen.load(Ordering::Acquire) > revision;
         (
@@ -149,7 +150,7 @@ impl DataPlane {
         &self.counters[worker]
     }
 
-    /// Sums of the counters over all workers.
+    /// Returns the sums of the counters over all workers.
     pub fn totals(&self) -> Totals {
         let sum =
             |of: fn(&Counters) -> &Counter| self.counters.iter().map(|one| of(one).value()).sum();
@@ -173,7 +174,7 @@ pub(super) struct Counters {
     pub(super) accepted: Counter,
     pub(super) closed: Counter,
     pub(super) requests: Counter,
-    /// Connections between requests.
+    /// Open connections that wait for a request.
     pub(super) waiting: Counter,
     /// Connections in the middle of a request head.
     pub(super) reading: Counter,
@@ -226,7 +227,7 @@ impl Counter {
     }
 }
 
-/// Totals for `/status`, which has the same numbers as nginx's status page.
+/// Totals for metrics and for `/status`, which has the same numbers as nginx's status page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
     pub accepted: u64,
@@ -236,7 +237,7 @@ pub struct Totals {
     pub reading: u64,
     /// Accepts that failed for lack of descriptors or memory; not in `/status`.
     pub accept_errors: u64,
-    /// Connections closed at once because a limit was reached.
+    /// Connections closed at once because a limit was reached; not in `/status`.
     pub refused: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Finds the route of a request, and copies the parts of the match that later phases need. The router's memory belongs
-//! to the worker, and another request may have reused it by then.
+//! Finds the route of a request, and copies the parts of the match that later phases need. They are copied because the
+//! router's scratch memory belongs to the worker, and other requests use it before the later phases run.
 
 use super::opening::Opening;
 use super::worker;
@@ -22,7 +22,7 @@ pub(super) struct Routed {
     path_length: usize,
     strips: bool,
     captured: Vec<Captured>,
-    /// Whether no route was found because the search takes too many steps.
+    /// Whether the search was given up because it would take too many steps.
     pub(super) is_too_costly: bool,
 }
 
@@ -76,6 +76,7 @@ impl Routed {
             sni: arrival.sni.as_deref(),
             query: head.query_bytes(),
             source: Some(SocketAddr::new(client.ip, client.port)),
+            // Only some routes need it, and it may take a system call, so the router asks `headers` for it.
             destination: None,
             port: arrival.port,
             headers: &headers,
@@ -158,7 +159,7 @@ impl Routed {
             .and_then(|route| snapshot.service(route))
     }
 
-    /// The plugin chain of the route, or of requests without a route.
+    /// Returns the plugin chain of the route, or that of requests without a route.
     pub(super) fn plan<'s>(&self, snapshot: &'s Snapshot) -> &'s Plan {
         self.route(snapshot)
             .map_or(&snapshot.globals, |route| &route.plan)
@@ -174,7 +175,7 @@ impl Routed {
 }
 
 impl Connection {
-    /// The response to a request whose protocol its route does not serve.
+    /// Returns the response to a request whose protocol its route does not serve, or `None` if the route serves it.
     pub(super) fn check_protocol(
         &self,
         route: &RouteInfo,
@@ -187,7 +188,7 @@ impl Connection {
                 .then(|| cx.head.known(known).next())
                 .flatten()
         };
-        // Most routes accept every protocol that reaches them.
+        // Most routes accept requests over every protocol, so the check is skipped.
         if !route.is_particular() {
             return None;
         }
@@ -201,7 +202,7 @@ impl Connection {
     }
 }
 
-/// Whether captures are needed: by a plugin, or to choose a target.
+/// Whether a plugin may need the captures, or the load balancer hashes them to choose a target.
 fn wants_captures(snapshot: &Snapshot, route: RouteIndex) -> bool {
     let route = snapshot.route(route);
     let hashing = || snapshot.service(route).and_then(ServiceRef::hashing);

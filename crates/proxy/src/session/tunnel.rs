@@ -1,7 +1,7 @@
-//! A connection after a `101` response: bytes are forwarded both ways, unread, until both sides have ended. Each
-//! direction is as fast as its receiver and holds at most one read. When one side ends, the end is forwarded and the
-//! other direction continues. As in nginx, there is one idle limit for both directions and one for a side that receives
-//! nothing.
+//! A connection after a `101` response. Bytes are forwarded both ways, without parsing, until both sides have ended.
+//! Each direction is as fast as its receiver and buffers at most one read. When one side ends, its end is forwarded
+//! and the other direction continues. As in nginx, there is one idle limit for both directions, and one for a side that
+//! does not receive the bytes queued for it.
 
 use super::Connection;
 use super::admission::GatePlace;
@@ -24,13 +24,13 @@ pub(super) struct Tunnel {
     ways: Ways,
     read_timeout: Duration,
     write_timeout: Duration,
-    /// Counts the connection at its target.
+    /// Counts the request at its target.
     _stay: Option<Stay>,
     /// Request slot at the target, held while the tunnel runs.
     _place: Option<GatePlace>,
 }
 
-/// Both directions between a client and an upstream.
+/// The state of both directions between a client and an upstream.
 #[derive(Default)]
 pub(super) struct Ways {
     up: Flow,
@@ -96,9 +96,10 @@ impl Ways {
 enum Flow {
     #[default]
     Open,
-    /// The source has ended; the receiver gets the end after the remaining bytes.
+    /// The source has ended. The receiver gets the remaining bytes and then the end.
     Ending,
-    /// The source was lost. The receiver gets the remaining bytes, but no regular end such as TLS's `close_notify`.
+    /// The connection to the source failed. The receiver gets the remaining bytes, but no regular end such as TLS's
+    /// `close_notify`.
     Breaking,
     Ended,
 }
@@ -124,12 +125,12 @@ impl Tunnel {
         }
     }
 
-    /// Keeps the request counted at its target.
+    /// Keeps the request counted at its target until the tunnel ends.
     pub(super) fn stay(&mut self, stay: Option<Stay>) {
         self._stay = stay;
     }
 
-    /// Queues the bytes that the client sent after its request; they go to the upstream first.
+    /// Queues the bytes that the client sent right after its request. The upstream gets them first.
     fn begin(&mut self, client: &mut Connection) {
         client.received += client.carry.len() as u64;
         self.ways.up_out.push(&client.carry);
@@ -160,7 +161,7 @@ impl Tunnel {
         self.poll_idle(cx, client)
     }
 
-    /// Ready when nothing has moved for too long, parts of frames included.
+    /// Ready when the idle limit has passed. A part of an HTTP/2 frame that arrives also restarts the limit.
     fn poll_idle(&self, cx: &mut Context<'_>, client: &mut Connection) -> Poll<()> {
         loop {
             ready!(client.deadline.poll_passed(cx));
@@ -175,7 +176,7 @@ impl Tunnel {
         }
     }
 
-    /// Time limit for the side that the tunnel waits for.
+    /// Returns the time limit of the side that the tunnel waits for.
     fn limit(&self, client: &Connection) -> Duration {
         let for_upstream = (!self.ways.up_out.is_empty()).then_some(self.write_timeout);
         let for_client = (!client.out.is_empty()).then_some(client.plane.settings.send_timeout);
@@ -210,7 +211,7 @@ impl Direction<'_> {
         pumped
     }
 
-    /// Makes one step. Also pending when the direction has ended.
+    /// Makes one step. Returns `Pending` when a side has to wait, and also when the direction has ended.
     fn step(&mut self, cx: &mut Context<'_>, buffer: &mut [u8], pumped: &mut Pumped) -> Poll<()> {
         if *self.flow == Flow::Ended {
             return Poll::Pending;
@@ -226,7 +227,7 @@ impl Direction<'_> {
             return Poll::Ready(());
         }
         if *self.flow == Flow::Ending {
-            // An error only means that the receiver has already gone.
+            // An error only means that the receiver has already closed the connection.
             let _ = ready!(self.to.poll_shutdown(cx));
             *self.flow = Flow::Ended;
             return Poll::Ready(());
@@ -240,7 +241,7 @@ impl Direction<'_> {
                 }
             }
             Err(_) => {
-                // Bytes that it sent before are still forwarded, but nothing can be sent to it.
+                // Bytes that the source sent before are still forwarded, but it can receive nothing more.
                 *self.flow = Flow::Breaking;
                 *self.back = Flow::Ended;
             }
@@ -248,7 +249,7 @@ impl Direction<'_> {
         Poll::Ready(())
     }
 
-    /// Ends this direction. Bytes that the receiver sent before are still read in the other direction.
+    /// Ends this direction after a write error. The other direction still forwards what the receiver has sent.
     fn receiver_lost(&mut self) -> Poll<()> {
         self.out.clear();
         *self.flow = Flow::Ended;
@@ -257,7 +258,7 @@ impl Direction<'_> {
 }
 
 impl Connection {
-    /// Runs until both sides have ended, nothing moves for too long, or the worker stops.
+    /// Runs a tunnel until both sides have ended, the idle limit has passed, or the worker ends its tunnels.
     pub(super) async fn run_tunnel(&mut self, tunnel: Box<Tunnel>) {
         // Boxed because a tunnel is rare and would enlarge the task of every idle connection.
         Box::pin(self.follow_tunnel(tunnel)).await;
@@ -285,7 +286,7 @@ pub(super) async fn until_end(mut poll: impl FnMut(&mut Context<'_>, &mut Worker
     .await;
 }
 
-/// A counted tunnel. Dropping it uncounts it, also when its task is aborted.
+/// A tunnel that the worker counts, until this is dropped. It is dropped even if the task is aborted.
 struct Counted;
 
 impl Counted {

@@ -1,5 +1,5 @@
-//! Describes a snapshot as text. Two snapshots that treat all requests alike have the same description, so that tests
-//! can compare one that was changed step by step with one that was built at once.
+//! Describes a snapshot as text, for tests. Two snapshots that treat all requests alike have the same description. So a
+//! test can compare a snapshot that was changed step by step with one that was built at once.
 
 use super::{Destination, ServiceRef, Snapshot};
 use crate::plan::InstanceIndex;

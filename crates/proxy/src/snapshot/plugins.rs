@@ -1,4 +1,5 @@
-//! The plugin instances of a snapshot: built, shared where equal, or taken over from the snapshot before.
+//! The plugin instances of a snapshot. Plugins with equal configurations may share one instance. An instance that has
+//! not changed is reused from the previous snapshot, because it may have state.
 
 use super::build::{BuildError, BuildSettings};
 use super::delta::Edit;
@@ -18,7 +19,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tables::Sorted;
 
-/// The compiled plugins of a configuration, without the plugin chains.
+/// The plugin instances of a snapshot, and the tables from which plans (plugin chains) are built and shared.
 #[derive(Clone, Default)]
 pub(super) struct PluginTables {
     pub(super) instances: Instances,
@@ -27,8 +28,9 @@ pub(super) struct PluginTables {
     pub(super) plans: Plans,
 }
 
-/// Identifies the instance of a configured plugin: a digest of name, configuration and, unless equal ones share an
-/// instance, id. Keeping these of ten thousand plugins to compare them would cost more memory than the plugins.
+/// Identifies the instance of a configured plugin. It is a digest of the plugin's type and configuration, and of its id
+/// if equal configurations do not share an instance. A digest is compared because keeping the configurations of ten
+/// thousand plugins would take more memory than the instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Identity([u64; 2]);
 
@@ -39,12 +41,13 @@ struct SharedInstance {
     uses: u32,
 }
 
-/// A configured plugin that takes part.
+/// A configured plugin that applies to HTTP requests.
 struct Applied {
     def: &'static PluginDef,
+    /// Position of the plugin in the execution order.
     order: u16,
     scope: Scope,
-    /// `None` if the plugin has no effect.
+    /// `None` if the plugin has no effect, because it is not implemented and may be ignored.
     build: Option<BuildFn>,
     identity: Identity,
 }
@@ -54,7 +57,8 @@ impl PluginTables {
         Planner::new(&self.instances, &self.places, &mut self.plans)
     }
 
-    /// Gives the places whose plans are others now.
+    /// Adds, replaces and removes plugins, and returns the places (route and service) whose plans must be rebuilt. If
+    /// there are errors, the result is empty.
     pub(super) fn apply(
         &mut self,
         edits: &[Edit<Plugin>],
@@ -65,7 +69,8 @@ impl PluginTables {
         let mut reader = Reader::new(settings);
         let (mut removed, mut added) = (Vec::new(), Vec::new());
         self.instances.reserve(edits.len());
-        // First what comes: numbers of instances that go are not given again in the same change, so that plans can tell.
+        // New instances are added before old ones are freed. Otherwise a new instance could get the index of a freed
+        // one, and plans, which identify instances by index, would look unchanged.
         for plugin in edits.iter().filter_map(|edit| edit.new.as_ref()) {
             let applied = match reader.applied(plugin) {
                 Ok(applied) => applied,
@@ -83,7 +88,7 @@ impl PluginTables {
         let old = edits.iter().filter_map(|edit| edit.old.as_ref());
         let mut released = Vec::new();
         for plugin in old {
-            // It was accepted once.
+            // This is never an error, because an earlier change has accepted the plugin.
             let Ok(Some(applied)) = reader.applied(plugin) else {
                 continue;
             };
@@ -104,7 +109,8 @@ impl PluginTables {
         changed
     }
 
-    /// Returns `None` for a plugin that does nothing.
+    /// Returns the instance for a plugin: one in use, one from the previous snapshot, or a new one. Returns `None` for
+    /// a plugin without effect.
     fn acquire(
         &mut self,
         plugin: &Plugin,
@@ -144,6 +150,7 @@ impl PluginTables {
         Ok(Some(index))
     }
 
+    /// Ends one use of an instance, and frees an instance without uses.
     fn release(&mut self, identity: Identity) {
         let Some(known) = self.known.get_mut(&identity) else {
             return;
@@ -161,7 +168,7 @@ impl PluginTables {
         Some(self.instances.get(known.index))
     }
 
-    /// A number that is the same for the same instance in any snapshot.
+    /// Returns a digest of each instance. Unlike its index, the digest is the same in every snapshot.
     pub(super) fn identities(&self) -> HashMap<InstanceIndex, [u64; 2]> {
         let known = self.known.iter();
         known
@@ -184,9 +191,9 @@ fn report(error: BuildError, errors: &mut Vec<BuildError>) {
 /// Reads plugins. They must stay where they are meanwhile.
 struct Reader {
     table: HashMap<&'static str, (u16, &'static PluginDef)>,
-    /// Digests of the values that plugins share, by the address of the value.
+    /// Digests of configurations, by the address of the value. Plugins may share a value, which is then read once.
     digests: FastMap<usize, [u64; 2]>,
-    /// Memory for digests.
+    /// Buffer for computing digests.
     bytes: Vec<u8>,
 }
 
@@ -202,9 +209,7 @@ impl Reader {
         }
     }
 
-    /// Returns `None` for a plugin that takes no part in requests. As in Kong, a plugin that the settings do not enable
-    /// is an error even if its own field `enabled` is false. Source: kong/db/dao/plugins.lua
-    /// (check_db_against_config).
+    /// Returns `None` for a plugin that applies to no HTTP request.
     fn applied(&mut self, plugin: &Plugin) -> Result<Option<Applied>, BuildError> {
         let known = self.table.get(&*plugin.name).copied();
         let (order, def) = known.ok_or_else(|| BuildError::NotEnabled {
@@ -259,8 +264,9 @@ impl Applied {
     }
 }
 
-/// Stands in for a plugin that does not work yet and cannot be left out safely. It refuses every request in the access phase:
-/// letting through a request that the real plugin would refuse, limit or change would be a hole that nobody sees.
+/// Replaces a plugin that is not implemented and cannot be ignored safely. It refuses every request in the access
+/// phase. The plugin itself might refuse, limit or change the request, so letting the request pass would be a security
+/// hole that nobody notices.
 struct Closed {
     name: CompactString,
 }
@@ -272,8 +278,8 @@ impl Closed {
     }
 }
 
-/// The phases in which an instance takes part. The stand-in [`Closed`] has only access, also where the plugin itself has only
-/// later phases.
+/// Returns the phases in which an instance is called. [`Closed`] is called only in the access phase, even if the plugin
+/// that it replaces has only later phases.
 fn phases(def: &PluginDef) -> Phases {
     match def.implementation {
         Implementation::Ready(_) => def.phases,

@@ -1,4 +1,5 @@
-//! HTTP routes: their indexes in the router, their plugin chains, and the other properties that requests need.
+//! The HTTP routes of a snapshot: their indexes in the router, their plugin chains, and the other properties that
+//! requests need.
 
 use super::build::{BuildSettings, warn_of};
 use super::delta::Delta;
@@ -39,7 +40,7 @@ impl Routes {
         Some(self.get(*index))
     }
 
-    /// All routes, ordered by id.
+    /// Returns all routes, ordered by id.
     pub(super) fn iter(&self) -> impl Iterator<Item = &RouteInfo> {
         self.by_id.iter().map(|(_, index)| self.get(*index))
     }
@@ -64,7 +65,7 @@ impl Routes {
     ) -> Applied {
         let replanned = self.replanned(delta, changed);
         let plans_globals = changed.contains(&ANYWHERE);
-        // Old plans are released before any new one is built: see `Plans::release`.
+        // All old plans are released before a new one is built. `Plans::release` explains why.
         if plans_globals {
             plugins.plans.release(globals);
         }
@@ -125,7 +126,7 @@ impl Routes {
         }
     }
 
-    /// The routes that did not change themselves but whose plugins did.
+    /// Returns the routes that did not change themselves but need a new plugin chain.
     fn replanned(&self, delta: &Delta, changed: &[RouteScope]) -> Vec<RouteIndex> {
         let put = |id: &RouteId| {
             let found = delta.routes.binary_search_by_key(id, |(id, _)| *id);
@@ -152,8 +153,8 @@ impl Routes {
         delta.routes_of.get(&service).cloned().unwrap_or_default()
     }
 
-    /// Returns the router after a change and the number of routes added or removed, or `None` if `base` is still
-    /// correct.
+    /// Returns the router after a change, and the larger of the numbers of added and removed routes. A replaced route
+    /// counts as both. Returns `None` if `base` is still correct.
     pub(super) fn router(
         &self,
         delta: &Delta,
@@ -181,6 +182,7 @@ impl Routes {
     }
 }
 
+/// The scope of global plugins, which apply to every route.
 const ANYWHERE: RouteScope = RouteScope {
     route: None,
     service: None,

@@ -1,4 +1,4 @@
-//! The enabled services and all upstreams.
+//! The enabled services and all upstreams of a snapshot.
 
 use super::build::{BuildError, BuildSettings};
 use super::delta::{Delta, Edit, Lookup, UpstreamParts};
@@ -20,8 +20,9 @@ use uuid::Uuid;
 pub(super) struct Services {
     infos: Slots<ServiceInfo>,
     by_id: Sorted<ServiceId, ServiceIndex>,
-    /// The services by the hash of their host.
+    /// The services, sorted by the hash of their host.
     by_host: Sorted<(u64, ServiceId), ()>,
+    /// The services, sorted by the CA certificates that they trust.
     by_authority: Sorted<(CaCertificateId, ServiceId), ()>,
     balancers: Slots<Balancer>,
     upstreams: Sorted<UpstreamId, UpstreamIndex>,
@@ -31,7 +32,7 @@ pub(super) struct Services {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct UpstreamIndex(u32);
 
-/// An upstream, and for each of its ways (connection settings) the number of services that use it.
+/// An upstream, and the number of services that use each of its ways (connection settings).
 #[derive(Debug, Clone)]
 pub(super) struct Balancer {
     upstream: Arc<balance::Upstream>,
@@ -52,12 +53,12 @@ impl Services {
         &self.balancers.get(index.0).upstream
     }
 
-    /// Returns the slot of an enabled service.
+    /// Returns the index of an enabled service.
     pub(super) fn index(&self, id: ServiceId) -> Option<ServiceIndex> {
         self.by_id.get(&id).copied()
     }
 
-    /// Whether HTTP requests can reach the route: it has an HTTP protocol, and its service is not disabled.
+    /// Whether HTTP requests can reach the route: it has an HTTP protocol, and its service, if any, is enabled.
     pub(super) fn serves(&self, route: &Route) -> bool {
         let is_http = route.protocols.iter().any(|protocol| protocol.is_http());
         is_http && route.service.is_none_or(|id| self.index(id).is_some())
@@ -82,7 +83,7 @@ impl Services {
         Some(self.upstream(*index))
     }
 
-    /// The services with this host. Hash collisions may add others.
+    /// Returns the services with this host. The result may also contain services whose host has the same hash.
     pub(super) fn leading_to(&self, host: &str) -> impl Iterator<Item = ServiceId> {
         let host = hash(host);
         let services = self.by_host.starting_at(&(host, ServiceId(Uuid::nil())));
@@ -90,7 +91,7 @@ impl Services {
         own.map(|((_, service), ())| *service)
     }
 
-    /// The services that trust this CA certificate.
+    /// Returns the services that trust this CA certificate.
     pub(super) fn trusting(&self, id: CaCertificateId) -> impl Iterator<Item = ServiceId> {
         let services = self.by_authority.starting_at(&(id, ServiceId(Uuid::nil())));
         let own = services.take_while(move |((known, _), ())| *known == id);
@@ -133,7 +134,7 @@ impl Services {
         settings: &BuildSettings,
         errors: &mut Vec<BuildError>,
     ) {
-        // Old names are removed before new ones are added: two upstreams may have exchanged their names.
+        // All old names are removed before new ones are added, because two upstreams may have exchanged their names.
         for (id, parts) in &delta.upstreams {
             if let Some(index) = self.upstreams.get(id).copied() {
                 let name = self.upstream(index).name().to_owned();
@@ -171,7 +172,8 @@ impl Services {
         }
     }
 
-    /// Releases the way, host and CA certificates that a service used. Runs for all services before any is rebuilt.
+    /// Removes a service from the uses of its way and from the tables by host and CA certificate. It runs for all
+    /// services before any is rebuilt, so that the new ways can take the indexes of unused ones.
     fn release(&mut self, id: ServiceId, edit: &Edit<Service>, drafts: &mut Drafts) {
         let Some(index) = self.index(id) else {
             return;
@@ -309,7 +311,7 @@ impl Draft {
         u32::try_from(at).expect("services fit into memory")
     }
 
-    /// Drops or overwrites the ways that are not in use, because they may hold a private key that was deleted.
+    /// Drops or overwrites the ways that are not in use, because they may contain a private key that was deleted.
     fn finish(self) -> (balance::BalancerSettings, Arc<[u32]>) {
         let Self {
             mut settings,

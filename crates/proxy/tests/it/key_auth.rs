@@ -1,4 +1,4 @@
-//! Tests of key-auth with real plans.
+//! Tests of key-auth. They run the plans of built snapshots.
 
 use crate::fixture::{CREDENTIAL, GUEST, NORA, People, access, context, head, plugin, snapshot_of};
 use plugin::RequestCx;
@@ -10,14 +10,14 @@ fn key_auth(overrides: Value) -> Value {
         "key_names": ["apikey"], "key_in_header": true, "key_in_query": true, "key_in_body": false,
         "hide_credentials": false, "run_on_preflight": true,
     });
-    let fields = overrides.as_object().expect("overrides are fields");
+    let fields = overrides.as_object().expect("the overrides are an object");
     for (name, value) in fields {
         config[name] = value.clone();
     }
     plugin("key-auth", config)
 }
 
-/// Returns status and message of the response, or the consumer of an admitted request.
+/// Returns the status, message and challenge of the response, or the consumer of an admitted request.
 fn outcome(config: Value, lines: &[&str], body: &'static str) -> String {
     let snapshot = snapshot_of([key_auth(config)]);
     let request = head(lines);

@@ -1,4 +1,5 @@
-//! Tests of basic-auth, of request-termination, and of basic-auth and key-auth together, with real plans.
+//! Tests of basic-auth, of request-termination, and of basic-auth together with key-auth. They run the plans of built
+//! snapshots.
 
 use crate::fixture::{People, access, context, head, plugin, snapshot_of};
 use plugin::{Capture, EntityRef};
@@ -30,7 +31,7 @@ fn outcome(snapshot: &Snapshot, lines: &[&str]) -> String {
 }
 
 const GET: &str = "GET / HTTP/1.1";
-/// Encodes `otto:pw2`.
+/// Header with the credentials `otto:pw2`.
 const OTTO: &str = "Authorization: Basic b3R0bzpwdzI=";
 const REFUSED: &str = "401 Basic realm=\"service\"";
 
@@ -84,7 +85,7 @@ fn two_authentications_are_both_needed_unless_anonymous_is_set() {
 
 fn terminated(config: Value, lines: &[&str], body: &'static str) -> Option<(u16, String)> {
     let mut complete = json!({"status_code": 503, "echo": false});
-    for (name, value) in config.as_object().expect("a configuration is fields") {
+    for (name, value) in config.as_object().expect("a configuration is an object") {
         complete[name] = value.clone();
     }
     let snapshot = snapshot_of([plugin("request-termination", complete)]);

@@ -1,4 +1,4 @@
-//! Tests of the choice of plugin instances, as recorded from Kong, and of the walk over a plan.
+//! Tests of the choice of plugin instances, compared with results recorded from Kong, and of the walk over a plan.
 
 use crate::fixture::{context, head, ready, run_access};
 use model::entities::{Consumer, ConsumerId, RouteId, ServiceId};
@@ -30,7 +30,7 @@ const fn def(name: &'static str, phases: Phases) -> PluginDef {
 static ACCESS: PluginDef = def("access", Phases::ACCESS);
 static ACCESS_AND_LOG: PluginDef = def("access-and-log", Phases::ACCESS.with(Phases::LOG));
 
-/// The action of a test plugin in access.
+/// The action of a test plugin in the access phase.
 enum Act {
     Pass,
     Authenticate(Uuid),
@@ -122,7 +122,8 @@ impl Bench {
         });
     }
 
-    /// Returns the plan for requests with this route and service, and the instances including the layers of consumers.
+    /// Returns the plan for requests with this route and service. Also returns the instances, to which building the
+    /// plan has added the layers of consumers.
     fn plan(&self, route: Option<RouteId>, service: Option<ServiceId>) -> (Arc<Plan>, Instances) {
         let mut instances = self.instances.clone();
         let places = ScopeTable::new(&mut instances, &self.scoped);
@@ -153,7 +154,7 @@ impl Bench {
     }
 }
 
-/// Converts an id of the vectors, which is any short text, to a UUID.
+/// Converts an id of the test vectors to a UUID. Such an id is a text of at most 16 bytes.
 fn id(value: &Value) -> Option<Uuid> {
     let name = value.as_str()?;
     let mut bytes = [0; 16];
@@ -259,10 +260,10 @@ fn a_failing_plugin_ends_the_request_with_kongs_500() {
     let request = head(&["GET / HTTP/1.1"]);
     let mut cx = context(&request, "", &NoLookup);
     let answer = run_access(&plan, &bench.instances, &mut cx, &mut Picked::default());
-    let answer = answer.expect("the request was ended");
+    let answer = answer.expect("the failing plugin ends the request");
     assert_eq!(answer.status, 500);
     let ResponseBody::Error(Some(message)) = answer.body else {
-        panic!("the client chooses the form of the body, and the request id is in it");
+        panic!("the body is not an error, whose format depends on the client");
     };
     assert_eq!(message, "An unexpected error occurred");
 }
@@ -280,7 +281,7 @@ fn calls_before_the_body(bench: &Bench) -> Option<Vec<String>> {
         Access::NeedsBody => {
             let before = calls();
             let rest = ready(plan.access(&bench.instances, &mut cx, &mut walk));
-            assert_eq!(rest, Access::Done, "it is asked for once");
+            assert_eq!(rest, Access::Done, "the body is requested once");
             assert!(walk.into_answer().is_none());
             Some(before)
         }

@@ -17,7 +17,7 @@ fn routes(snapshot: &Snapshot) -> Vec<&RouteInfo> {
     snapshot.routes().collect()
 }
 
-/// Returns the host and port to which the next request of a service goes.
+/// Returns the authority to which the next request of a service goes: the host, and the port if it is not the default.
 fn authority(service: ServiceRef<'_>) -> Option<String> {
     let picked = service.pick(PickInput::default(), &Tried::default());
     picked.ok().map(|target| target.authority.to_string())
@@ -50,7 +50,8 @@ impl Draft {
     }
 
     fn build(&self, previous: Option<&Snapshot>, settings: &BuildSettings) -> Snapshot {
-        Snapshot::build(self.config(), 1, previous, settings).expect("it can be served")
+        Snapshot::build(self.config(), 1, previous, settings)
+            .expect("the configuration has no errors")
     }
 }
 
@@ -88,7 +89,7 @@ fn routes_of_disabled_services_and_of_streams_are_left_out() {
     let ids: Vec<u128> = snapshot.routes().map(|one| one.id.0.as_u128()).collect();
     assert_eq!(ids, [10, 13]);
     let [kept, without_service] = routes(&snapshot)[..] else {
-        panic!("two routes are left")
+        panic!("the snapshot does not have two routes")
     };
     assert_eq!(kept.as_ref().name, Some("kept"));
     let service = snapshot.service(kept).expect("the route has a service");
@@ -188,7 +189,7 @@ fn plugins_that_do_not_work_yet_load() {
         ..Draft::default()
     };
     let snapshot = draft.build(None, &settings());
-    // acl controls access, so that its replacement refuses all requests. http-log is ignored.
+    // acl controls access, so a stand-in refuses all requests. http-log is ignored.
     let built: Vec<_> = snapshot
         .instances()
         .iter()
@@ -247,7 +248,8 @@ fn everything_that_cannot_be_served_is_reported_at_once() {
         certificates: vec![certificate],
         ..Draft::default()
     };
-    let errors = Snapshot::build(draft.config(), 1, None, &with_state()).expect_err("it is broken");
+    let errors = Snapshot::build(draft.config(), 1, None, &with_state())
+        .expect_err("the configuration has errors");
     let text = errors.to_string();
     assert_eq!(errors.0.len(), 3, "{text}");
     for part in [

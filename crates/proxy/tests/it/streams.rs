@@ -46,7 +46,7 @@ fn config(services: &[Value], routes: &[Value], plugins: &[Value]) -> Config {
 
 fn build(services: &[Value], routes: &[Value], plugins: &[Value]) -> Snapshot {
     let config = config(services, routes, plugins);
-    Snapshot::build(config, 1, None, &settings()).expect("it can be served")
+    Snapshot::build(config, 1, None, &settings()).expect("the configuration has no errors")
 }
 
 /// Returns the number of the route for a connection to a port, and whether a plugin refuses the connection.
@@ -75,7 +75,7 @@ fn routes_of_streams_are_apart_and_need_an_enabled_service() {
     assert_eq!(ports, [Some((10, false)), None, Some((12, false)), None]);
     assert_eq!(snapshot.routes().count(), 1);
     let [first, second] = snapshot.stream_routes() else {
-        panic!("two routes of streams")
+        panic!("the snapshot does not have two stream routes")
     };
     assert!(snapshot.stream_service(first).is_some());
     assert!(snapshot.stream_service(second).is_none());

@@ -1,4 +1,4 @@
-//! An exchange that has to wait: its time limits, and the checks to make meanwhile.
+//! The time limits of an exchange that has to wait, and the checks that it makes meanwhile.
 
 use super::{Exchange, Source};
 use crate::session::failure::{Failed, UpstreamFailure};
@@ -10,30 +10,31 @@ use tokio::time::Instant;
 
 /// Time after which a client that has not received everything counts as slow.
 const SLOW_CLIENT_AFTER: Duration = Duration::from_millis(20);
-/// Upstream silence after which the gateway checks that the client is still connected. nginx checks at once, and so
-/// drops every client that half-closes after its request; here such a client has this long to get a response.
+/// Time without progress at the upstream after which the gateway checks that the client is still connected. nginx
+/// checks at once, and so drops every client that half-closes after its request. Here, such a client still gets a
+/// response that comes within this time.
 const WATCH_AFTER: Duration = Duration::from_secs(1);
-/// Maximum bytes of following requests that are kept while checking.
+/// Maximum bytes of pipelined requests that this check reads and keeps.
 const WATCHED_BYTES: usize = 16 * 1024;
 
 /// A client that has not yet received everything queued for it.
 pub(super) struct Blocked {
-    /// When it was first blocked, and the rate at which it receives.
+    /// When the client was first blocked, and the rate at which it has received bytes since.
     pace: Pace,
-    /// When it last received something. Bytes from the upstream do not count as its progress.
+    /// When the client last received something. Bytes that arrive from the upstream do not count.
     took: Instant,
 }
 
 impl Exchange<'_> {
-    /// Whether another read of the response fits although the client has not received the last one. Only a slow client
-    /// is read ahead of: for a fast one every byte would be copied once more.
+    /// Whether `bytes` more of the response may be read although the client has not received everything yet. Reading
+    /// ahead copies every byte once more, so the gateway does it only for slow clients.
     pub(super) fn may_read_ahead(&mut self, bytes: usize) -> bool {
         let client = &mut *self.client;
         let held = client.out.waiting() + bytes;
         self.slow && held <= self.terms.read_ahead && client.ahead.grow(held)
     }
 
-    /// Reads and keeps what the client sends meanwhile, and detects that it has closed.
+    /// Reads what the client sends after its request into `carry`, and detects that the client has closed.
     pub(super) fn watch_client(
         &mut self,
         cx: &mut Context<'_>,
@@ -55,7 +56,8 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Applies one limit at a time: that of the side the exchange waits for. `Ready(None)` only asks to poll again.
+    /// Applies the time limit of the side that the exchange waits for. `Ready(None)` means that the limit has not
+    /// passed, but that the caller must poll everything again.
     pub(super) fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Option<Failed>> {
         let settings = &self.client.plane.settings;
         let waits_for_client = !self.client.out.is_empty();
@@ -100,7 +102,8 @@ impl Exchange<'_> {
         Poll::Ready(None)
     }
 
-    /// Whether the side that the exchange waits for has sent part of a frame since the last progress.
+    /// Whether a part of an HTTP/2 frame has arrived since the last progress. If so, it counts as progress. A slow peer
+    /// may need longer than the time limit for one frame.
     fn has_partial(&mut self, waits_for_client: bool) -> bool {
         if waits_for_client || !self.up_out.is_empty() {
             return false;
@@ -139,6 +142,7 @@ impl Exchange<'_> {
     pub(super) fn note_progress(&mut self) {
         self.progress = Instant::now();
         self.client.now = self.progress;
+        // For a streamed body, the upstream's time starts at the last progress before the response.
         let streams = matches!(self.terms.source, Source::Client) && !self.terms.counts_upload;
         if streams && self.answer.is_none() && !self.answered {
             self.sent_at = self.sent_at.max(self.progress);

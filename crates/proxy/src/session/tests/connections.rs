@@ -115,7 +115,7 @@ fn upstream_connections_are_reused_up_to_their_limit() {
         setup.settings.pool.max_requests = 2;
         let gateway = setup.start();
         let mut client = gateway.client().await;
-        // Two requests use the first connection, one the second (which closes), and one the third.
+        // Two requests use the first connection. One uses the second, which the upstream closes. One uses the third.
         for _ in 0..4 {
             client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
             assert_eq!(status(&client.answer().await), "200");

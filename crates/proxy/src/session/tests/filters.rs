@@ -27,8 +27,8 @@ impl plugin::Plugin for Shout {
     }
 }
 
-/// Sends `answer` through the gateway to a client of this HTTP version, and returns what it receives. With `closes`,
-/// the upstream closes after it.
+/// Sends `answer` through the gateway to a client of this HTTP version, and returns the response that the client
+/// receives. If `closes` is set, the upstream closes the connection after the response.
 fn through(version: &'static str, answer: &'static str, closes: bool) -> String {
     let (sender, receiver) = std::sync::mpsc::channel();
     run(async move {
@@ -83,7 +83,7 @@ fn a_body_in_chunks_is_filtered_without_its_framing() {
 #[test]
 fn a_body_ended_by_closing_is_filtered_to_its_end() {
     let answer = through("1.1", "HTTP/1.1 200 OK\r\n\r\nabc", true);
-    // The response is buffered, so its end goes out together with the rest.
+    // The response is buffered, so its end is sent together with the rest.
     assert_eq!(body(&answer), "4\r\nABC!\r\n0\r\n\r\n");
 }
 

@@ -1,5 +1,5 @@
-//! HTTP/2 on either side or both, with the `h2` crate as client and upstream: plain requests, gRPC, and the ends of
-//! streams.
+//! HTTP/2 to the client, to the upstream, or to both: plain requests, gRPC, and how streams end. The `h2` crate is the
+//! client and the upstream.
 
 use super::*;
 use bytes::Bytes;
@@ -13,7 +13,8 @@ use std::time::Duration;
 
 pub(super) type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
 
-/// An upstream that speaks HTTP/2 with prior knowledge, and passes every stream to `serve`.
+/// Starts an upstream that speaks HTTP/2 with prior knowledge. It passes every stream to `serve`, with the number of
+/// its connection.
 async fn upstream_of<F: Future<Output = ()> + 'static>(
     serve: impl Fn(usize, Accepted) -> F + Clone + 'static,
 ) -> SocketAddr {
@@ -122,7 +123,7 @@ fn a_listener_with_http2_also_speaks_http1_and_closes_on_anything_else() {
         let setup = gateway_to(upstream(vec![answers(OK)]).await, Protocol::Http);
         let gateway = setup.start();
         let mut client = gateway.client().await;
-        // The first piece could also be the start of the HTTP/2 preface.
+        // The first byte could also be the start of the HTTP/2 preface (`PRI * HTTP/2.0`).
         client.send("P").await;
         client
             .send("UT / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
@@ -404,7 +405,11 @@ fn requests_share_a_connection_to_the_upstream() {
             assert_eq!(answer.await.unwrap().status(), 200);
         }
         for _ in 0..50 {
-            assert_eq!(numbers.recv().await, Some(0), "all on the first connection");
+            assert_eq!(
+                numbers.recv().await,
+                Some(0),
+                "all requests use the first connection"
+            );
         }
     });
 }
@@ -424,7 +429,7 @@ fn a_drain_says_goaway_and_lets_streams_finish() {
         let connection = tokio::task::spawn_local(connection);
         let mut client = client.ready().await.unwrap();
         let (answer, _) = client.send_request(get("/"), true).unwrap();
-        // The gateway reads the head before it waits for the upstream.
+        // Waits until the gateway has read the head, so that the drain finds a request in progress.
         while gateway.plane.totals().waiting > 0 {
             tokio::task::yield_now().await;
         }
@@ -458,7 +463,7 @@ fn a_client_that_receives_nothing_times_out() {
         let mut client = connect(&gateway).await;
         let (answer, _) = client.send_request(get("/"), true).unwrap();
         let mut stream = answer.await.unwrap().into_body();
-        // HTTP/2's window accepts these bytes, but the client never reads them.
+        // The client never releases flow-control capacity, so it gets only as much as the first window allows.
         let started = tokio::time::Instant::now();
         let error = loop {
             match stream.data().await.unwrap() {

@@ -1,4 +1,4 @@
-//! Retries over sockets. The table of failures that are retried is tested in `tries`.
+//! Retries over sockets. The tests of `tries` check which failures are retried.
 
 use super::failures::reset;
 use super::*;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// Reads a head, sends `text`, and closes.
+/// Returns a script that reads a head, sends `text`, and closes the connection.
 fn leaves_after(text: &'static str) -> Script {
     script(move |mut peer: Peer| async move {
         peer.head().await;
@@ -63,7 +63,7 @@ fn a_body_that_streams_by_configuration_is_sent_once() {
                 .await;
             assert_eq!(status(&client.answer().await), expected);
         }
-        // A request without a body has nothing to stream.
+        // A request without a body has nothing to stream, so it is retried.
         let mut setup = Setup::new(upstream(vec![leaves_after(""), answers(OK)]).await);
         setup.route.request_buffering = false;
         let gateway = keep(setup.start());
@@ -98,7 +98,8 @@ fn only_idempotent_methods_are_retried() {
     });
 }
 
-/// A listener whose queue is full, so that it accepts no connection.
+/// Returns the address of a listener whose queue is full, so that no more connections are established. The listener
+/// lives as long as the second value.
 async fn deaf() -> (SocketAddr, impl Drop) {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -114,6 +115,7 @@ async fn deaf() -> (SocketAddr, impl Drop) {
     }
 }
 
+/// Keeps a listener and the connections in its queue open. `Drop` does nothing; it lets `deaf` return `impl Drop`.
 struct Held(
     #[expect(dead_code)] TcpListener,
     #[expect(dead_code)] Vec<TcpStream>,
@@ -179,7 +181,7 @@ fn an_upstream_that_takes_no_more_of_the_body_is_a_504_after_the_write_timeout()
         client
             .send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n")
             .await;
-        // Sends until nothing is accepted any more.
+        // Sends until the gateway accepts no more bytes.
         let block = vec![0; 64 * 1024];
         let second = Duration::from_secs(1);
         while let Ok(written) = tokio::time::timeout(second, client.stream.write(&block)).await {
@@ -193,7 +195,8 @@ fn an_upstream_that_takes_no_more_of_the_body_is_a_504_after_the_write_timeout()
 #[test]
 fn a_request_succeeds_although_all_idle_connections_are_dead() {
     run(async {
-        // Two connections are idle when the request arrives. The upstream has closed neither, and resets both.
+        // Two connections are idle when the third request arrives. The upstream has not closed them, but resets each
+        // one when another request arrives on it.
         let reset_next = |mut peer: Peer, started: Rc<Cell<usize>>| async move {
             peer.head().await;
             started.set(started.get() + 1);
