@@ -1,4 +1,4 @@
-//! Definition of an operation, and of the functions in which callgrind counts its instructions.
+//! Defines operations, and the functions by which callgrind counts their instructions.
 
 use std::hint::black_box;
 use std::pin::Pin;
@@ -7,25 +7,25 @@ use std::task::{Context, Poll};
 
 /// A named operation.
 pub struct Operation {
-    /// Area, what is done, how much of it: `router/prefixes/10000`.
+    /// Area, action and amount, for example `router/prefixes/10000`.
     pub name: String,
-    /// Number of runs for one count of instructions: enough to even out differences between runs.
+    /// Number of runs whose instructions are counted together. It is large enough to even out differences between runs.
     pub count: u32,
     /// Whether [`Work::prepare`] does anything.
     pub prepares: bool,
     set_up: Box<dyn Fn() -> Box<dyn Work> + Send + Sync>,
 }
 
-/// An operation that is set up.
+/// An operation that is ready to run.
 pub trait Work {
-    /// Makes what the next run uses up, and drops what the last one made. Not measured.
+    /// Creates the input of the next run, and drops the output of the previous one. This is not measured.
     fn prepare(&mut self) {}
 
     fn run(&mut self);
 }
 
 impl Operation {
-    /// An operation that changes nothing but itself: `set_up` gives what is run.
+    /// Creates an operation that needs no input for each run. `set_up` returns the function to run.
     pub(crate) fn repeat<F: FnMut() + 'static>(
         name: impl Into<String>,
         count: u32,
@@ -39,7 +39,8 @@ impl Operation {
         }
     }
 
-    /// An operation that uses something up or makes something: `set_up` gives what makes its input, and what is run on it.
+    /// Creates an operation that consumes an input or returns an output. `set_up` returns a function that creates an
+    /// input, and the function to run with it.
     pub(crate) fn consume<I: 'static, O: 'static, M, R>(
         name: impl Into<String>,
         count: u32,
@@ -97,11 +98,12 @@ impl<I, O, M: FnMut() -> I, R: FnMut(I) -> O> Work for Consume<I, O, M, R> {
     }
 }
 
-/// The functions at whose entry and exit callgrind starts or stops to count, as its patterns.
+/// Function name patterns for callgrind's option `--toggle-collect`. At each entry and exit of such a function,
+/// callgrind starts counting if it was off, or stops counting if it was on.
 pub const TOGGLES: [&str; 2] = ["*counted_by_callgrind*", "*left_out_by_callgrind*"];
 
-/// Runs an operation `count` times so that callgrind counts these runs and nothing else. A tenth as many runs go ahead
-/// uncounted: what is made at the first use is no part of the operation.
+/// Runs an operation `count` times so that callgrind counts these runs and nothing else. A tenth as many uncounted runs
+/// come first, because work that is done only at the first use is not part of the operation.
 pub fn run_counted(operation: &Operation, count: u32) {
     let page = black_box(Page(0));
     let mut work = operation.set_up();
@@ -117,17 +119,18 @@ pub fn run_counted(operation: &Operation, count: u32) {
     black_box(&page);
 }
 
-/// Makes the stack begin anew at a page. Before, it begins behind the arguments and the environment: the path of the program would
-/// decide what copies are aligned to, and so how many instructions they take.
+/// Aligns the stack of the counted runs to a memory page. Without it, the stack begins after the arguments and the
+/// environment, which contain for example the path of the program. Their length would then decide how data is aligned,
+/// and thus how many instructions copies take.
 #[repr(align(4096))]
 struct Page(#[allow(dead_code, reason = "only its place counts")] u8);
 
-/// Whether the counted runs have begun. Leaving something out of what is not counted would count it: callgrind only knows
-/// the other way round.
+/// Whether the counted runs have begun. Before that, [`left_out_by_callgrind`] must not be called: its toggle would
+/// start counting instead of stopping it.
 static COUNTING: AtomicBool = AtomicBool::new(false);
 
-// Neither function is generic, so that each has one symbol; what follows the call keeps it from becoming a jump, which
-// would not return here.
+// Neither function is generic, so that each has exactly one symbol. `black_box` after the call prevents a tail call.
+// With a tail call, callgrind would not see the exit of the function in the right place.
 
 #[inline(never)]
 fn counted_by_callgrind(work: &mut dyn Work) {
@@ -145,7 +148,7 @@ fn left_out_by_callgrind(
     polled
 }
 
-/// A future whose own instructions are not counted within an operation: the other ends of its connections.
+/// A future whose own instructions are not counted, for example the other end of a connection that an operation uses.
 pub(crate) struct LeftOut<'f>(pub(crate) Pin<&'f mut (dyn Future<Output = ()> + Send)>);
 
 impl Future for LeftOut<'_> {
