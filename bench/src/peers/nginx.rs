@@ -23,8 +23,9 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
         Http2::UsualLimits => "",
         Http2::Off | Http2::Unlimited => "  keepalive_requests 1000000000;\n",
     };
-    // With the default of `keepalive_requests`, nginx closes every connection after 1,000 requests. The buffers hold
-    // the largest response, so that nginx never writes a response to a file.
+    // By default nginx closes every connection after 1,000 requests. `keepalive_requests` raises this limit, except
+    // where the usual limits are measured. The buffers hold the largest response, so that nginx never writes it to a
+    // file.
     let configuration = format!(
         "daemon off;
 worker_processes 1;

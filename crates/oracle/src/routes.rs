@@ -90,6 +90,7 @@ fn classic(random: &mut Random, world: &World, flavor: Flavor, route: &mut Route
         route.hosts = vec![world.hosts[0].as_str().into()];
         route.paths = vec![world.paths[0].as_str().into()];
     }
+    // A classic route must have at least one condition. A header named `host` does not count.
     let bare = route.hosts.is_empty() && route.paths.is_empty() && route.methods.is_empty();
     let counted = route.headers.iter().any(|(name, _)| name != "host");
     if bare && !counted && route.snis.is_empty() {

@@ -313,8 +313,8 @@ fn a_start_on_a_full_disk_serves_what_is_stored() {
     });
 }
 
-/// Besides its own cause, the file size limit (`ulimit -f`) tests the same as a full disk. This test therefore also
-/// covers systems on which no file system can be mounted.
+/// Tests the file size limit (`ulimit -f`). Where no file system can be mounted, this test also stands in for a full
+/// disk.
 #[test]
 fn a_file_that_may_not_grow_refuses_writes_until_it_may() {
     let echo = Echo::start();
