@@ -1,10 +1,13 @@
 //! `bench compare`: finds the figures of two reports that differ by more than noise.
 //!
-//! A figure has moved if 1 is outside the confidence interval of the ratio of its medians, computed by a bootstrap over
-//! blocks of neighbouring samples. Machines drift between runs, and a drift looks like a change of every figure. If a
-//! case has a byte relay (or nginx), the comparison therefore uses the ratio to it, round by round. Two runs cannot
-//! show how much a figure varies from one start of a program to the next; that takes several reports of the same
-//! program.
+//! A figure has moved if 1 is outside the confidence interval of the ratio of its medians. The interval is computed by
+//! a bootstrap over blocks of neighbouring samples.
+//!
+//! Machines drift between runs, and a drift looks like a change of every figure. If a case was also measured with a
+//! byte relay (or nginx), the comparison therefore first divides each sample by the relay's sample of the same round.
+//!
+//! Two runs cannot show how much a figure varies from one start of a program to the next. That takes several reports of
+//! the same program.
 
 mod print;
 #[cfg(test)]
@@ -76,7 +79,7 @@ pub struct Change {
     pub before: f64,
     pub after: f64,
     pub basis: Basis,
-    /// Ratio (or difference) of the medians by the basis, and its confidence interval.
+    /// Ratio of the medians, or their difference, as `basis` says.
     pub moved: f64,
     pub interval: Interval,
     pub verdict: Verdict,
@@ -158,8 +161,9 @@ fn figures(report: &Report) -> BTreeMap<Key, Entry<'_>> {
     entries.collect()
 }
 
-/// Returns the figures that drift in the same way as this one. Memory does not drift with the machine, and a ratio to
-/// another program's memory would only add noise.
+/// Returns the reference figures of the same case and quantity. A ratio to one of them cancels the drift of the
+/// machine. Memory has no references: it does not drift with the machine, and a ratio to another program's memory would
+/// only add noise.
 fn references<'a>(scenario: &'a Scenario, figure: &Figure) -> Vec<(&'static str, &'a Figure)> {
     if figure.unit.ends_with('B') {
         return Vec::new();
@@ -232,8 +236,9 @@ fn ratio(before: f64, after: f64) -> f64 {
     if before == after { 1.0 } else { after / before }
 }
 
-/// Whether there are enough samples to exclude chance if all samples of one report lie on one side of the other's. Of
-/// all ways to divide the samples between two reports, two have this property.
+/// Whether there are enough samples to exclude chance in the clearest case, in which all samples of one report are
+/// below all samples of the other. By chance, only two of all ways to divide the samples between the reports have this
+/// property.
 fn can_tell(before: usize, after: usize, confidence: f64) -> bool {
     let ways: f64 = (1..=after)
         .map(|number| (before + number) as f64 / number as f64)
@@ -259,7 +264,7 @@ fn verdict(better: Better, basis: Basis, interval: &Interval, enough: bool) -> V
 }
 
 impl Change {
-    /// Returns the size of a move for sorting. Half and double have the same size.
+    /// Returns the size of a move for sorting. Half and double have the same size. Differences have size 0.
     fn size(&self) -> f64 {
         match self.basis {
             Basis::Difference => 0.0,

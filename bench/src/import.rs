@@ -1,4 +1,4 @@
-//! Measures the import of many entities, into the store alone and into a running gateway, and their export.
+//! Measures how long it takes to import and export many entities, with the store alone and with a running gateway.
 
 use crate::configuration::key;
 use anyhow::{Context, Result, bail};
@@ -147,7 +147,7 @@ impl Drop for Gateway {
     }
 }
 
-/// Returns a flat document, as exports are, but without ids, as hand-written files are.
+/// Returns a declarative document. It is flat like an export, but has no ids, like a file written by hand.
 fn document(entities: usize) -> String {
     let tenth = entities / 10;
     let consumers = 3 * tenth;

@@ -26,7 +26,7 @@ pub const FORMAT: u32 = 1;
 #[derive(Serialize, Deserialize)]
 pub struct Report {
     pub format: u32,
-    /// Start of the run: RFC 3339, UTC.
+    /// Start of the run in UTC, in the format of RFC 3339.
     pub started: String,
     pub seconds: f64,
     pub machine: Machine,
@@ -36,7 +36,7 @@ pub struct Report {
     pub settings: BTreeMap<String, String>,
     /// Command lines of the run and of each program in it.
     pub commands: Vec<String>,
-    /// Important facts for the reader, for example missing peers and shared cores.
+    /// Important facts for the reader, for example missing competitors and shared cores.
     pub notes: Vec<String>,
     pub scenarios: Vec<Scenario>,
 }

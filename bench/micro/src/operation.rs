@@ -1,4 +1,4 @@
-//! Defines an operation, and the functions in which callgrind counts its instructions.
+//! Defines operations, and the functions by which callgrind counts their instructions.
 
 use std::hint::black_box;
 use std::pin::Pin;
@@ -7,25 +7,25 @@ use std::task::{Context, Poll};
 
 /// A named operation.
 pub struct Operation {
-    /// Area, action and size, such as `router/prefixes/10000`.
+    /// Area, action and amount, for example `router/prefixes/10000`.
     pub name: String,
-    /// Number of runs whose instructions are counted together, so that differences between runs average out.
+    /// Number of runs whose instructions are counted together. It is large enough to even out differences between runs.
     pub count: u32,
     /// Whether [`Work::prepare`] does anything.
     pub prepares: bool,
     set_up: Box<dyn Fn() -> Box<dyn Work> + Send + Sync>,
 }
 
-/// An operation after its set-up.
+/// An operation that is ready to run.
 pub trait Work {
-    /// Creates the input of the next run and drops the output of the last one. This is not measured.
+    /// Creates the input of the next run, and drops the output of the previous one. This is not measured.
     fn prepare(&mut self) {}
 
     fn run(&mut self);
 }
 
 impl Operation {
-    /// An operation whose runs need no preparation. `set_up` returns the function to run.
+    /// Creates an operation that needs no input for each run. `set_up` returns the function to run.
     pub(crate) fn repeat<F: FnMut() + 'static>(
         name: impl Into<String>,
         count: u32,
@@ -39,8 +39,8 @@ impl Operation {
         }
     }
 
-    /// An operation whose runs consume an input or return an output. `set_up` returns two functions: one creates an
-    /// input, and the other runs on it.
+    /// Creates an operation that consumes an input or returns an output. `set_up` returns a function that creates an
+    /// input, and the function to run with it.
     pub(crate) fn consume<I: 'static, O: 'static, M, R>(
         name: impl Into<String>,
         count: u32,
@@ -98,11 +98,12 @@ impl<I, O, M: FnMut() -> I, R: FnMut(I) -> O> Work for Consume<I, O, M, R> {
     }
 }
 
-/// Name patterns of the functions at whose entry and exit callgrind starts or stops counting (`--toggle-collect`).
+/// Function name patterns for callgrind's option `--toggle-collect`. At each entry and exit of such a function,
+/// callgrind starts counting if it was off, or stops counting if it was on.
 pub const TOGGLES: [&str; 2] = ["*counted_by_callgrind*", "*left_out_by_callgrind*"];
 
-/// Runs an operation `count` times, so that callgrind counts these runs and nothing else. Before them, a tenth as many
-/// runs are not counted, because work that is done only at the first use is not part of the operation.
+/// Runs an operation `count` times so that callgrind counts these runs and nothing else. A tenth as many uncounted runs
+/// come first, because work that is done only at the first use is not part of the operation.
 pub fn run_counted(operation: &Operation, count: u32) {
     let page = black_box(Page(0));
     let mut work = operation.set_up();
@@ -118,19 +119,18 @@ pub fn run_counted(operation: &Operation, count: u32) {
     black_box(&page);
 }
 
-/// Aligns the stack of the runs to a memory page. Otherwise the stack would start behind the arguments and the
-/// environment, whose length depends on, for example, the program's path. The alignment of the stack decides how many
-/// instructions a copy takes.
+/// Aligns the stack of the counted runs to a memory page. Without it, the stack begins after the arguments and the
+/// environment, which contain for example the path of the program. Their length would then decide how data is aligned,
+/// and thus how many instructions copies take.
 #[repr(align(4096))]
 struct Page(#[allow(dead_code, reason = "only its place counts")] u8);
 
-/// Whether the counted runs have begun. Callgrind can only switch counting to the other state at a function in
-/// [`TOGGLES`]. So before the counted runs, a call of [`left_out_by_callgrind`] would start counting instead of
-/// stopping it.
+/// Whether the counted runs have begun. Before that, [`left_out_by_callgrind`] must not be called: its toggle would
+/// start counting instead of stopping it.
 static COUNTING: AtomicBool = AtomicBool::new(false);
 
-// Neither of these functions is generic, so each has one symbol. The `black_box` after the call prevents a tail call,
-// after which callgrind would not see the function's exit.
+// Neither function is generic, so that each has exactly one symbol. `black_box` after the call prevents a tail call.
+// With a tail call, callgrind would not see the exit of the function in the right place.
 
 #[inline(never)]
 fn counted_by_callgrind(work: &mut dyn Work) {
@@ -148,8 +148,7 @@ fn left_out_by_callgrind(
     polled
 }
 
-/// A future whose instructions are not counted as part of an operation. It is used for the client and the upstream of
-/// the gateway, which run in the same thread.
+/// A future whose own instructions are not counted, for example the other end of a connection that an operation uses.
 pub(crate) struct LeftOut<'f>(pub(crate) Pin<&'f mut (dyn Future<Output = ()> + Send)>);
 
 impl Future for LeftOut<'_> {

@@ -1,4 +1,4 @@
-//! One connection, with one request and its response at a time.
+//! One connection, with at most one outstanding response.
 
 use super::Request;
 use super::answer::{Failure, ResponseReader};
@@ -12,7 +12,7 @@ pub struct Connection {
     /// The transport; `None` after either side closed the connection.
     transport: Option<Transport>,
     answer: ResponseReader,
-    /// Start of the latency of the outstanding response; `None` if no response is outstanding.
+    /// Time from which the latency of the outstanding response is measured; `None` if no response is outstanding.
     since: Option<Instant>,
     /// Indexes of the last request and of the next one.
     current: usize,
@@ -92,7 +92,8 @@ impl Connection {
         Received::Partial
     }
 
-    /// Reads what has arrived. `last` means that the other side sends no more and no further event will report that.
+    /// Reads the received bytes. `last` means that the other side has closed its sending direction, and that no further
+    /// event will report it.
     fn receive(&mut self, last: bool, buffer: &mut [u8]) -> Received {
         loop {
             let Some(transport) = &mut self.transport else {
@@ -123,7 +124,7 @@ impl Connection {
     fn result(&mut self) -> Option<Received> {
         let result = self.answer.result()?;
         Some(match (self.since, result) {
-            // Bytes of a handshake, while no response is outstanding.
+            // No response is outstanding. The bytes belong to TLS alone, for example to the handshake.
             (None, _) if !self.answer.closes() => return None,
             (None, result) => Received::Closed(result.err()?),
             (Some(since), result) => {

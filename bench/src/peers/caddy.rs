@@ -1,4 +1,4 @@
-//! Caddy: routes are nested by service, and keys are sets in expressions.
+//! Configures Caddy for a workload. Routes are nested by service. API keys are lists in expressions.
 
 use super::{Definition, Plan, Workload, version_after, write};
 use crate::configuration;
@@ -115,9 +115,11 @@ fn known_keys(workload: &Workload<'_>) -> Vec<Value> {
         .collect()
 }
 
-/// Returns the routes as one nested list per service, because Caddy tries a list one by one. The routes only set which
-/// route matched: a `reverse_proxy` in each would not share its connections with the others. Longer paths come first,
-/// because only the first matching route of a group is used.
+/// Returns the routes as one nested list per service, because Caddy tries the routes of a list one by one. Within a
+/// list longer paths come first, because Caddy uses only the first matching route of a group.
+///
+/// A route only stores its name in the variable `route`. One `reverse_proxy` handles the requests of all routes,
+/// because a `reverse_proxy` in each route would have its own upstream connections.
 fn by_service(workload: &Workload<'_>) -> Value {
     let mut services: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for number in (0..workload.routes).rev() {

@@ -1,4 +1,4 @@
-//! nginx: each route is a `location`, and the keys are in a `map`.
+//! Configures nginx for a workload. Each route is a `location`, and the API keys are in a `map`.
 
 use super::{Definition, Http2, Plan, Workload, lines, version_after, write};
 use anyhow::Result;
@@ -23,8 +23,9 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
         Http2::UsualLimits => "",
         Http2::Off | Http2::Unlimited => "  keepalive_requests 1000000000;\n",
     };
-    // With the default limits, nginx would close every connection after 1,000 requests. The buffers hold the largest
-    // response, so that none is written to a file.
+    // By default nginx closes every connection after 1,000 requests. `keepalive_requests` raises this limit, except
+    // where the usual limits are measured. The buffers hold the largest response, so that nginx never writes it to a
+    // file.
     let configuration = format!(
         "daemon off;
 worker_processes 1;
@@ -74,8 +75,8 @@ fn key_map(workload: &Workload<'_>, directory: &Path) -> Result<String> {
         return Ok(String::new());
     }
     let file = write(directory, "nginx-keys", &lines(workload.api_keys(), " 1;"))?;
-    // A table with spare room, and buckets that hold all collisions. Keys are found with one or two comparisons, and
-    // nginx builds the table in one attempt.
+    // The hash table has spare room, and its buckets hold all collisions. nginx therefore finds a key with one or two
+    // comparisons, and builds the table at the first attempt.
     let size = (workload.keys * 2).max(2048);
     Ok(format!(
         "  map_hash_max_size {size};

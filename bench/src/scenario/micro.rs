@@ -1,4 +1,5 @@
-//! `micro`: single operations of the package `micro`, timed by Criterion and counted by callgrind.
+//! The scenario `micro` measures single operations of the package `micro`. Criterion measures their time, and callgrind
+//! counts their instructions.
 
 use crate::harness::{Harness, figure};
 use crate::report::{Better, Figure, Scenario};
@@ -77,7 +78,8 @@ fn instructions(path: &Path) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Reads Criterion's results. For each bench and sample Criterion stores the number of iterations and their total time.
+/// Reads Criterion's results. For each sample of a bench, Criterion stores the number of iterations and their total
+/// time.
 fn times(home: &Path) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for directory in latest_results(home)? {
@@ -101,7 +103,7 @@ fn times(home: &Path) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Returns the directories named `new` below Criterion's directory, for any nesting of groups.
+/// Returns the directories with Criterion's latest results. They are named `new` and may be nested at any depth.
 fn latest_results(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let entries =

@@ -1,13 +1,13 @@
 //! Confidence intervals by bootstrap: resampling from the samples many times.
 //!
-//! The bootstrap draws blocks of neighbouring samples, with a length of about the cube root of the number of samples.
-//! Blocks wrap around, so that the first and last samples are drawn as often as others. A drift over several samples
-//! then correctly increases the uncertainty. The generator has a fixed seed, so the same samples always give the same
-//! interval.
+//! The bootstrap draws blocks of neighbouring samples, with a length of about the cube root of the number of samples. A
+//! block keeps neighbours together, so a drift over several samples correctly increases the uncertainty. Blocks wrap
+//! around, so that the first and last samples are drawn as often as others. The generator has a fixed seed, so the same
+//! samples always give the same interval.
 
 use super::{Samples, quantile_of_sorted};
 
-/// Number of resamples for an interval that is only shown.
+/// Number of resamples for an interval that is only displayed, not used to detect a change.
 const RESAMPLES_TO_SHOW: usize = 2_000;
 const FEWEST_RESAMPLES: usize = 10_000;
 /// Maximum number of resamples; takes a tenth of a second for two figures of 100 samples.
@@ -57,9 +57,12 @@ pub fn bootstrap_difference(a: &Samples, b: &Samples, confidence: f64, seed: u64
     moved(a, b, confidence, seed, (|a, b| b - a, 0.0))
 }
 
-/// Returns the interval of `combine` of both medians, which is `still` if nothing moved. Only a move is confirmed with
-/// as many resamples as the confidence requires. If the first resamples show no move, more are not needed: they make
-/// the ends of the interval more exact, but hardly ever narrower.
+/// Returns the confidence interval of `combine(median(a), median(b))`. `still` is the value of `combine` if the medians
+/// are equal.
+///
+/// The confidence level may require more than [`FEWEST_RESAMPLES`] resamples. They are computed only to confirm a
+/// change, that is, if the first interval does not contain `still`. Otherwise they would make the ends of the interval
+/// more exact, but would hardly ever change the verdict.
 fn moved(
     a: &Samples,
     b: &Samples,
@@ -81,10 +84,12 @@ fn moved(
     }
 }
 
-/// Returns the factor by which the bootstrap's interval is too narrow for few samples, because it takes their spread as
-/// the spread of the distribution. As for means, the quantile of Student's distribution replaces the normal quantile,
-/// with blocks as independent values. (In simulations of correlated noise, 11 samples without this factor gave 50 times
-/// the false alarms at 99.9 %.)
+/// Returns the factor that widens a bootstrap interval of few samples. Without this factor the interval would be too
+/// narrow, because the bootstrap takes the spread of the samples as the spread of the distribution.
+///
+/// As in Student's t-test for means, the quantile of Student's distribution replaces the normal quantile. Each block
+/// counts as one independent value. The square root is Bessel's correction. (In simulations of correlated noise, 11
+/// samples without this factor gave 50 times as many false alarms at a confidence of 99.9 %.)
 fn widening(a: usize, b: usize, confidence: f64) -> f64 {
     let blocks = |count: usize| (count as f64 / block(count) as f64).max(1.5);
     let freedom = blocks(a) + blocks(b) - 2.0;
@@ -123,6 +128,7 @@ fn block(count: usize) -> usize {
 
 /// Returns the confidence interval of the median.
 pub(super) fn median(samples: &Samples, confidence: f64) -> Interval {
+    // The difference from a constant zero is the median itself.
     let nothing = Samples::from_iter([0.0]);
     bootstrap(
         &nothing,

@@ -1,4 +1,4 @@
-//! `silverback start`: from settings to a serving process, either a new one or one that takes over from another.
+//! `silverback start` turns settings into a serving process. The process is new, or takes over from a running one.
 //! Everything that can fail does so before the first request is served. `life` runs the process from then on.
 
 use crate::access::Access;
@@ -68,7 +68,8 @@ fn start(inputs: StartInputs, program: Program, before: Option<TakingOver>) -> R
         store,
         link,
     } = claim(&settings, before)?;
-    // Declared first, so that the log is flushed after all values below are dropped, also when the start fails.
+    // `_flush` is declared before the values below and therefore dropped after them. The log is thus flushed last, even
+    // if the start fails.
     let (logs, _flush) = logging::start(&settings.log).map_err(Failure::new)?;
     for warning in &resolved.warnings {
         tracing::warn!("setting {warning}");
@@ -138,9 +139,11 @@ struct Ready {
     certificates: ApiCertificates,
 }
 
-/// Binds the sockets and loads the configuration. The two are independent, so their problems are reported together. In
-/// an upgrade, a failure to bind ends the start first: a process that cannot take over must not change the store of the
-/// process that keeps running.
+/// Binds the sockets and loads the configuration.
+///
+/// Binding and the checks of settings and file are independent, so their problems are reported together. The store is
+/// opened only after all of them have succeeded. In an upgrade, a process that cannot take over must not change the
+/// store of the process that keeps running.
 fn prepare(
     settings: &Settings,
     logs: Logs,
@@ -269,19 +272,19 @@ fn declarative_text(settings: &Settings) -> Result<Option<Text>, Failure> {
     }
 }
 
-/// Replacement for a damaged store.
+/// The configuration that a command uses if the store is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Instead {
-    /// A damaged store is never served as an empty configuration.
+    /// None, so the command fails. An empty store must not be served in place of a damaged one.
     Nothing,
-    /// The declarative file is the configuration.
+    /// The declarative file, which is the whole configuration anyway.
     File,
-    /// An import begins with an empty store, and a warning says so.
+    /// The file of an import. The import fails if it is the first command to find the damage, so that the user learns
+    /// of it. The next import succeeds.
     Import,
 }
 
-/// Opens the store. A new one gets the default workspace, which every configuration has and no user has made, so that
-/// the first revision counts only what it loads.
+/// Opens the store. If it is damaged, `instead` decides whether the new, empty store is used.
 pub(crate) fn open_store(settings: &Settings, instead: Instead) -> Result<Store, Failure> {
     let store = open(settings, instead)?;
     if store.head() == Revision(0) {
@@ -428,7 +431,8 @@ fn load(writer: &mut Writer, text: &Text) -> Result<(), Failure> {
     }
 }
 
-/// Describes why a declarative configuration was not loaded, in Kong's words where Kong has some.
+/// Describes why a declarative configuration was not loaded. If Kong has a message for the problem, Kong's wording is
+/// used.
 pub(crate) fn describe(text: &Text, flavor: RouterFlavor, error: LoadError) -> String {
     let name = &text.name;
     match error {
@@ -505,8 +509,8 @@ fn serve(
     Ok((gateway, workers))
 }
 
-/// Listens on a socket in the prefix. A failure is only logged: some file systems have no sockets, and traffic is more
-/// important than commands on this machine.
+/// Listens on a Unix socket in the prefix. A failure is only logged: some file systems do not support sockets, and
+/// serving traffic is more important than local commands.
 fn listen_locally(settings: &Settings, name: &str) -> Option<UnixListener> {
     let listener = local::listen(&settings.prefix, name);
     if let Err(error) = &listener {

@@ -1,4 +1,5 @@
-//! Test cases: builds a router of random routes and checks that it agrees with the references on random requests.
+//! Creates test cases. A case builds a router of random routes, and compares its decisions on random requests with
+//! those of two slow references.
 
 use crate::engine::Engines;
 use crate::judge::{Decision, Judge};
@@ -11,7 +12,7 @@ use crate::world::World;
 use router::{Calculation, Flavor, Options, RouteIndex, Router, Scratch};
 use std::fmt::Write as _;
 
-/// Every combination of flavor and calculation.
+/// All combinations of flavor and calculation that differ. The flavor `traditional` does not use the calculation.
 pub fn all_options() -> [Options; 5] {
     let options = |flavor, calculation| Options {
         flavor,
@@ -27,7 +28,7 @@ pub fn all_options() -> [Options; 5] {
     ]
 }
 
-/// Number of requests compared, and of those that matched a route.
+/// Number of compared requests, and how many of them matched a route.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
     pub requests: u64,
@@ -48,8 +49,8 @@ pub struct Size {
     pub requests: usize,
 }
 
-/// Checks that a router of random routes decides random requests like the references. Panics on a difference and
-/// reports the fewest routes that still show it.
+/// Checks that a router of random routes decides random requests like the references. If it does not, panics and
+/// reports only the routes that are needed to show the difference.
 pub fn decide_alike(random: &mut Random, options: Options, size: Size) -> Tally {
     let world = World::random(random);
     let count = random.between(1, size.routes);
@@ -136,7 +137,8 @@ impl Bench {
         }
     }
 
-    /// Returns whether a route was found, or a description of the difference.
+    /// Returns whether a route was found. If the router and the references disagree, returns a description as the
+    /// error.
     fn difference(&mut self, sample: &Sample) -> Result<bool, String> {
         let found = Decision::of_router(&self.router, sample, &mut self.scratch);
         let judged = self.judge.decide(sample, &mut self.engines);
@@ -151,7 +153,7 @@ impl Bench {
     }
 }
 
-/// Reports a difference after removing all routes that it does not need.
+/// Describes a difference, after removing all routes that are not needed to show it.
 fn report(mut routes: Vec<Drawn>, options: Options, sample: &Sample) -> String {
     let mut at = 0;
     while at < routes.len() {

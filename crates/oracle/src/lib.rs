@@ -3,8 +3,11 @@
 //! soak router` compare the router with it.
 //!
 //! [`World`] contains the words that both routes and requests consist of, so that they often match. [`Judge`] checks
-//! the candidates of a router one by one in order. [`Naive`] and [`Traditional`] decide from the routes alone,
-//! following the reference and not what the router compiled. [`decide_alike`] combines all of this into one test case.
+//! the candidates of a router one by one in order. [`Naive`] and [`Traditional`] decide from the routes alone, without
+//! the candidates that the router has compiled. [`decide_alike`] combines all of this into one test case.
+//!
+//! "The reference" is a description of Kong's routing algorithms that is not part of this repository. Section numbers
+//! in comments refer to it.
 //!
 //! For development only.
 

@@ -1,4 +1,4 @@
-//! Random routes, classic ones and ones with expressions.
+//! Creates random routes: classic routes and routes with expressions.
 
 use crate::pattern::Pattern;
 use crate::print::print;
@@ -82,7 +82,7 @@ fn classic(random: &mut Random, world: &World, flavor: Flavor, route: &mut Route
         route.destinations = ends(random, world);
     }
     if random.once_in(40) {
-        // More combinations of host and path than the index stores for one candidate.
+        // These are more combinations of host and path than the index stores for one candidate.
         route.hosts = (0..10).map(|_| host(random, world).into()).collect();
         route.paths = (0..10).map(|_| path(random, world).into()).collect();
     }
@@ -90,6 +90,7 @@ fn classic(random: &mut Random, world: &World, flavor: Flavor, route: &mut Route
         route.hosts = vec![world.hosts[0].as_str().into()];
         route.paths = vec![world.paths[0].as_str().into()];
     }
+    // A classic route must have at least one condition. A header named `host` does not count.
     let bare = route.hosts.is_empty() && route.paths.is_empty() && route.methods.is_empty();
     let counted = route.headers.iter().any(|(name, _)| name != "host");
     if bare && !counted && route.snis.is_empty() {

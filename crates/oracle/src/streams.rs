@@ -22,7 +22,7 @@ const PROTOCOLS: &[&[Protocol]] = &[
     &[Protocol::Tcp, Protocol::Tls, Protocol::Udp],
 ];
 
-/// Checks that a router of random routes decides random connections like the reference.
+/// Checks that a router of random routes and the reference choose the same routes for random connections.
 pub fn streams_alike(random: &mut Random, options: Options, most: usize, requests: usize) -> Tally {
     let world = World::of_streams(random);
     let routes: Vec<_> = (0..random.between(1, most))
@@ -103,7 +103,8 @@ fn best(
     best.map(|(index, _)| index)
 }
 
-/// Section 4.1: the number of attribute types of a route, then which types they are.
+/// The category of a route in the flavor `traditional` (section 4.1): the number of its attribute types, then the types
+/// themselves.
 fn kinds(route: &Route) -> Reverse<(u32, u8)> {
     let used = [
         !route.snis.is_empty(),
@@ -116,9 +117,16 @@ fn kinds(route: &Route) -> Reverse<(u32, u8)> {
     Reverse((bits.count_ones(), bits))
 }
 
-/// Section 4.3 for streams: entries with the exact address come first, then those with the port, then all others.
-/// Entries with both come before entries with one of them. If several entries match, the closest one counts, and the
-/// source counts before the destination.
+/// How exactly a route's entries match a connection in the flavor `traditional`; smaller is better. Entries are ordered
+/// as follows:
+///
+/// - an exact address with a port
+/// - an exact address
+/// - a block with a port
+/// - a port alone
+/// - a block
+///
+/// If several entries match, the first in this order counts. The source is compared before the destination.
 fn closeness(route: &Route, request: &StreamRequest<'_>) -> (u8, u8) {
     let of_end = |entries: &[Endpoint], address: SocketAddr| {
         let fitting = entries.iter().filter(|entry| entry_accepts(entry, address));
@@ -140,7 +148,7 @@ fn closeness(route: &Route, request: &StreamRequest<'_>) -> (u8, u8) {
     )
 }
 
-/// Sections 5.5 and 6.
+/// The priority of a route in the flavors other than `traditional` (sections 5.5 and 6).
 fn word(route: &Route) -> u64 {
     if route.expression.is_some() {
         return 0xFF << 56 | route.priority.unwrap_or(0);
@@ -202,7 +210,7 @@ fn protocol(request: &StreamRequest<'_>) -> &'static str {
     }
 }
 
-/// Section 8.6: a route for TLS alone also gets connections without TLS.
+/// Section 8.6: a route whose only protocol is `tls` or `tls_passthrough` also gets connections without TLS.
 fn is_served(route: &Route, request: &StreamRequest<'_>) -> bool {
     if matches!(
         route.protocols[..],

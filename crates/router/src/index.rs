@@ -1,9 +1,11 @@
 //! The index finds the candidates that a request could match, and the best one that does match.
 //!
-//! Candidates are stored under each host that they accept (or under none), below it under each path prefix, and there
-//! in a [`Bucket`]. A request looks up its host, the wildcards that contain it, and the entry without a host. In each
-//! of them it walks the tree along its path and checks the buckets that it passes, the one with the best candidate
-//! first, until no other bucket can have a better candidate than the one found.
+//! Each host that candidates accept has a tree of path prefixes. Candidates that accept any host share one tree. The
+//! [`Bucket`] of a path prefix holds the candidates with this host and prefix.
+//!
+//! A request looks up its host, the wildcards that match it, and the tree for any host. In each tree it collects the
+//! buckets along its path. The search checks the bucket with the best candidate first. It stops when no other bucket
+//! can have a better candidate than the one found.
 
 use crate::Flavor;
 use crate::bucket::{Bucket, Entry, Keyed, Rank, Split, Verdict};
@@ -20,8 +22,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use tables::{Map, Slots};
 
-/// Maximum number of index positions for a cover. If there would be more, its paths are replaced by their common
-/// prefix.
+/// Maximum number of index positions for a cover. If there would be more, the common prefix of its paths replaces them.
 const MAX_PLACES: usize = 64;
 
 /// Maximum number of buckets that wait to be checked. Further buckets are checked as soon as they are found.
@@ -31,12 +32,12 @@ const MAX_PENDING: usize = 16;
 const OTHER_METHODS: u32 = 1 << 31;
 const ALL_METHODS: u32 = u32::MAX;
 
-/// Clones share all data.
+/// Cloning is cheap, because clones share all data.
 #[derive(Clone, Default)]
 pub(crate) struct Index {
     exact: Map<Text, Paths>,
     prefixes: Tree<Paths>,
-    /// Wildcards such as `*.test`, by their reversed end.
+    /// Wildcards such as `*.test`. The keys are their ends, reversed.
     suffixes: Tree<Paths>,
     any_host: Paths,
     methods: Arc<Methods>,
@@ -308,7 +309,7 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
     }
 
     fn add(&mut self, bucket: &'i Bucket, at: usize) {
-        // A longer path does not fit into a request head.
+        // Paths are shorter than 4 GiB, because they must fit into a request head.
         let at = u32::try_from(at).unwrap_or(u32::MAX);
         if self.pending.len() == MAX_PENDING {
             self.ask(bucket, at);
@@ -317,7 +318,8 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
         }
     }
 
-    /// Checks the best bucket first, so that most of the others can be skipped.
+    /// Checks the waiting buckets, always the one with the best candidate first, so that most of the others can be
+    /// skipped.
     fn ask_pending(&mut self) {
         while !self.pending.is_empty() {
             let ranks = self.pending.iter().map(|(bucket, _)| bucket.best());
@@ -406,7 +408,7 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
             Verdict::MatchesPath => Some(Some((0, at))),
             Verdict::MatchesAsciiPath if self.is_ascii => Some(Some((0, at))),
             Verdict::Open | Verdict::MatchesAsciiPath => {
-                // The request may find the same candidate in several positions.
+                // A request may reach the same candidate at several index positions.
                 if !self.asked.insert(entry.slot) {
                     return ControlFlow::Continue(());
                 }
@@ -471,6 +473,7 @@ fn file(cover: Cover, entry: Entry, rest: Rest, filings: &mut Vec<Filing>) {
     if hosts.len() * paths.len() > MAX_PLACES && paths.len() > 1 {
         paths = vec![PathKey::common(&paths)];
     }
+    // Methods without a bit of their own share one, so an entry with this bit may have another method than the request.
     let is_exact = entry.methods == ALL_METHODS || entry.methods & OTHER_METHODS == 0;
     for path in &paths {
         let verdict = match (rest, path.answer) {

@@ -1,9 +1,10 @@
 //! Extracts from an expression the conditions on a request that can be looked up in an index.
 //!
 //! This is sound for any boolean structure: a request that satisfies an expression also satisfies one of its
-//! [`Cover`]s, that is, it has one of the cover's values in each dimension that the cover names. Alternatives become
-//! separate covers, or several values of one cover if they differ in one dimension only. A negation adds no condition.
-//! If there were too many covers, they are replaced by one with the conditions that they have in common.
+//! [`Cover`]s. To satisfy a cover, a request must have one of the cover's values in each dimension that the cover
+//! restricts. Alternatives become separate covers, or several values of one cover if they differ in one dimension only.
+//! A negation adds no condition. Too many covers are replaced by a single one that is satisfied wherever one of them
+//! is.
 
 use crate::Flavor;
 use crate::host::{self, Host};
@@ -20,8 +21,8 @@ const MAX_COVERS: usize = 64;
 /// Maximum number of conditions of a cover.
 const MAX_DEMANDS: usize = 64;
 
-/// Limits on the values that the covers of an expression may contain, and on the values that may be copied or compared
-/// while the covers are computed.
+/// Limits on the values in the covers of a conjunction, and on the values that may be copied or compared while all
+/// covers are computed. Each limit is a constant plus a number of values for each predicate of the expression.
 const FREE_VALUES: usize = 4096;
 const VALUES_PER_PREDICATE: usize = 4;
 const FREE_WORK: usize = 1 << 16;
@@ -68,13 +69,13 @@ pub(crate) struct PathKey {
     pub(crate) answer: PathAnswer,
 }
 
-/// Whether the path key also decides the predicate on the path. This applies to a path that begins with the steps of
-/// the key, and ends there if it must.
+/// Whether the path key also decides the predicate on the path, for a path that begins with the steps of the key. If
+/// [`PathKey::at_end`] is set, the path must also end after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathAnswer {
     /// The predicate must be evaluated.
     Open,
-    /// The predicate is true, and its located part is what the steps matched.
+    /// The predicate is true. It locates the part of the path that the steps matched.
     Decided,
     /// Like `Decided` if the path is ASCII; otherwise the predicate must be evaluated.
     DecidedInAscii,
@@ -118,8 +119,8 @@ pub(crate) enum RangeDimension {
     Number(NumberField),
 }
 
-/// Returns the covers of an expression: every request that satisfies it satisfies at least one of them. If computing
-/// them would take too much work, the result is a single cover without conditions.
+/// Returns the covers of an expression. Every request that satisfies the expression satisfies at least one of its
+/// covers. If computing the covers would take too much work, the result is a single cover without conditions.
 pub(crate) fn covers(expression: &Expression, flavor: Flavor) -> Vec<Cover> {
     let predicates = predicates(expression);
     let mut reader = Reader {
@@ -141,7 +142,7 @@ fn predicates(expression: &Expression) -> usize {
 
 struct Reader {
     flavor: Flavor,
-    /// Maximum number of values in the covers of a part together.
+    /// Maximum total number of values in the covers of a conjunction.
     most_values: usize,
     /// Number of values that may still be copied or compared.
     left: usize,
@@ -192,7 +193,7 @@ impl Reader {
         } else {
             (vec![common(left)], right)
         };
-        // In a long conjunction most parts may have no conditions.
+        // A cover without conditions changes nothing, and a long conjunction may have many parts with such a cover.
         if right[..] == [Cover::default()] {
             return Ok(left);
         }
@@ -237,7 +238,7 @@ fn bound(covers: Vec<Cover>) -> Vec<Cover> {
     }
 }
 
-/// Returns one cover that is satisfied wherever one of `covers` is.
+/// Returns one cover that is satisfied by every request that satisfies one of `covers`.
 fn common(covers: Vec<Cover>) -> Cover {
     let mut covers = covers.into_iter();
     let first = covers.next().unwrap_or_default();
@@ -348,8 +349,8 @@ impl Cover {
     }
 }
 
-/// Keeps one of two lists, both of which must be satisfied: the shorter one, or with equal length the more specific
-/// one.
+/// Keeps one of two lists of values, although a request must satisfy both: the shorter list, or the more specific one
+/// if they have the same length. A cover holds only one list per dimension.
 fn fewest<K: Clone>(
     own: &mut Option<Vec<K>>,
     other: &Option<Vec<K>>,
@@ -415,7 +416,7 @@ impl Demand {
         }
     }
 
-    /// Combines two conditions of which one must be satisfied.
+    /// Combines two conditions of which at least one must be satisfied.
     fn widen(&mut self, other: &Self) {
         match (self, other) {
             (Self::Texts { texts: own, .. }, Self::Texts { texts: other, .. }) => {
@@ -487,7 +488,7 @@ impl PathKey {
         }
     }
 
-    /// Specificity of the key: the number of bytes that it matches at least.
+    /// Specificity of the key: the minimum number of bytes that it matches.
     fn weight(&self) -> usize {
         let bytes = self.steps.iter().map(|step| match step {
             Step::Literal(bytes) => bytes.len(),
@@ -565,7 +566,8 @@ fn demand(predicate: &TextPredicate) -> Option<Demand> {
             alternatives: vec![grams],
         })
     };
-    // If a field has several values, at least one of them passes, whether the quantifier is `Any` or `All`.
+    // If a field has several values, a true predicate means that at least one of them passes the test. This holds for
+    // both quantifiers, `Any` and `All`.
     match &predicate.test {
         TextTest::Equals(text) => Some(Demand::Texts {
             texts: vec![text.as_bytes().into()],
@@ -672,18 +674,19 @@ fn demanding(of: RangeDimension, ranges: Vec<Range>) -> Cover {
     }
 }
 
-/// The part of an expression that is still open after a cover led a request to it.
+/// The part of an expression that must still be evaluated for a request that a lookup found by one of the covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// The expression must be evaluated.
     Open,
     /// The expression is true and locates no part of the path.
     Decided,
-    /// The expression is true if the path key decides the path; the located part is what the key matched.
+    /// The expression is true if the path key decides the path. It then locates the part of the path that the key
+    /// matched.
     AsPath,
 }
 
-/// A dimension in which a lookup can decide a part of the expression completely.
+/// A dimension in which a lookup can completely decide a part of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dimension {
     Host,
@@ -692,8 +695,8 @@ enum Dimension {
     Protocol,
 }
 
-/// Only conjunctions with at most one part per dimension are decided, because a cover keeps only one of two conditions
-/// on a dimension.
+/// Returns what must still be evaluated after a lookup by the only cover of the expression. A lookup decides only
+/// conjunctions with at most one part per dimension, because a cover keeps only one of two conditions on a dimension.
 pub(crate) fn rest(expression: &Expression) -> Rest {
     let parts = match expression {
         Expression::All(parts) => parts,
@@ -713,7 +716,7 @@ pub(crate) fn rest(expression: &Expression) -> Rest {
     }
 }
 
-/// Returns the one dimension that decides a part.
+/// Returns the dimension in which a lookup completely decides a part. Returns `None` if there is no such dimension.
 fn dimension(part: &Expression) -> Option<Dimension> {
     let alternatives = match part {
         Expression::Any(alternatives) => alternatives,
@@ -727,8 +730,8 @@ fn dimension(part: &Expression) -> Option<Dimension> {
     (first != Dimension::Path || locates_one(alternatives)).then_some(first)
 }
 
-/// Whether all alternatives locate the same part of a path. Otherwise the first alternative would count, and the index
-/// does not know their order.
+/// Whether all alternatives locate the same part of a path. Otherwise the first matching alternative decides which part
+/// is located, and the index does not know the order of the alternatives.
 fn locates_one(alternatives: &[Expression]) -> bool {
     if alternatives.len() == 1 {
         return true;

@@ -1,5 +1,5 @@
-//! Joins the service's path and the request's path into the upstream path. The two ways to do it are Kong's, including
-//! their irregularities (`kong/router/utils.lua`, `kong/router/traditional.lua`).
+//! Joins the service's path and the request's path into the upstream path. The two methods, `v0` and `v1`, behave as in
+//! Kong, including their irregularities (`kong/router/utils.lua`, `kong/router/traditional.lua`).
 
 use model::entities::PathHandling;
 use model::uri::escape_into;

@@ -3,29 +3,29 @@
 use crate::keys::Gram;
 use std::cell::Cell;
 
-/// Maximum number of steps for a match. A step is about one byte of the request that is examined. A usual match takes a
-/// few hundred steps; this limit is some milliseconds.
+/// Maximum number of steps for a match. A step is about one examined byte of the request. A typical match takes a few
+/// hundred steps. The limit corresponds to a few milliseconds.
 pub const MAX_STEPS: usize = 4 << 20;
 
 /// The message for a client whose request is [`TooCostly`].
 pub const TOO_COSTLY: &str = "the request takes too much work to route";
 
-/// No route was found within [`MAX_STEPS`]. The request may still match one.
+/// No route was found within [`MAX_STEPS`]. It is unknown whether the request matches a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("finding a route for the request takes more than {MAX_STEPS} steps")]
 pub struct TooCostly;
 
-/// The steps that are left.
+/// The number of steps that a match may still take.
 pub(crate) struct Budget {
     /// Negative once more steps were requested than were left.
     left: Cell<isize>,
 }
 
 impl Budget {
-    /// Takes `steps` steps; returns false if fewer are left. From then on none are left.
+    /// Consumes `steps` steps. Returns false if fewer are left; then the budget is exhausted.
     #[inline]
     pub(crate) fn spend(&self, steps: usize) -> bool {
-        // No overflow is possible: steps are about bytes of one request.
+        // This cannot overflow, because `steps` is about a number of bytes of one request.
         let left = self.left.get() - steps as isize;
         self.left.set(left);
         left >= 0
@@ -92,7 +92,7 @@ impl Marks {
     }
 }
 
-/// Buffers for matching, reused from request to request.
+/// Buffers for matching. They are reused for the next request.
 #[derive(Default)]
 pub(crate) struct Work {
     pub(crate) budget: Budget,

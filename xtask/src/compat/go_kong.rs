@@ -1,10 +1,10 @@
-//! The tests of go-kong, the client library of decK, Kong's ingress controller and its Terraform provider, against the
-//! gateway. They run with the embedded store, with a declarative configuration only, and with the router flavor
-//! `expressions`.
+//! Runs the tests of go-kong against the gateway. go-kong is the client library of decK, of Kong's ingress controller
+//! and of Kong's Terraform provider. The tests run with the embedded store, with a declarative configuration only, and
+//! with the router flavor `expressions`.
 //!
-//! The tests query `GET /` for the name of the database, and skip tests that need a database unless the name is
-//! `postgres`. Only this name is changed in the tests. Every test must pass, except those that xtask/compat/go-kong.txt
-//! lists with a reason.
+//! The tests query `GET /` for the name of the database. Unless it is `postgres`, they skip themselves if they need a
+//! database. Only this check is changed, so that every database except `off` suffices. Every test must pass, except
+//! those that xtask/compat/go-kong.txt lists with a reason.
 
 use super::Bench;
 use super::go::{Go, Trouble};
@@ -28,13 +28,13 @@ const GUARD: (&str, &str) = (
     "if (dbMode == \"off\") != (dbmode == \"off\") {",
 );
 const GUARDED: &str = "test_utils.go";
-/// This test checks the client's default address, so it runs without an address in the environment.
+/// A test of the client's default address. It runs without an address in the environment.
 const WITHOUT_ADDRESS: &str = "TestBaseRootURL";
 
 const LIST: &str = "xtask/compat/go-kong.txt";
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Names of the gateways, and their settings.
+/// Name and settings of each gateway that is tested.
 const WAYS: [(&str, &[(&str, &str)]); 3] = [
     ("lmdb", &[("database", "lmdb")]),
     ("off", &[("database", "off")]),
@@ -71,7 +71,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
     Ok(outcomes)
 }
 
-/// Copies the package out of the read-only module cache, and downloads its dependencies.
+/// Copies the package out of the read-only module cache, replaces [`GUARD`], and downloads the dependencies.
 pub(super) fn fetch(go: &Go) -> Result<PathBuf, Trouble> {
     let module = go.module(MODULE, VERSION)?;
     let copy = go.folder().join(format!("go-kong@{VERSION}"));
@@ -91,7 +91,7 @@ pub(super) fn fetch(go: &Go) -> Result<PathBuf, Trouble> {
     Ok(copy)
 }
 
-/// Copies file contents without permissions: the module cache is read-only, but the copy must be writable.
+/// Copies files without their permissions. The module cache is read-only, but the copy must be writable.
 fn copy_all(from: &Path, to: &Path) -> std::io::Result<()> {
     if !from.is_dir() {
         return fs::write(to, fs::read(from)?);
@@ -138,7 +138,7 @@ impl Suite {
     fn command(&self, pattern: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.args(["-test.v", "-test.run", pattern]);
-        // The environment variables that the tests read.
+        // The tests read these environment variables. Values from outside must not affect them.
         for name in ["KONG_ADMIN_URL", "KONG_ADMIN_TOKEN", "KONG_LICENSE_DATA"] {
             command.env_remove(name);
         }
@@ -147,7 +147,7 @@ impl Suite {
 
     fn output(&self, command: &mut Command) -> Result<String, String> {
         match run_for(command.current_dir(&self.folder), LIMIT)? {
-            // The exit status only says whether a test failed.
+            // The exit status only says whether a test failed. The output says which tests failed.
             End::Status(_, said) => Ok(said),
             End::TooLate(said) => Err(format!("go-kong's tests did not finish in time:\n{said}")),
         }
@@ -208,7 +208,7 @@ enum Ended {
     Failed(String),
 }
 
-/// Parses the output of `-test.v` into results by test name. The output of subtests counts for their top-level test.
+/// Parses the output of `-test.v` into results by test name. The output of a subtest belongs to its top-level test.
 fn read(said: &str) -> BTreeMap<String, Ended> {
     let mut results = BTreeMap::new();
     let mut text = String::new();
@@ -236,7 +236,7 @@ fn read(said: &str) -> BTreeMap<String, Ended> {
     results
 }
 
-/// Tests that do not apply, with the reasons.
+/// Tests that may fail or be skipped, with the reasons.
 #[derive(Debug, Default)]
 struct Exemptions(Vec<Exemption>);
 
@@ -255,7 +255,8 @@ impl Exemptions {
         Self::parse(&text)
     }
 
-    /// Parses the list: a line `[ways] reason` precedes the names of its tests; `#` begins a comment.
+    /// Parses the list. A line `[ways] reason` comes before the names of its tests. A line that begins with `#` is a
+    /// comment.
     fn parse(text: &str) -> Result<Self, String> {
         let mut found: Vec<Exemption> = Vec::new();
         for line in text.lines().map(str::trim) {
@@ -311,7 +312,7 @@ mod tests {
         Suite {
             program: PathBuf::new(),
             folder: PathBuf::new(),
-            exempt: Exemptions::parse(list).expect("it is a list"),
+            exempt: Exemptions::parse(list).expect("a valid list"),
         }
     }
 

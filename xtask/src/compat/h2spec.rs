@@ -1,9 +1,9 @@
 //! h2spec sends valid and invalid HTTP/2 frames and checks how the server reacts (RFC 9113, RFC 7541). Strict mode runs
 //! every case.
 //!
-//! The upstream reads the whole request body and then responds with a body. h2spec's cases about flow control skip an
-//! empty response, and its cases about malformed bodies need a response that does not begin before the body has been
-//! read.
+//! The upstream reads the whole request body before it responds, and its response has a body. h2spec skips its cases
+//! about flow control if the response is empty. Its cases about malformed bodies need a response that begins only after
+//! the body has been read.
 
 use super::Bench;
 use super::go::Program;
@@ -50,7 +50,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
             command.args(["--tls", "--insecure"]);
         }
         command.args(bench.only);
-        // The exit status only says whether a case failed; the report says which.
+        // The exit status only says whether a case failed. The report says which cases failed.
         let _ = shell::output(&mut command);
         let outcome = read_report(way, &report)?;
         if bench.only.is_none() && outcome.cases() != CASES {
@@ -78,8 +78,8 @@ fn read_report(way: &'static str, report: &Path) -> Result<Outcome, String> {
     })
 }
 
-/// Parses a report in JUnit's format: returns the number of passed cases and the other cases by name. A skipped case
-/// does not count as passed.
+/// Parses a report in JUnit's format. Returns the number of passed cases, and all other cases with the reason why they
+/// did not pass. A skipped case does not count as passed.
 fn read(report: &str) -> (usize, Vec<Case>) {
     let mut passed = 0;
     let mut failed = Vec::new();

@@ -1,5 +1,5 @@
-//! The few messages between connectrpc's suite and a server under test: protocol buffers after a length of four bytes.
-//! Unknown fields of a message are passed on unchanged.
+//! Reads and writes the messages between connectrpc's conformance suite and a server under test. A message is a
+//! protocol buffer, after its length in four bytes.
 
 use std::io::{self, Read, Write};
 
@@ -25,7 +25,7 @@ pub(super) fn write_message(to: &mut impl Write, message: &[u8]) -> io::Result<(
     to.flush()
 }
 
-/// A field's content.
+/// The content of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     Number(u64),
@@ -53,7 +53,8 @@ pub(super) fn fields(mut message: &[u8]) -> Option<Vec<(u64, Value<'_>)>> {
     Some(fields)
 }
 
-/// Returns the last field with this number, as the encoding requires, or zero if there is none.
+/// Returns the field with this number, or zero if there is none. If there are several, the last one counts, as the
+/// encoding requires.
 pub(super) fn number(fields: &[(u64, Value<'_>)], wanted: u64) -> u64 {
     let found = fields.iter().rev().find(|(number, _)| *number == wanted);
     match found {
@@ -123,7 +124,7 @@ mod tests {
         let message = encode(&written);
         // Field 6, then 204800 in groups of seven bits, lowest group first.
         assert_eq!(message[2..6], [0x30, 0x80, 0xc0, 0x0c]);
-        let read = fields(&message).expect("it is a message");
+        let read = fields(&message).expect("a valid message");
         assert_eq!(read, written);
         assert_eq!((number(&read, 6), number(&read, 4)), (204_800, 0));
         assert_eq!(
@@ -131,9 +132,9 @@ mod tests {
             (&b"certificate"[..], &b""[..])
         );
         let mut stream = Vec::new();
-        write_message(&mut stream, &message).expect("memory takes all");
+        write_message(&mut stream, &message).expect("writing to memory succeeds");
         assert_eq!(
-            read_message(&mut &stream[..]).expect("it is whole"),
+            read_message(&mut &stream[..]).expect("a complete message"),
             message
         );
     }

@@ -1,6 +1,6 @@
-//! The blocks of a page: commands and their shown output.
+//! Finds the blocks of commands in a page of the documentation, each with the output that the page shows for it.
 
-/// Way to run the commands of a block.
+/// The way in which the commands of a block are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// Runs to the end and must succeed.
@@ -22,7 +22,7 @@ pub(super) struct Block {
     pub(super) output: Option<String>,
 }
 
-/// Languages of blocks that show an output.
+/// Languages of blocks that may show the output of commands.
 const OUTPUTS: [&str; 4] = ["text", "json", "yaml", "http"];
 
 /// Maximum number of non-empty lines between commands and their output.
@@ -76,7 +76,7 @@ fn way(words: &[&str]) -> Result<Way, String> {
     }
 }
 
-/// Returns the fenced blocks of a page. A block in a list is indented, and its content has the same indentation.
+/// Returns the fenced blocks of a page. A block in a list is indented; this indentation is removed from its content.
 fn fences(text: &str) -> Result<Vec<Fence<'_>>, String> {
     let mut fences = Vec::new();
     let mut text_before = 0;

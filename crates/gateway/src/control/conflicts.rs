@@ -1,4 +1,4 @@
-//! Finds conflicts between routes in the live router, and converts them to the types of the Admin API.
+//! Finds conflicts between the routes of the live router. The results have the types of the Admin API.
 
 use super::explain::{http_route, named, named_stream, stream_route};
 use admin::explain::{
@@ -10,8 +10,8 @@ use router::{RouteIndex, StreamWitness, Witness};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// Searches for conflicts until `is_cancelled` returns true: first between HTTP routes, then between stream routes.
-/// Both searches share the limit of results and the number of steps.
+/// Searches for conflicts, first between HTTP routes, then between stream routes. The search stops when `is_cancelled`
+/// returns true. Both parts share the limits on results and on steps.
 pub(super) fn of(
     snapshot: &Snapshot,
     search: &Search,
@@ -74,7 +74,7 @@ fn chosen(snapshot: &Snapshot, among: &Among) -> Result<Option<Chosen>, Error> {
     })
 }
 
-/// Adds the conflicts that one router has found, in the types of the Admin API.
+/// Converts the conflicts that one router has found, and adds them to the result.
 fn add<W>(
     all: &mut Conflicts,
     found: router::Conflicts<W>,

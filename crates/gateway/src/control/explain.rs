@@ -1,4 +1,4 @@
-//! Explains how a snapshot would handle a request, in the types of the Admin API.
+//! Explains how a snapshot would handle a request. The result has the types of the Admin API.
 
 use admin::explain::{
     Asked, Candidate, Explanation, GatewayAnswer, Named, Plugin, Protocol, Question, Reason, Seen,
@@ -16,7 +16,8 @@ use std::net::SocketAddr;
 use store::{KeyPart, View};
 use uuid::Uuid;
 
-/// Configured entities that are not in a snapshot: consumers, and the entities behind the snapshot's plugins.
+/// Configured entities that are not in a snapshot: consumers, and the plugin entities from which its plugin chains were
+/// built.
 pub(crate) trait Configured {
     /// Returns the plugin entity with this name and scope.
     fn plugin(&self, name: &str, scope: Scope) -> Option<entities::Plugin>;
@@ -188,7 +189,8 @@ impl Explainer<'_> {
         }
     }
 
-    /// Returns an explanation that has the routes tried. The caller adds everything that happens after the match.
+    /// Returns an explanation with the routes that the router tried. The caller adds everything that happens after the
+    /// match.
     fn tried(
         &self,
         tried: router::Tried,
@@ -255,7 +257,7 @@ impl Explainer<'_> {
     fn plugins(&self, route: &RouteInfo, service: Option<ServiceRef<'_>>) -> Vec<Plugin> {
         let mut planned = route.plan.plugins(self.snapshot.instances());
         let (route, service) = (route.id, service.map(|service| service.id));
-        // Plans leave out plugins that are ignored.
+        // A plan contains no ignored plugins, so they are added here.
         planned.extend(ignored().map(|def| Planned {
             def,
             for_everyone: false,
@@ -268,7 +270,8 @@ impl Explainer<'_> {
         described.collect()
     }
 
-    /// Describes a plugin. Returns `None` if the plugin does not run for the consumer.
+    /// Describes a plugin. Returns `None` if the plugin does not run for the consumer of the question, or if it is
+    /// ignored and not configured in any scope of this route.
     fn plugin(
         &self,
         planned: &Planned,
@@ -317,7 +320,7 @@ impl Explainer<'_> {
             uri: text(&uri),
             host: preserved.or_else(|| match service.leads_to() {
                 LeadsTo::Host(target) => Some(target.authority.to_string()),
-                // The Host header is that of the target, with its port.
+                // The host is unknown here: it is that of the target that the load balancer will choose.
                 LeadsTo::Upstream(_) => None,
             }),
             stripped: router.matched_prefix(found, path).map(text),

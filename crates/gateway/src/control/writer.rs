@@ -1,7 +1,8 @@
-//! The only thread that changes the configuration: from a change or a document to the revision that all workers serve.
+//! The only thread that changes the configuration. It turns a change or a document into a revision that all workers
+//! serve.
 //!
-//! It is one thread because change sets have an order. It serves no requests, because a load of tens of thousands of
-//! entities must not take time from them.
+//! There is only one such thread because change sets must be applied in order. It serves no requests, so that loading
+//! tens of thousands of entities does not delay them.
 
 use super::Proposed;
 use super::notices;
@@ -28,8 +29,8 @@ mod tests;
 /// Name under which the store keeps the hash of the configuration.
 const HASH: &str = "configuration_hash";
 
-/// Number of history entries that are removed at a time. Removing them takes a few milliseconds, and a group of changes
-/// adds fewer.
+/// Number of history entries that are removed at a time. Removing them takes a few milliseconds. A group of changes
+/// adds fewer entries, so compaction keeps up with changes.
 const COMPACTED: usize = 1024;
 
 /// Everything that is needed to change the configuration.
@@ -43,7 +44,7 @@ pub(crate) struct Writer {
     pub(crate) stages: Arc<Stages>,
 }
 
-/// A source of configuration, and the hash that identifies it.
+/// A configuration document, and the hash that identifies it.
 pub(crate) struct Input<'a> {
     pub(crate) source: Source<'a>,
     pub(crate) hash: String,
@@ -113,7 +114,7 @@ impl Writer {
             entity: put.entity,
         });
         let deletes = (document.deletes.into_iter()).map(|(kind, id)| Change::Delete { kind, id });
-        // Kong treats an empty configuration like none: a node with it is not ready.
+        // As in Kong, an empty configuration counts as no configuration, so the node is not ready.
         let hash = if document.is_empty {
             declarative::EMPTY_HASH.to_owned()
         } else {
@@ -161,7 +162,7 @@ impl Writer {
         })
     }
 
-    /// Makes live what another process has committed to the store, and returns the newest revision.
+    /// Serves the revisions that another process has committed to the store. Returns the newest revision.
     pub(crate) fn follow(&mut self) -> Result<Revision, LoadError> {
         let revision = self.store.refresh().map_err(internal)?;
         let current = self.plane.snapshot.load();
@@ -180,10 +181,10 @@ impl Writer {
         Ok(revision)
     }
 
-    /// Carries out proposals. Each becomes a separate revision, and all become durable and live together. If a failure
-    /// is not that of one proposal alone, they are tried one by one, so that each gets its own outcome.
+    /// Carries out proposals. Each becomes a separate revision, and all become durable and live together. If the
+    /// transaction fails as a whole, the proposals are tried one by one, so that each gets its own outcome.
     pub(crate) fn propose(&mut self, mut group: Vec<Proposed>) {
-        // A dry run keeps nothing, so it cannot share a transaction with proposals that are to be kept.
+        // The transaction of a dry run is abandoned, so it cannot contain proposals that must be committed.
         if group.len() > 1 && !group.iter().any(|one| one.proposal.dry_run) {
             let outcomes = self.transact(&mut |transaction| {
                 group
@@ -214,7 +215,8 @@ impl Writer {
         self.transact(&mut |transaction| proposal.run(transaction))?
     }
 
-    /// Carries out everything except the commit. The resulting snapshot is built, and kept only if a preview is wanted.
+    /// Carries out a proposal except for the commit. The resulting snapshot is always built, because building it can
+    /// fail. It is kept only if a preview is wanted.
     fn rehearse(&mut self, proposal: &mut Proposal) -> Result<Revision, LoadError> {
         let current = self.plane.snapshot.load();
         let (stages, build) = (Arc::clone(&self.stages), &self.build);
@@ -286,7 +288,7 @@ impl Writer {
         Ok(done)
     }
 
-    /// Returns the memory that changes have left behind to the system.
+    /// Gives memory that changes no longer use back to the operating system.
     pub(crate) fn give_back(&self) {
         memory::give_back();
         self.store.release_resident_pages();
@@ -307,7 +309,7 @@ impl Writer {
         })
     }
 
-    /// Removes some history only if so much has gathered that it cannot wait until the thread is idle.
+    /// Removes some old history if so much has accumulated that this cannot wait until the thread is idle.
     pub(crate) fn compact_when_overdue(&self) {
         if matches!(self.store.is_compaction_overdue(), Ok(true)) {
             self.compact();
@@ -330,7 +332,7 @@ pub(crate) fn hash(store: &Store) -> Result<String, store::StoreError> {
     ))
 }
 
-/// Builds the snapshot of the state that a transaction has reached from `head`.
+/// Builds the snapshot of the state that a transaction has reached. `head` is the revision before the transaction.
 fn next(
     transaction: &Transaction<'_>,
     head: Revision,
@@ -339,7 +341,8 @@ fn next(
     clock: &mut Clock<'_>,
 ) -> Result<Snapshot, CommitError> {
     let view = transaction.view()?;
-    // It is not current if the stored configuration could not be served, or if another process has committed since.
+    // The served snapshot is older than `head` if the stored configuration could not be served, or if another process
+    // has committed since.
     let is_current = current.revision == head.0;
     let snapshot = if is_current {
         rebuild::update(&view, current, &transaction.touched(), settings, clock)

@@ -7,7 +7,8 @@ use serde_json::json;
 use std::fmt::Write;
 use store::Effect;
 
-/// Maximum number of changes that are named. More changes are only counted.
+/// Maximum number of changes whose entities are listed by id. If a revision has more changes, only their counts are
+/// shown.
 const NAMED_CHANGES: usize = 3;
 
 pub(super) fn json(event: &Event) -> String {

@@ -6,7 +6,7 @@ use expr::{
 };
 use std::fmt::Write;
 
-/// Writes one line for each test. The tests of a group are indented below it.
+/// Writes one line for each test. A group of tests has a line of its own, and its tests are indented below it.
 pub(super) fn describe(expression: &Expression, depth: usize, out: &mut String) {
     let indent = depth * 2;
     let _ = write!(out, "{:indent$}", "");
@@ -164,7 +164,7 @@ mod tests {
 
     fn read(text: &str) -> Expression {
         let mut compile = |pattern: &str| Regex::new(pattern, Dialect::Rust);
-        expr::read(text, Subsystem::Http, &mut compile).expect("it is an expression")
+        expr::read(text, Subsystem::Http, &mut compile).expect("a valid expression")
     }
 
     fn words(text: &str) -> String {

@@ -1,6 +1,6 @@
-//! The queue of the error log, and the thread that empties it. A thread that logs never waits. While nobody reads the
-//! log, lines wait in the queue. When the queue is full, further lines are lost and counted. A log line reports their
-//! number once there is room again.
+//! The queue of the error log, and the thread that writes its lines. A thread that logs never waits. While nobody reads
+//! the log, lines wait in the queue. When the queue is full, further lines are lost and counted. Once there is room
+//! again, a log line reports their number.
 
 use super::kinds::Kinds;
 use crate::output::Output;
@@ -16,7 +16,7 @@ use tracing_subscriber::fmt::MakeWriter;
 const MAX_BYTES: usize = 4 << 20;
 /// Maximum number of lines that may wait to be written.
 const MAX_LINES: usize = 1 << 14;
-/// Size in bytes at which a batch of lines is written.
+/// A batch of lines is written when it has this many bytes, or when the queue is empty.
 const BATCH_BYTES: usize = 64 * 1024;
 /// Maximum wait for the last lines at the end of the process.
 const LAST_LINES: Duration = Duration::from_secs(2);
@@ -30,7 +30,8 @@ pub(super) struct Queue {
 
 enum Item {
     Line(Vec<u8>),
-    /// Makes the writer check for a new target, for held lines and for the end.
+    /// Wakes the writer, so that it checks for a new target, for held-back lines that it must report, and for the end
+    /// of the process.
     Wake,
 }
 
@@ -185,7 +186,8 @@ impl Writer {
     fn run(mut self) {
         let mut batch = Vec::new();
         loop {
-            // Read `is_ending` before the queue: lines that are queued at this time must still be written.
+            // Read `ending` before the queue: lines that are already queued at the end of the process must still be
+            // written.
             let is_ending = self.lane.shared.ending.load(Ordering::Acquire);
             if is_ending {
                 self.kinds.tell_all();
@@ -252,7 +254,7 @@ impl Writer {
         }
     }
 
-    /// Returns the number of lost lines to report: 0 while nothing can be written.
+    /// Returns the number of lost lines to report. It is 0 while nothing can be written.
     fn untold(&self) -> u64 {
         if self.is_writable {
             self.lane.shared.lost.load(Ordering::Relaxed) - self.told_lost
@@ -261,15 +263,15 @@ impl Writer {
         }
     }
 
-    /// Reports how many lines were lost. Call it after lines were taken out of the queue, so that there is room for the
-    /// report.
+    /// Reports how many lines were lost. The report itself needs room in the queue, so call this after lines were
+    /// removed from the queue.
     fn tell_lost(&mut self) {
         let lines = self.untold();
         if lines == 0 {
             return;
         }
         tracing::error!(lines, "{lines} lines of this log were lost");
-        // The report itself can be lost. Then it is written again.
+        // If more lines were lost meanwhile, the report itself may be one of them. Then all of them are reported again.
         if self.untold() == lines {
             self.told_lost += lines;
         }
@@ -304,7 +306,7 @@ mod tests {
         let writer = thread::spawn(move || {
             tracing::subscriber::with_default(subscriber, || writer.run());
         });
-        // More lines than the queue and the pipe have room for, while nobody reads.
+        // The lines exceed the capacity of the queue and the pipe, and nobody reads the pipe yet.
         let line = [b"x".repeat(1023), vec![b'\n']].concat();
         let count = (2 * MAX_BYTES / line.len()) as u64;
         (0..count).for_each(|_| queue.push(&line));
@@ -315,8 +317,11 @@ mod tests {
         });
         queue.shared.ending.store(true, Ordering::Release);
         queue.wake();
-        writer.join().expect("it ends");
-        let text = reader.join().expect("it ends").expect("the log is text");
+        writer.join().expect("the writer does not panic");
+        let text = reader
+            .join()
+            .expect("the reader does not panic")
+            .expect("the log is text");
         let (kept, told): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with('x'));
         assert!(!kept.is_empty());
         let told = told.iter().map(|line| {

@@ -16,7 +16,9 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     Table { settings, by_name }
 });
 
-/// Prefixes with which Kong accepts any name: `<prefix><directive>` puts an nginx directive into a block.
+/// Kong accepts every setting whose name begins with one of these prefixes. After most of them, the rest of the name is
+/// an nginx directive for one block of nginx's configuration. If one prefix begins with another, the longer one must
+/// come first.
 const DYNAMIC_PREFIXES: [&str; 18] = [
     "nginx_main_",
     "nginx_events_",
@@ -131,7 +133,7 @@ impl Table {
         }
     }
 
-    /// Returns the known name that is most similar to an unknown one, for the error text.
+    /// Returns the existing name that is most similar to an unknown one, for the error text.
     pub(crate) fn nearest(&self, name: &str) -> Option<&str> {
         let known = self.settings.iter().map(|setting| setting.name.as_str());
         model::nearest(name, known)
@@ -148,7 +150,7 @@ pub(crate) fn is_dynamic(name: &str) -> bool {
         .any(|prefix| name.len() > prefix.len() && name.starts_with(prefix))
 }
 
-/// Returns the part of a setting's name that is the name of nginx's directive.
+/// Returns a setting's name without its dynamic prefix. For most prefixes this is the name of an nginx directive.
 pub(crate) fn directive_of(name: &str) -> &str {
     let mut prefixes = DYNAMIC_PREFIXES.iter();
     let directive = prefixes.find_map(|prefix| name.strip_prefix(prefix));

@@ -1,4 +1,4 @@
-//! Passive and active health checks of targets that fail and recover, and their state in the Admin API.
+//! Tests passive and active health checks of targets that fail and recover, and the health that the Admin API shows.
 
 use crate::balancing::{admin, backends, dead, expect, pool, shares, start, targets, wait_until};
 use crate::launch;
@@ -9,7 +9,7 @@ fn passive(unhealthy: Value) -> Value {
     json!({"healthchecks": {"passive": {"unhealthy": unhealthy}}})
 }
 
-/// Active checks every 50 ms, where a single result changes the state of the target.
+/// Returns settings for active checks every 50 ms. A single result changes the health of the target.
 fn active(fields: Value) -> Value {
     let mut active = json!({
         "http_path": "/probe", "timeout": 1,
@@ -22,7 +22,7 @@ fn active(fields: Value) -> Value {
     json!({"healthchecks": {"active": active}})
 }
 
-/// The name and the health of each target in the Admin API.
+/// Returns the name and the health of each target from the Admin API.
 fn health(gateway: &Gateway) -> Vec<(String, String)> {
     let shown = gateway.admin_get("/upstreams/pool/health").json();
     let data = shown["data"].as_array().expect("a list of targets");
@@ -159,7 +159,7 @@ fn probes_start_and_stop_with_their_targets_and_other_changes_keep_health() {
         !backends[2].probes().is_empty()
     });
     assert_eq!(health_of(&gateway, &backends[0]), "UNHEALTHY");
-    // A probe that had already started may still arrive.
+    // A probe of the removed target that had already started may still arrive.
     let (known, gone) = (backends[0].probes().len(), backends[1].probes().len());
     wait_until("more probes", || backends[0].probes().len() > known + 4);
     assert!(backends[1].probes().len() <= gone + 1);
@@ -203,7 +203,7 @@ fn probes_use_tls_and_verify_certificates_as_configured() {
             .configuration(&config)
             .start();
         let now = || health(&gateway).remove(0).1;
-        // The target starts in the other state, so only a probe can have changed it.
+        // The target gets the opposite health first, so that only a probe can lead to the expected one.
         let other = if expected == "HEALTHY" {
             "unhealthy"
         } else {
@@ -268,7 +268,7 @@ fn the_admin_api_shows_addresses_and_weights() {
         json!({"total": 400, "available": 400, "unavailable": 0})
     );
     assert_eq!(before["details"]["hosts"].as_array().map(Vec::len), Some(2));
-    // A quarter of the weight is still available, which is below the threshold.
+    // A quarter of the weight is still available, which is below the threshold of 50 %.
     assert_eq!(set(&gateway, &targets[1].0, "unhealthy").status, 204);
     let after = whole(&gateway);
     assert_eq!(after["health"], "UNHEALTHY");

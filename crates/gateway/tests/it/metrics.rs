@@ -1,9 +1,9 @@
-//! The metrics about configuration changes in `GET /metrics`.
+//! Tests the metrics about configuration changes in `GET /metrics`.
 
 use crate::launch;
 use testkit::{Echo, Gateway};
 
-/// The value of the sample with this name and these labels.
+/// Returns the value of a sample. `name` includes the labels.
 fn sample(gateway: &Gateway, name: &str) -> f64 {
     let answer = gateway.admin_get("/metrics");
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -25,7 +25,7 @@ fn stages(gateway: &Gateway, stage: &str) -> u64 {
     sample(gateway, &name) as u64
 }
 
-/// The number of rebuilt items so far, for each of [`PARTS`].
+/// Returns the number of items rebuilt so far, for each of [`PARTS`].
 fn made(gateway: &Gateway) -> [u64; PARTS.len()] {
     PARTS.map(|part| {
         let name = format!("silverback_rebuilt_total{{part=\"{part}\"}}");

@@ -1,7 +1,7 @@
-//! The store cannot be written: full disk, file size limit, full store, read-only store. Writes are refused with the
-//! cause, everything else keeps working, and writes succeed again when there is room.
+//! Tests what happens while the store cannot be written: full disk, file size limit, full store, read-only store.
+//! Writes are refused with the cause, everything else keeps working, and writes succeed again when there is room.
 //!
-//! Tests that need their own file system run themselves again in a new mount namespace (`unshare`). Where the system
+//! Tests that need a file system of their own run themselves again in a new mount namespace (`unshare`). If the system
 //! does not allow that, they print that they are skipped.
 
 use crate::launch_in;
@@ -38,7 +38,7 @@ fn in_small_filesystem(test: &str, bytes: usize, work: impl FnOnce(&Path)) {
         return;
     };
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let binary = std::env::current_exe().expect("this test has one");
+    let binary = std::env::current_exe().expect("the path of this test binary");
     let again = run(Command::new("unshare")
         .args(way)
         .arg(binary)
@@ -87,7 +87,7 @@ fn open_shop(gateway: &Gateway, echo: &Echo) {
     assert_eq!(made.status, 200, "{}", made.text());
 }
 
-/// Sends requests in the background until it is stopped. No request may fail.
+/// Sends requests in the background until [`Traffic::finish`]. No request may fail.
 struct Traffic {
     stop: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
@@ -182,7 +182,7 @@ impl Ledger {
     }
 }
 
-/// Checks that every kind of write is refused with the cause and that everything else works.
+/// Checks that small and large writes are refused with the cause and that everything else works.
 fn check_refused(gateway: &Gateway, traffic: &Traffic, ledger: &mut Ledger, cause: &str) {
     let refused = ledger.write_until_refused(gateway);
     assert_eq!(refused.status, 507, "{}", refused.text());
@@ -211,7 +211,8 @@ fn check_refused(gateway: &Gateway, traffic: &Traffic, ledger: &mut Ledger, caus
     assert!(metrics.contains("silverback_panics_total 0"), "{metrics}");
 }
 
-/// Checks that the response names the cause, or the general one that an incomplete write to the disk gives.
+/// Checks that the response names `cause`. If a write to the disk was incomplete, the response names only the general
+/// cause.
 fn assert_cause(refused: &HttpResponse, cause: &str) {
     let text = refused.text();
     let is_cut_short = text.contains("the disk is full or failing") && cause != "lmdb_map_size";
@@ -230,7 +231,7 @@ fn check_recovered(gateway: &Gateway, traffic: &Traffic, ledger: &mut Ledger) {
 
 /// Writes a file that takes all the free space.
 fn fill(path: &Path) {
-    let mut file = File::create(path).expect("it can be created");
+    let mut file = File::create(path).expect("the file can be created");
     while file.write_all(&[7; 4096]).is_ok() {}
     while file.write_all(&[7]).is_ok() {}
 }
@@ -249,7 +250,7 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
         for _ in 0..3 {
             fill(&filler);
             check_refused(&gateway, &traffic, &mut ledger, "the disk is full");
-            fs::remove_file(&filler).expect("it is there");
+            fs::remove_file(&filler).expect("the file exists");
             check_recovered(&gateway, &traffic, &mut ledger);
         }
         traffic.finish();
@@ -259,7 +260,8 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
     });
 }
 
-/// The listening addresses from the log (`proxy 127.0.0.1:8000, admin 127.0.0.1:8001`); the prefix cannot be written.
+/// Returns the listening addresses from the log (`proxy 127.0.0.1:8000, admin 127.0.0.1:8001`). The usual file with the
+/// addresses is missing, because the prefix cannot be written.
 fn logged_addresses(log: impl BufRead) -> String {
     for line in log.lines().map_while(Result::ok) {
         if line.contains("is serving") {
@@ -268,7 +270,7 @@ fn logged_addresses(log: impl BufRead) -> String {
             return addresses.to_owned();
         }
     }
-    panic!("it does not serve");
+    panic!("the gateway does not serve");
 }
 
 #[test]
@@ -286,12 +288,12 @@ fn a_start_on_a_full_disk_serves_what_is_stored() {
         let mut command = launch_small(&prefix).command();
         let child = command.stderr(Stdio::piped()).spawn();
         let mut child = child.expect("the program can be run");
-        let log = child.stderr.take().expect("it is piped");
+        let log = child.stderr.take().expect("standard error is piped");
         let addresses = logged_addresses(BufReader::new(log));
         let [proxy, admin] = ["proxy", "admin"].map(|name| {
             let mut listed = addresses.split(", ");
             let text = listed.find_map(|one| one.strip_prefix(name)?.strip_prefix(' '));
-            let text = text.expect("it listens");
+            let text = text.expect("an address for each listener");
             text.parse().expect("an address")
         });
         let key = [("apikey", "alice-key")];
@@ -303,15 +305,16 @@ fn a_start_on_a_full_disk_serves_what_is_stored() {
         };
         let refused = write();
         assert_eq!(refused.status, 507, "{}", refused.text());
-        fs::remove_file(directory.join("filler")).expect("it is there");
+        fs::remove_file(directory.join("filler")).expect("the file exists");
         let made = write();
         assert_eq!(made.status, 201, "{}", made.text());
-        child.kill().expect("it runs");
+        child.kill().expect("the gateway is running");
         child.wait().expect("a child can be waited for");
     });
 }
 
-/// `ulimit -f` is a limit in itself, and replaces a full disk where nothing can be mounted.
+/// Tests the file size limit (`ulimit -f`). Where no file system can be mounted, this test also stands in for a full
+/// disk.
 #[test]
 fn a_file_that_may_not_grow_refuses_writes_until_it_may() {
     let echo = Echo::start();
@@ -334,7 +337,7 @@ fn a_file_that_may_not_grow_refuses_writes_until_it_may() {
     };
     for _ in 0..3 {
         let data = prefix.path().join("silverback.lmdb/data.mdb");
-        limit(Some(data.metadata().expect("it is there").len() + 5000));
+        limit(Some(data.metadata().expect("the file exists").len() + 5000));
         check_refused(&gateway, &traffic, &mut ledger, "largest size of a file");
         limit(None);
         check_recovered(&gateway, &traffic, &mut ledger);
@@ -367,7 +370,7 @@ fn a_full_store_refuses_writes_until_something_is_removed() {
     assert!(gateway.stop().success());
 }
 
-/// A file with the immutable attribute: nobody can write it, not even through an open descriptor.
+/// A file with the immutable attribute. Nobody can write it, not even through an open descriptor.
 struct Immutable(PathBuf);
 
 impl Immutable {
@@ -404,7 +407,7 @@ fn a_store_that_becomes_read_only_refuses_writes_until_it_is_writable() {
     assert!(gateway.stop().success());
 }
 
-/// Files that are already open stay writable.
+/// The gateway keeps the store's files open, and open files stay writable.
 #[test]
 fn a_directory_that_becomes_read_only_changes_nothing() {
     let echo = Echo::start();
@@ -419,7 +422,8 @@ fn a_directory_that_becomes_read_only_changes_nothing() {
     ];
     let permit = |mode| {
         for directory in &directories {
-            fs::set_permissions(directory, Permissions::from_mode(mode)).expect("it is ours");
+            fs::set_permissions(directory, Permissions::from_mode(mode))
+                .expect("the test owns the directory");
         }
     };
     permit(0o555);

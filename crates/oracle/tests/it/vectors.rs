@@ -1,4 +1,5 @@
-//! Compares the oracle of the `traditional` flavor with decisions recorded from Kong, and not only with the router.
+//! Compares the oracle of the `traditional` flavor with decisions recorded from Kong. The other tests compare the
+//! oracle only with the router.
 
 use model::entities::{Route, RouteId};
 use oracle::{Drawn, Engines, Sample, Traditional, numbered};

@@ -1,9 +1,9 @@
-//! Sets of ordered values: numbers, addresses, protocols. Unions and complements are exact.
+//! Sets of ordered values, such as numbers, addresses and protocols. Unions and complements are exact.
 
 use expr::{AddressPredicate, AddressTest, Block, NumberField, NumberPredicate, Subsystem};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A value, with the address family as its first part.
+/// A value. The first part is 4 or 6 for an address, and 0 for everything else.
 type Point = (u8, u128);
 
 /// The values from `first` to `last`, both included. Both have the same family.
@@ -21,7 +21,7 @@ pub(super) struct Ranges {
     spans: Vec<Span>,
 }
 
-/// An element of the set.
+/// An element of [`Ranges`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Example {
     Absent,
@@ -47,7 +47,7 @@ impl Ranges {
         }
     }
 
-    /// Returns the set of the values with these numbers.
+    /// Returns the set of these choices, for a field that always has a value.
     pub(super) fn choice(choices: impl Iterator<Item = u8>) -> Self {
         let spans = choices.map(|choice| Span::single((0, choice.into())));
         Self {
@@ -56,7 +56,8 @@ impl Ranges {
         }
     }
 
-    /// Returns all values of a number field. A stream has both ports; in a request they may be unknown.
+    /// Returns all values of a number field. In a stream, both ports are always present. In a request they may be
+    /// absent.
     pub(super) fn all_numbers(field: NumberField, subsystem: Subsystem) -> Self {
         let last = match (field, subsystem) {
             (NumberField::SourcePort, _) | (NumberField::DestinationPort, Subsystem::Stream) => {
@@ -96,7 +97,8 @@ impl Ranges {
         }
     }
 
-    /// Returns all values of an address field. A stream has both addresses; in a request they may be unknown.
+    /// Returns all values of an address field. In a stream, both addresses are always present. In a request they may be
+    /// absent.
     pub(super) fn all_addresses(subsystem: Subsystem) -> Self {
         Self {
             absent: subsystem == Subsystem::Http,
@@ -167,8 +169,8 @@ impl Ranges {
             || spans().any(|left| other.spans.iter().any(|right| meet(left, right)))
     }
 
-    /// Returns an element of the set. No value is the simplest example. A number is not zero if others are possible,
-    /// because port 0 does not exist.
+    /// Returns an element of the set. An absent value is preferred, because it is the simplest example. The number 0 is
+    /// avoided if possible, because port 0 does not exist.
     pub(super) fn example(&self) -> Option<Example> {
         if self.absent {
             return Some(Example::Absent);
@@ -187,7 +189,7 @@ impl Ranges {
         self.holds((0, choice.into()))
     }
 
-    /// Returns `wished` if the ranges contain it, else another address of its family.
+    /// Returns `wished` if the ranges contain it, else another address of the same family if there is one.
     pub(super) fn address(&self, wished: IpAddr) -> Option<IpAddr> {
         let (family, _) = address(wished);
         let mut spans = self.spans.iter();
@@ -213,8 +215,8 @@ impl Ranges {
         spans.any(|span| span.first <= point && point <= span.last)
     }
 
-    /// Returns for each span the bytes that all its values begin with. Addresses are preceded by their family, and
-    /// numbers have the width of a port. `None` if the field may have no value.
+    /// Returns one prefix for each span: the family, then the bytes with which all values of the span begin. Numbers
+    /// have the width of a port. Returns `None` if the field may have no value.
     pub(super) fn prefixes(&self) -> Option<Vec<Vec<u8>>> {
         (!self.absent).then(|| self.spans.iter().map(Span::prefix).collect())
     }
@@ -295,7 +297,8 @@ fn address(address: IpAddr) -> Point {
     }
 }
 
-/// Returns the spans of all addresses. IPv4-mapped IPv6 addresses are left out, because routers treat them as IPv4.
+/// Returns the spans of all addresses. They do not contain IPv4-mapped IPv6 addresses, because routers treat those as
+/// IPv4.
 fn all_address_spans() -> [Span; 3] {
     let mapped = Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().to_bits();
     let behind_mapped = mapped + (1 << 32);
@@ -361,7 +364,7 @@ mod tests {
     fn block(text: &str) -> Ranges {
         Ranges::addresses(&AddressPredicate {
             field: AddressField::Source,
-            test: AddressTest::In(text.parse().expect("it is a block")),
+            test: AddressTest::In(text.parse().expect("a valid block")),
         })
     }
 

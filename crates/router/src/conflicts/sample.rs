@@ -1,4 +1,5 @@
-//! Creates texts that regexes match, and decides whether a match remains one when text is added around it.
+//! Creates texts that regexes match. Also decides whether a regex still matches a text after other text is added before
+//! or after it.
 
 use expr::Regex;
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
@@ -9,7 +10,7 @@ const VARIANTS: usize = 6;
 /// Maximum length of a sample text.
 const MAX_LENGTH: usize = 256;
 
-/// Characters that samples preferably consist of.
+/// Preferred characters of sample texts.
 const LIKED: &str = "a1x0b-_A";
 
 /// Returns a few texts that the regex may match. The caller must check them, because look-around assertions are
@@ -38,8 +39,9 @@ pub(super) fn holds_with_more_before(regex: &Regex) -> bool {
     survives(regex, &[Look::End, Look::EndLF, Look::EndCRLF])
 }
 
-/// Whether the regex contains no other look-around assertions. Those of PCRE do not parse here or would be parsed as
-/// something else.
+/// Whether all look-around assertions of the regex are in `harmless`. The gateway may match with PCRE, but this module
+/// parses every regex with `regex_syntax`. The result is therefore false if the two could understand the assertions
+/// differently.
 fn survives(regex: &Regex, harmless: &[Look]) -> bool {
     if !means_the_same_in_both_dialects(regex.pattern()) {
         return false;
@@ -51,8 +53,8 @@ fn survives(regex: &Regex, harmless: &[Look]) -> bool {
     looks.iter().all(|look| harmless.contains(&look))
 }
 
-/// Whether the look-around behavior is the same in both dialects: all escapes are common ones, and no quantifier is
-/// followed by `+`, which PCRE reads as possessive.
+/// Whether PCRE and `regex_syntax` read the same look-around assertions in the pattern. That is certain if both know
+/// all its escapes and no quantifier is followed by `+`, which PCRE reads as possessive.
 fn means_the_same_in_both_dialects(pattern: &str) -> bool {
     let mut bytes = pattern.bytes();
     let mut repeated = false;

@@ -1,5 +1,5 @@
-//! Creates example streams from cases. A stream has a server name exactly if it is TLS, so these two fields are set
-//! together.
+//! Creates example streams from cases. A stream has a server name if and only if it uses TLS, so protocol and server
+//! name are chosen together.
 
 use super::Decider;
 use super::automata::Automata;
@@ -13,10 +13,10 @@ use crate::{Scratch, StreamRequest, StreamRouter};
 use expr::{AddressField, Expression, NoObserver, NumberField, Subsystem, TextField};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Server names to try if there are no conditions on the name.
+/// Parts of server names to try where the conditions leave the name open.
 const NAMES: &[&str] = &["x", "a.test", "x0", "0", "-", ""];
 
-/// The ports if there are no conditions on them.
+/// Ports to use if there are no conditions on them.
 const CLIENT_PORT: u16 = 40_000;
 const PORT: u16 = 9000;
 
@@ -59,7 +59,7 @@ impl Decider for StreamRouter {
         };
         let source = (AddressField::Source, NumberField::SourcePort);
         let destination = (AddressField::Destination, NumberField::DestinationPort);
-        // Both ends of a stream have addresses of one family.
+        // Both ends of a stream have addresses of the same family.
         let locals = [
             IpAddr::from(Ipv4Addr::LOCALHOST),
             Ipv6Addr::LOCALHOST.into(),
@@ -134,7 +134,7 @@ fn opening(case: &Case<'_>, automata: &Automata) -> Solution<(bool, Option<Strin
     }
 }
 
-/// Returns a server name that a client hello can contain.
+/// Returns a server name that satisfies the demand and that a client hello can contain.
 fn server_name(demand: &Demand<'_>, automata: &Automata) -> Solution<String> {
     let literals = demand.literals().iter();
     let mut tests: Vec<Test<'_>> = literals.filter_map(|literal| literal.claim().all).collect();
@@ -153,7 +153,8 @@ fn server_name(demand: &Demand<'_>, automata: &Automata) -> Solution<String> {
     }
 }
 
-/// Returns the usual address and port as far as the case permits them; the address is of the usual one's family.
+/// Returns an address and a port that the case permits, those of `usual` if possible. The address always has the family
+/// of the usual one.
 fn end(
     case: &Case<'_>,
     (address, port): (AddressField, NumberField),

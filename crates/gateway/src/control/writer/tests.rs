@@ -1,4 +1,4 @@
-//! After every group of proposals, the live snapshot must be the one that would be built from everything stored.
+//! Checks that the live snapshot stays equal to a snapshot built from the whole store, after every group of proposals.
 
 use super::*;
 use crate::control::rebuild;
@@ -18,10 +18,10 @@ use uuid::Uuid;
 
 const GROUPS: usize = 250;
 
-/// Number of ids for each entity type. It is so small that changes often meet the same entity.
+/// Number of ids for each entity type. It is so small that changes often affect the same entity.
 const POOL: u64 = 5;
 
-/// Returns a reference to an entity of the pool, which may not exist, or null.
+/// Returns null, or a reference to an entity of the pool. The entity may not exist.
 fn reference(random: &mut Random, kind: EntityKind) -> Value {
     if random.one_in(3) {
         Value::Null
@@ -37,12 +37,12 @@ fn id(kind: EntityKind, number: u64) -> Uuid {
 fn writer() -> (Writer, TempDir) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let opened = Store::open(directory.path(), Options::default());
-    let (store, _) = opened.expect("it can be created");
+    let (store, _) = opened.expect("the store can be created");
     let build = BuildSettings {
         plugins: plugins::BUNDLED.to_vec(),
         ..BuildSettings::default()
     };
-    let empty = rebuild::empty(&build).expect("nothing is wrong with nothing");
+    let empty = rebuild::empty(&build).expect("an empty configuration is valid");
     let lookup = Arc::new(StoreLookup::new(store.clone()));
     let plane = DataPlane::new(
         Live::new(empty),
@@ -65,7 +65,7 @@ fn writer() -> (Writer, TempDir) {
 static PAIRS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
     let pair = |name: &str| {
         let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]);
-        let made = made.expect("a certificate can be made");
+        let made = made.expect("a certificate can be created");
         (made.cert.pem(), made.signing_key.serialize_pem())
     };
     ["one.test", "two.test"].map(pair).into()
@@ -152,7 +152,7 @@ fn change(writer: &Writer, random: &mut Random) -> Change {
     let complete = registry().entity(kind).complete(given, &context);
     let mut complete = complete.unwrap_or_else(|error| panic!("{kind:?}: {error:?}"));
     if kind == EntityKind::Plugins && random.one_in(8) {
-        // No schema accepts this value: it can be stored, but not served.
+        // No schema accepts this value. It can be stored, but no snapshot can be built from it.
         complete.insert("config", model::Value::from("none"));
     }
     Change::Put {
@@ -162,7 +162,8 @@ fn change(writer: &Writer, random: &mut Random) -> Change {
     }
 }
 
-/// Returns a proposal with several change sets, some of which may be refused. It may also fail at its end.
+/// Returns a proposal with several change sets, some of which may be refused. The proposal itself may fail after the
+/// last change set.
 fn proposal(writer: &Writer, random: &mut Random) -> Proposal {
     let sets: Vec<ChangeSet> = (0..1 + random.below(3))
         .map(|_| ChangeSet {
@@ -236,20 +237,20 @@ fn the_live_snapshot_is_the_one_built_from_the_store() {
         writer.propose(group);
         for mut answer in answers {
             let outcome = answer.try_recv();
-            outcomes.count(outcome.expect("it is answered"));
+            outcomes.count(outcome.expect("the proposal has an outcome"));
         }
         let live = writer.plane.snapshot.load();
         assert_eq!(live.revision, writer.store.head().0);
-        let view = writer.store.view().expect("it can be read");
+        let view = writer.store.view().expect("the store can be read");
         let whole = rebuild::whole(&view, None, &writer.build);
-        let whole = whole.expect("what cannot be served is never stored");
+        let whole = whole.expect("the stored configuration can be served");
         let [live, whole] = [live.describe(), whole.describe()];
         for (live, whole) in live.iter().zip(&whole) {
             assert_eq!(live, whole, "group {number}");
         }
         assert_eq!(live.len(), whole.len(), "group {number}");
     }
-    assert_eq!(writer.store.verify().expect("it can be read"), []);
+    assert_eq!(writer.store.verify().expect("the store can be read"), []);
     let Outcomes {
         done,
         invalid,

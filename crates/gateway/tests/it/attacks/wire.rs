@@ -1,5 +1,5 @@
-//! A strict HTTP/1.1 parser that shares no code with the gateway's. The gateway must not send anything that this parser
-//! refuses.
+//! A strict HTTP/1.1 parser that shares no code with the gateway's parser. The gateway must not send anything that this
+//! parser refuses.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::TcpStream;
@@ -33,8 +33,9 @@ pub(super) struct Message {
 pub(super) enum End {
     /// The other side closed the connection between messages.
     Closed,
-    /// The other side closed or reset the connection within a message.
+    /// The other side closed or reset the connection within a message, before the message was complete.
     Cut,
+    /// The other side reset the connection between messages, or within a body that ends with the connection.
     Reset,
     /// The bytes are invalid; the text says why.
     Wrong(String),
@@ -109,7 +110,7 @@ impl Wire {
         self.message(line, lines, framing)
     }
 
-    /// Reads the next response, interim or final, to a request with this method.
+    /// Reads the next response to a request with this method. The response may be interim or final.
     pub(super) fn answer(&mut self, method: &str) -> Result<Message, End> {
         let (line, lines) = self.head()?;
         let status = line.split(' ').nth(1).unwrap_or_default();
@@ -136,7 +137,7 @@ impl Wire {
         self.message(line, lines, said.unwrap_or(Framing::Close))
     }
 
-    /// The remaining bytes, which belong to no message, after the other side has closed.
+    /// Waits until the other side closes the connection. Returns the bytes that belong to no message.
     pub(super) fn rest(&mut self) -> Vec<u8> {
         while matches!(self.fill(), Ok(read) if read > 0) {}
         std::mem::take(&mut self.buffer)
@@ -269,7 +270,8 @@ impl Wire {
     }
 }
 
-/// The framing according to `Content-Length` and `Transfer-Encoding`. Having both, or one twice, is an error.
+/// Returns the framing according to `Content-Length` and `Transfer-Encoding`. It is an error if both are present, or if
+/// one is present twice.
 fn framing(lines: &[String]) -> Result<Option<Framing>, End> {
     let mut found = None;
     for line in lines {
