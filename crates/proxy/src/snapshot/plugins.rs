@@ -188,7 +188,8 @@ fn report(error: BuildError, errors: &mut Vec<BuildError>) {
     }
 }
 
-/// Reads plugins. They must stay where they are meanwhile.
+/// Reads configured plugins. Their configurations must stay in memory while the reader is used, because it remembers
+/// digests by address.
 struct Reader {
     table: HashMap<&'static str, (u16, &'static PluginDef)>,
     /// Digests of configurations, by the address of the value. Plugins may share a value, which is then read once.
