@@ -105,10 +105,10 @@ fn classic(values: &[&Value]) -> Result<(), String> {
         if accepted.is_empty() {
             return Err(empty_group());
         }
-        // Header values are matched in lower case, so the router compiles the pattern in lower case.
+        // Header values are matched in lower case, so the router compiles the pattern in ASCII lower case.
         let texts = accepted.iter().filter_map(Value::as_str);
         for pattern in texts.filter_map(|text| text.strip_prefix("~*")) {
-            compiles(&pattern.to_lowercase())?;
+            compiles(&pattern.to_ascii_lowercase())?;
         }
     }
     Ok(())
@@ -175,7 +175,8 @@ fn empty_group() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::router_path;
+    use super::{HEADERS, classic, router_path};
+    use crate::value::Value;
 
     #[test]
     fn a_regex_that_doubles_itself_is_refused() {
@@ -194,6 +195,19 @@ mod tests {
             r"~/\((?:[^()]|(?R))*\)",
         ] {
             assert_eq!(router_path(path), Ok(()), "{path}");
+        }
+    }
+
+    #[test]
+    fn header_regexes_are_checked_in_the_lower_case_that_the_router_compiles() {
+        // Only ASCII letters change. In the lower case of Unicode the second range would not be reversed.
+        for (pattern, is_valid) in [("~*[A-Z]", true), ("~*[à-Ö]", false)] {
+            let mut fields = vec![&Value::Null; HEADERS + 1];
+            let headers = serde_json::from_value(serde_json::json!({"x-a": [pattern]}));
+            let headers: Value = headers.expect("headers");
+            fields[HEADERS] = &headers;
+            fields.resize(32, &Value::Null);
+            assert_eq!(classic(&fields).is_ok(), is_valid, "{pattern}");
         }
     }
 }
