@@ -9,7 +9,7 @@ const HEADERS: &str = "http.headers.";
 const QUERIES: &str = "http.queries.";
 const SEGMENTS: &str = "http.path.segments.";
 
-/// A name is suggested if at most one letter in this many differs.
+/// A known name is suggested if at most one of this many of its letters differs.
 const LETTERS_PER_DIFFERENCE: usize = 4;
 
 pub(super) enum Field {
@@ -71,7 +71,7 @@ fn http(name: &str) -> Option<Result<Field, ErrorKind>> {
     Some(Ok(field))
 }
 
-/// Parses `N` or `N_M`. Numbers that do not fit become the maximum, because no path has that many segments.
+/// Parses `N` or `N_M`. Numbers above `u32::MAX` become `u32::MAX`, because no path has that many segments.
 fn segments(range: &str) -> Option<TextField> {
     let (first, last) = match range.split_once('_') {
         Some((first, last)) => (first, Some(last)),
@@ -89,6 +89,7 @@ fn segments(range: &str) -> Option<TextField> {
             last: single,
         });
     };
+    // Compares the digits and not the parsed numbers, because those may both be `u32::MAX`.
     let is_ascending = (first.len(), first) < (last.len(), last);
     is_ascending.then_some(TextField::Segments {
         first: single,
@@ -137,7 +138,7 @@ fn differences(name: &str, known: &str) -> usize {
         },
         None => (name, known),
     };
-    // The name may be long, but known names are short.
+    // Such a long name is never near. Without this check, a long name would take long to compare.
     if name.len() > 2 * known.len() {
         return known.len();
     }
