@@ -256,8 +256,8 @@ impl Host {
         }
     }
 
-    /// Returns the current answer, or `None` before the first one. If there is no answer or its users must renew it, the
-    /// call also starts a query.
+    /// Returns the current answer, or `None` before the first one. If there is no answer or its users must renew it,
+    /// the call also starts a query.
     pub fn answer(&self) -> Option<Result<Arc<DnsAnswer>, ResolveError>> {
         match &self.source {
             Source::Fixed(address) => Some(Ok(Arc::new(DnsAnswer::fixed(*address)))),
