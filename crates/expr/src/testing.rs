@@ -1,13 +1,15 @@
-//! Random patterns, and random texts that they often match.
+//! Generates random patterns, and random texts that they often match.
 
 use regex_syntax::hir::{Class, Hir, HirKind};
 use testkit::random::Random;
 
-/// Parses a pattern, for the generation of texts.
+/// Parses a pattern into the tree from which [`text`] generates texts.
 pub(crate) fn parsed(pattern: &str) -> Option<Hir> {
     let mut parser = regex_syntax::ParserBuilder::new();
     parser.utf8(false).build().parse(pattern).ok()
 }
+
+// Entries that occur several times in a list are chosen more often.
 
 const LITERALS: &[&str] = &[
     "/", "/", "/", "/a", "/b", "/ab", "/v1", "a", "b", "ab", "ba", "1", "-", r"\.", "k", "s", "é",

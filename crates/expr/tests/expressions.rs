@@ -1,4 +1,4 @@
-//! Tests the evaluation of expressions, and which patterns both regex dialects accept and match.
+//! Tests the evaluation of expressions, and which patterns each regex dialect accepts and what they match.
 
 use expr::{
     AddressField, AddressTest, Comparison, Dialect, Expression, Fields, NoObserver, NumberField,
@@ -220,6 +220,7 @@ fn adversarial_patterns_are_refused_or_given_up() {
     for dialect in [Dialect::Rust, Dialect::Pcre] {
         assert!(Regex::new("((\\w{100}){100}){100}", dialect).is_err());
     }
+    // Without a limit on backtracking, the time of this search would be exponential in the length of the text.
     let catastrophic = Regex::new(r"^(?:(a+)+)\1$", Dialect::Pcre).unwrap();
     let text = [b"a".repeat(200), b"!".to_vec()].concat();
     assert!(!catastrophic.is_match(&text));

@@ -1,4 +1,5 @@
-//! Compares the language with Kong's: which texts are accepted, what they mean, and the errors of refused texts.
+//! Compares the expression language with Kong's: which texts are accepted, what they mean, and which errors refused
+//! texts cause.
 
 use expr::syntax::{ErrorKind, MAX_DEPTH, MAX_LENGTH};
 use expr::{
@@ -77,6 +78,7 @@ fn or_binds_tighter_than_and() {
 
 #[test]
 fn the_grammar_goes_beyond_the_vectors() {
+    // The second text is the printed form. It is empty if the first text must be refused.
     for (text, printed) in [
         ("net.src.ip in10.0.0.0/8", "net.src.ip in 10.0.0.0/8"),
         (
@@ -310,18 +312,18 @@ fn nesting_has_a_limit_and_below_it_small_stacks_are_enough() {
     thread.spawn(check).unwrap().join().unwrap();
 }
 
-/// Performs every operation that descends the tree.
+/// Performs every operation that descends the tree of an expression.
 fn round(text: &str) {
-    let parsed = parse(text).expect("it is an expression");
+    let parsed = parse(text).expect("a valid expression");
     assert_eq!(
-        parse(&parsed.to_string()).expect("it is an expression"),
+        parse(&parsed.to_string()).expect("a valid expression"),
         parsed
     );
     assert_eq!(
-        parse(&parsed.format(40)).expect("it is an expression"),
+        parse(&parsed.format(40)).expect("a valid expression"),
         parsed
     );
-    let compiled = compiled(text).expect("it is an expression");
+    let compiled = compiled(text).expect("a valid expression");
     assert_eq!(compiled.to_string(), compiled.clone().to_string());
     compiled.evaluate(&Nothing, &mut Vec::new(), &mut NoObserver);
 }
@@ -378,7 +380,7 @@ http.host == \"a.example\"
     );
 }
 
-/// Each case of the file is an expression, a line of four hyphens, the error, and a line of four equals signs.
+/// Each case of the file consists of an expression, a line of four hyphens, the error, and a line of four equals signs.
 #[test]
 fn diagnostics_point_at_what_is_wrong() {
     let file = include_str!("data/diagnostics.txt");

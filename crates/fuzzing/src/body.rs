@@ -1,16 +1,17 @@
-//! Bodies of the Admin API: forms, multipart and JSON are refused or become fields of limited number and depth.
+//! Fuzz target for request bodies of the Admin API. Every form, multipart or JSON body must be refused or become fields
+//! of limited number and depth.
 
 use bytes::Bytes;
 use model::value::MAX_DEPTH;
 use model::{Object, Value};
 
-/// Maximum number of arguments in a form (Kong reads no more).
+/// Maximum number of arguments in a form. Kong has the same limit.
 const MAX_FIELDS: usize = 1000;
-/// Maximum nesting of fields. JSON has up to 128 levels, and in a multipart body a JSON value can belong to a key with
-/// `MAX_DEPTH` levels. Schemas refuse values that are nested deeper than entities.
+/// Maximum nesting of fields. A JSON value has up to 128 levels. In a multipart body, it can belong to a key that has
+/// `MAX_DEPTH` levels itself. Schemas later refuse values with more levels than an entity can have.
 const DEEPEST: usize = 128 + MAX_DEPTH;
 
-/// The first byte chooses the content type; the rest is the body.
+/// Checks a body. The first byte of the input chooses the content type, and the rest is the body.
 pub fn body(data: &[u8]) {
     let Some((&first, text)) = data.split_first() else {
         return;
@@ -28,9 +29,9 @@ pub fn body(data: &[u8]) {
         assert!(fields.len() <= MAX_FIELDS);
     }
     assert!(depth_of(&fields) <= DEEPEST);
-    // Every accepted field can be stored and shown, because its texts are valid UTF-8.
+    // Every accepted field can be stored and read again.
     let bytes = model::codec::encode(&fields);
-    let again: Object = model::codec::decode(&bytes).expect("what was encoded is decoded");
+    let again: Object = model::codec::decode(&bytes).expect("encoded fields must be decodable");
     assert_eq!(model::codec::encode(&again), bytes);
 }
 

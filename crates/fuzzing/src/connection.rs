@@ -1,5 +1,5 @@
-//! Whole connections: every request sent to an upstream is one of the client's requests and has only one possible
-//! reading, and the client receives valid responses and nothing else.
+//! Fuzz targets for whole connections. Every request sent to an upstream must be one of the client's requests and must
+//! have only one possible reading. The client must receive valid responses and nothing else.
 
 use net::http1::{Body, Framing, Limits, RequestHead, ResponseHead};
 use net::memory::Then;
@@ -21,8 +21,8 @@ struct Request {
 }
 
 /// Checks an HTTP/1 connection. The first byte of the input gives the number of bytes per read, and whether the client
-/// closes after its last byte. The bytes of the client follow, and after each boundary the bytes of the next upstream
-/// connection.
+/// closes after its last byte. The bytes of the client follow. After each boundary come the bytes that the next
+/// upstream connection sends.
 pub fn connection(data: &[u8]) {
     let Some(Scene {
         piece,
@@ -43,13 +43,14 @@ pub fn connection(data: &[u8]) {
         // The gateway may answer some requests itself, but must not forward a request twice or out of order.
         assert!(
             due.any(|asked| *asked == request),
-            "{request:?} was not asked for, or not in this order: {asked:?}"
+            "the client did not send {request:?}, or not in this order: {asked:?}"
         );
     }
     check_answers(&outcome.to_client, &asked);
 }
 
-/// Checks an HTTP/2 connection, with input as for [`connection`]. The client's bytes are frames without the preface.
+/// Checks an HTTP/2 connection. The input is as for [`connection`], but the client's bytes are frames without the
+/// preface.
 pub fn http2(data: &[u8]) {
     let Some(Scene {
         piece,
@@ -67,7 +68,7 @@ pub fn http2(data: &[u8]) {
     check_frames(&outcome.to_client);
 }
 
-/// Checks that the bytes are complete frames of known types.
+/// Checks that the bytes are frames of known types. The last frame may be incomplete.
 fn check_frames(mut data: &[u8]) {
     while let Some((header, rest)) = data.split_first_chunk::<9>() {
         let length =
@@ -144,7 +145,8 @@ fn next_request(data: &[u8]) -> Option<(Request, RequestHead, &[u8])> {
         .then_some((request, head, &data[length + taken..]))
 }
 
-/// Parses the request that an upstream connection received. Returns `None` if it is incomplete.
+/// Parses and checks the request that an upstream connection received. Returns `None` if it is incomplete or asks for
+/// an upgrade.
 fn forwarded(sent: &[u8]) -> Option<Request> {
     let parsed = RequestHead::parse(
         sent,
@@ -154,7 +156,7 @@ fn forwarded(sent: &[u8]) -> Option<Request> {
             lines: usize::MAX,
         },
     );
-    let (head, length) = parsed.expect("a head that is passed on is one that is accepted")?;
+    let (head, length) = parsed.expect("a forwarded request head must be valid")?;
     for name in [
         "connection",
         "x-real-ip",
@@ -173,7 +175,7 @@ fn forwarded(sent: &[u8]) -> Option<Request> {
     let mut body = Body::new(head.framing());
     let mut payload = Vec::new();
     let taken = body.decode(&sent[length..], &mut payload);
-    let taken = taken.expect("chunks that are passed on are accepted");
+    let taken = taken.expect("forwarded chunks must be valid");
     assert_eq!(length + taken, sent.len(), "more than a request was sent");
     body.is_done().then(|| Request {
         method: head.method().to_owned(),
@@ -182,15 +184,15 @@ fn forwarded(sent: &[u8]) -> Option<Request> {
     })
 }
 
-/// Checks that the bytes are responses, with interim responses before them: at most one for each request and one for a
-/// refused request. The last one may be incomplete.
+/// Checks that the bytes are responses, each after any number of interim responses. There may be one for each request
+/// and one more for a refused request. The last response may be incomplete.
 fn check_answers(mut data: &[u8], asked: &[Request]) {
     let mut methods = asked.iter().map(|request| request.method.as_str());
     let mut refused = false;
     while !data.is_empty() {
         let method = match methods.next() {
             Some(method) => method,
-            None if refused => panic!("more answers than requests"),
+            None if refused => panic!("more responses than requests"),
             None => {
                 refused = true;
                 "GET"
@@ -203,8 +205,7 @@ fn check_answers(mut data: &[u8], asked: &[Request]) {
                 lines: usize::MAX,
             };
             let parsed = ResponseHead::parse(data, method == "HEAD", &limits);
-            let Some((head, length)) = parsed.expect("a head that is sent is one that is accepted")
-            else {
+            let Some((head, length)) = parsed.expect("a sent response head must be valid") else {
                 return;
             };
             data = &data[length..];
@@ -219,10 +220,10 @@ fn check_answers(mut data: &[u8], asked: &[Request]) {
             let closes = head.framing() == Framing::Close;
             let mut body = Body::new(head.framing());
             let taken = body.decode(data, &mut Vec::new());
-            let taken = taken.expect("chunks that are sent are accepted");
+            let taken = taken.expect("sent chunks must be valid");
             data = &data[taken..];
             if closes || !body.is_done() || !head.keep_alive() {
-                assert!(data.is_empty(), "more after the last answer");
+                assert!(data.is_empty(), "more bytes after the last response");
                 return;
             }
             break;

@@ -1,5 +1,5 @@
-//! Expressions: parsing every text ends with a result. Printing or formatting an expression keeps its meaning, and a
-//! compiled expression gives the same result.
+//! Fuzz target for expressions. Parsing any text must return an expression or an error. Printing or formatting an
+//! expression must keep its meaning. A compiled expression that is printed and read again must give the same result.
 
 use expr::{
     AddressField, Dialect, Expression, Fields, NoObserver, NumberField, Regex, RegexError,
@@ -8,11 +8,13 @@ use expr::{
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
-/// Maximum length of a regex here. Longer ones take too long to compile and find no further errors.
+/// Maximum length of a regex. Longer ones are replaced by the empty regex, because they take too long to compile and
+/// find no further errors.
 const MAX_PATTERN: usize = 200;
 
 /// Checks an expression. The first byte of the input chooses the subsystem and the line width of the layout. The text
-/// follows, and after a separator that is not valid UTF-8 the values of a request.
+/// of the expression follows, then the values of a request. A byte 0xFF, which never occurs in UTF-8, precedes each
+/// value.
 pub fn expression(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else {
         return;
@@ -48,7 +50,7 @@ pub fn expression(data: &[u8]) {
     }
 }
 
-/// Checks that the error points into the text and that its excerpt has few, short lines.
+/// Checks that the error points into the text and that the excerpt of the line is short.
 fn pointed(text: &str, error: &expr::Error) {
     assert!(text.get(error.span.clone()).is_some(), "{:?}", error.span);
     assert!(error.line() > 0 && error.column() > 0);
@@ -81,7 +83,8 @@ fn regex(pattern: &str) -> Result<Regex, RegexError> {
     Regex::new(pattern, Dialect::Rust)
 }
 
-/// A request that takes its fields from the values in turn. Fields beyond the last value have no value.
+/// A request whose text fields are the values by position: first the path, then the host, and so on. A field has no
+/// value if there is none at its position.
 struct Request<'d> {
     values: Vec<&'d [u8]>,
 }

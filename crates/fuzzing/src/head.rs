@@ -1,12 +1,13 @@
-//! Heads: another implementation reads every accepted head in the same way. Each cut of it is incomplete, and reading
-//! it after writing it out gives the same head.
+//! Fuzz targets for HTTP/1 heads. The crate `httparse` must read every accepted head in the same way. Every shorter
+//! prefix of the head must be incomplete. The head must stay the same when it is written out and parsed again.
 
 use crate::beginnings;
 use net::http1::{Framing, Limits, MAX_HEADERS, RequestHead, ResponseHead};
 
-/// The lines of a head that are compared before and after writing it out.
+/// The header lines of a head, as names and values.
 type Lines = Vec<(String, Vec<u8>)>;
 
+/// Checks a request head, which is the whole input.
 pub fn request_head(data: &[u8]) {
     let limits = Limits::default();
     let Ok(Some((head, length))) = RequestHead::parse(data, &limits) else {
@@ -17,7 +18,7 @@ pub fn request_head(data: &[u8]) {
     for cut in beginnings(whole) {
         assert!(
             matches!(RequestHead::parse(cut, &limits), Ok(None)),
-            "a head that is accepted is refused at {}",
+            "an accepted head is not incomplete when cut at {}",
             cut.len()
         );
     }
@@ -68,7 +69,8 @@ fn check_request(head: &RequestHead) {
     }
 }
 
-/// Checks that another, more lenient implementation finds the same parts. It accepts only the minor versions 0 and 1.
+/// Checks that `httparse`, which is more lenient, finds the same parts. It refuses minor versions other than 0 and 1,
+/// so heads with other versions are not compared.
 fn by_another_reader(whole: &[u8], head: &RequestHead, lines: &Lines) {
     let usual = [&b" HTTP/1.0\r\n"[..], b" HTTP/1.1\r\n"];
     let mut all = whole.split_inclusive(|&byte| byte == b'\n');
@@ -92,6 +94,7 @@ fn by_another_reader(whole: &[u8], head: &RequestHead, lines: &Lines) {
     assert_eq!(&theirs, lines);
 }
 
+/// Checks a response head. The first byte of the input is `H` if the response answers a HEAD request.
 pub fn response_head(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else {
         return;
@@ -105,7 +108,7 @@ pub fn response_head(data: &[u8]) {
     for cut in beginnings(whole) {
         assert!(
             matches!(ResponseHead::parse(cut, to_head, &limits), Ok(None)),
-            "a head that is accepted is refused at {}",
+            "an accepted head is not incomplete when cut at {}",
             cut.len()
         );
     }
@@ -129,7 +132,7 @@ pub fn response_head(data: &[u8]) {
     assert_eq!(lines, self::lines(again.headers()));
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
-    // The other implementation accepts fewer reason phrases.
+    // `httparse` accepts fewer reason phrases, so responses that it refuses are not compared.
     if response.parse(whole) == Ok(httparse::Status::Complete(whole.len())) {
         assert_eq!(response.code, Some(head.status()));
         assert_eq!(response.headers.len(), lines.len());

@@ -1,8 +1,9 @@
-//! Routes and requests that the fuzzer chooses: each choice of the random generator uses one byte of the input.
+//! Fuzz target for the router, which must decide like the reference implementations in the crate `oracle`. The fuzzer
+//! chooses the routes and requests: each choice of the random generator uses bytes of the input.
 
 use oracle::{Changes, Course, Random, Size, all_options, decide_alike};
 
-/// Small sizes, so that a case ends quickly.
+/// Number of routes and requests. They are small, so that checking one input is fast.
 const SIZE: Size = Size {
     routes: 12,
     requests: 20,

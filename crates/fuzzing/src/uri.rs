@@ -1,4 +1,5 @@
-//! Paths: normalising a normal form changes nothing, and the path sent upstream cannot end a request line early.
+//! Fuzz target for paths. Normalising a normalised path must change nothing. The path sent upstream must not be able to
+//! end the request line early.
 
 use model::uri::{Slashes, escape_into, normalize, normalize_into};
 
@@ -40,12 +41,12 @@ pub fn uri(data: &[u8]) {
             "adjacent slashes are left"
         );
     }
-    // The gateway refuses a head with any other `%` before its path gets here.
+    // The gateway refuses a head with a `%` that is not followed by two hexadecimal digits, before it normalises paths.
     if is_well_encoded(path) {
         assert_eq!(
             normalize(&normal, slashes),
             normal,
-            "normalised once more, it is another"
+            "normalising the path again changes it"
         );
     }
 }

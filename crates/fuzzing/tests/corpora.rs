@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use testkit::random::{Random, mutated};
 
-/// Time for the mutations of one corpus. The variable `FUZZ_SECONDS` overrides it.
+/// Time for the mutations of one corpus. The environment variable `FUZZ_SECONDS` overrides it.
 const MOMENT: Duration = Duration::from_secs(2);
 /// Maximum number of bytes that a mutation changes.
 const MAX_CHANGES: usize = 4;
@@ -37,17 +37,17 @@ fn changes_of_the_corpora_hold_the_invariants() {
     }
 }
 
-/// Returns the inputs of a target, sorted by name so that a run can be repeated.
+/// Returns the inputs of a target, sorted by file name so that every run uses the same order.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     let folder = folder.join(name);
     let entries = std::fs::read_dir(&folder)
         .unwrap_or_else(|error| panic!("cannot read {}: {error}", folder.display()));
     let mut paths: Vec<_> = entries
-        .map(|entry| entry.expect("a folder that can be read").path())
+        .map(|entry| entry.expect("a readable directory").path())
         .collect();
     paths.sort();
     assert!(!paths.is_empty(), "{} is empty", folder.display());
-    let read = |path| std::fs::read(path).expect("a file that can be read");
+    let read = |path| std::fs::read(path).expect("a readable file");
     paths.iter().map(read).collect()
 }

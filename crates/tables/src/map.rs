@@ -1,5 +1,5 @@
-//! An unordered map: a hash trie (Bagwell's HAMT). Unlike a hash table it never moves all entries when it grows. A
-//! changed copy shares all branches except those on the path to the key.
+//! An unordered map, implemented as a hash trie (Bagwell's HAMT). Unlike a hash table, it never moves all entries when
+//! it grows. A changed copy shares all branches except those on the path to the key.
 
 use foldhash::fast::FixedState;
 use std::borrow::Borrow;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Number of bits of the hash that each level uses.
 const BITS: u32 = 5;
 
-/// Depth in bits at which leaves with equal hashes share a list.
+/// Number of hash bits used above the last level of branches. Leaves that would share a slot there have equal hashes.
 const DEEPEST: u32 = 60;
 
 /// A persistent map. A clone shares everything; a change copies the branches on the path to its key.
@@ -19,10 +19,12 @@ pub struct Map<K, V> {
     length: usize,
 }
 
-/// A node with up to 32 slots, one for each value of the next bits that occurs, in order.
+/// A node of the trie. It has one slot for each value of the next five hash bits that occurs among its keys.
 #[derive(Debug)]
 struct Branch<K, V> {
+    /// Has bit `n` set if there is a slot for the value `n`.
     used: u32,
+    /// The slots, ordered by these values.
     slots: Arc<[Slot<K, V>]>,
 }
 
@@ -30,7 +32,7 @@ struct Branch<K, V> {
 enum Slot<K, V> {
     Leaf(Arc<Leaf<K, V>>),
     Branch(Branch<K, V>),
-    /// Leaves whose hashes are equal down to [`DEEPEST`].
+    /// Leaves with equal hashes, at the level [`DEEPEST`].
     Collision(Arc<Vec<Arc<Leaf<K, V>>>>),
 }
 
@@ -56,7 +58,7 @@ impl<K: Hash + Eq, V> Map<K, V> {
         self.leaf(key).map(|leaf| &leaf.value)
     }
 
-    /// Returns the stored key, which may have more data than equality compares.
+    /// Returns the stored key. It may contain data that the comparison of keys ignores.
     pub fn key<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&K>
     where
         K: Borrow<Q>,
@@ -120,7 +122,7 @@ impl<K: Hash + Eq, V> Map<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Map<K, V> {
-    /// Sets the value of a key; returns the previous value.
+    /// Sets the value of a key and returns the previous value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         if let Some(known) = self.get_mut(&key) {
             return Some(std::mem::replace(known, value));
@@ -175,7 +177,7 @@ impl<K, V> Branch<K, V> {
         self.slots.get(self.place(bit))
     }
 
-    /// Returns the index of a bit's slot, or where it would be inserted.
+    /// Returns the index of a bit's slot. If the slot does not exist, returns the index at which to insert it.
     fn place(&self, bit: u32) -> usize {
         (self.used & (bit - 1)).count_ones() as usize
     }
@@ -269,7 +271,7 @@ impl<K, V> Default for Branch<K, V> {
     }
 }
 
-// `Clone` is not derived, because it would require keys and values to implement it.
+// Derived `Clone` implementations would require `K: Clone` and `V: Clone`, although clones copy no entries.
 
 impl<K, V> Clone for Map<K, V> {
     fn clone(&self) -> Self {

@@ -1,9 +1,10 @@
-//! Values by number. A value keeps its number while it is in the table; requests look values up by it.
+//! A table of values by number. A value keeps its number while it is in the table, so requests can look it up by that
+//! number.
 
 use std::sync::Arc;
 
-/// Values per segment. A change copies one segment and the list of segments, which for 10,000 values has about as many
-/// entries.
+/// Number of values per segment. A change copies one segment and the list of segments, so neither should be long. For
+/// 10,000 values the list has 157 entries.
 const SEGMENT: usize = 64;
 
 /// End of the list of free slots.
@@ -28,7 +29,8 @@ enum Slot<T> {
 }
 
 impl<T> Slots<T> {
-    /// Returns the value of a number that came from [`Self::claim`] or [`Self::insert`] and has not been freed since.
+    /// Returns the value of a number. The number must come from [`Self::insert`], or from [`Self::claim`] followed by
+    /// [`Self::fill`], and must not have been freed since. Otherwise the function may panic.
     #[inline(always)]
     pub fn get(&self, index: u32) -> &T {
         let (segment, at) = place(index);
@@ -108,7 +110,7 @@ impl<T: Clone> Slots<T> {
         *self.slot(index) = Slot::Used(value);
     }
 
-    /// Removes a value; its number will be reused.
+    /// Removes a value. A later value can get its number.
     pub fn free(&mut self, index: u32) {
         let next = self.free;
         *self.slot(index) = Slot::Free { next };
@@ -140,7 +142,7 @@ impl<T> Default for Slots<T> {
     }
 }
 
-/// `Clone` is not derived, because it would require values to implement it.
+/// A derived `Clone` would require `T: Clone`, although a clone copies no values.
 impl<T> Clone for Slots<T> {
     fn clone(&self) -> Self {
         Self {

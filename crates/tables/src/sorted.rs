@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Maximum number of entries in a segment, all of which a change copies.
+/// Maximum number of entries in a segment. A change copies the whole segment.
 const MOST: usize = 64;
 
 /// A persistent ordered map. A clone shares everything; a change copies one segment and the list of segments.
@@ -76,7 +76,7 @@ impl<K: Ord, V> Sorted<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
-    /// Sets the value of a key; returns the previous value.
+    /// Sets the value of a key and returns the previous value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.find(|known| known.cmp(&key)) {
             Ok(place) => Some(std::mem::replace(self.value(place), value)),
@@ -125,7 +125,7 @@ impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
             return;
         };
         if full && segment + 1 == segments.len() && at == MOST {
-            // Inserting keys in order thus leaves full segments.
+            // A key behind all others begins a new segment, so inserting keys in ascending order leaves full segments.
             segments.push(Arc::new(vec![(key, value)]));
             return;
         }
@@ -138,7 +138,7 @@ impl<K: Ord + Clone, V: Clone> Sorted<K, V> {
     }
 }
 
-/// Merges a small segment with the next one if together they are at most half full.
+/// Merges a segment with the next one if it is at most a quarter full and the merged segment is at most half full.
 fn merge<K: Clone, V: Clone>(segments: &mut Vec<Segment<K, V>>, segment: usize) {
     let length = |at: usize| segments.get(at).map(|entries| entries.len());
     let (Some(own), Some(next)) = (length(segment), length(segment + 1)) else {
@@ -159,7 +159,7 @@ impl<K, V> Default for Sorted<K, V> {
     }
 }
 
-/// `Clone` is not derived, because it would require keys and values to implement it.
+/// A derived `Clone` would require `K: Clone` and `V: Clone`, although a clone copies no entries.
 impl<K, V> Clone for Sorted<K, V> {
     fn clone(&self) -> Self {
         Self {
@@ -221,7 +221,7 @@ mod tests {
         }
         assert_eq!(sorted.segments.len(), 1000_usize.div_ceil(MOST));
         let before = sorted.clone();
-        *sorted.get_mut(&500).expect("it is there") = 0;
+        *sorted.get_mut(&500).expect("an inserted key") = 0;
         let pairs = before.segments.iter().zip(sorted.segments.iter());
         assert_eq!(pairs.filter(|(one, two)| !Arc::ptr_eq(one, two)).count(), 1);
         assert_eq!((before.get(&500), sorted.get(&500)), (Some(&500), Some(&0)));

@@ -50,7 +50,7 @@ impl Backend {
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let state = Arc::clone(&state);
-                // The client may disconnect at any time; that ends this connection only.
+                // Errors are ignored, because the client may disconnect at any time.
                 thread::spawn(move || state.serve(stream));
             }
         });

@@ -48,7 +48,7 @@ impl Echo {
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let shared = Arc::clone(&shared);
-                // The client may disconnect at any time; that ends this connection only.
+                // Errors are ignored, because the client may disconnect at any time.
                 thread::spawn(move || shared.serve(stream));
             }
         });
@@ -115,7 +115,7 @@ impl Shared {
     }
 }
 
-/// Makes the kernel send a reset, and nothing else, when the stream is closed.
+/// Makes the kernel send a TCP reset when the stream is closed. No response is sent before the reset.
 fn reset(stream: &TcpStream) -> io::Result<bool> {
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO))?;
     Ok(false)
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn an_answer_can_be_dictated() {
-        // {"status":418,"headers":[["X-B","2"]],"body":"tea"}
+        // The base64url form of {"status":418,"headers":[["X-B","2"]],"body":"tea"}.
         let told = "eyJzdGF0dXMiOjQxOCwiaGVhZGVycyI6W1siWC1CIiwiMiJdXSwiYm9keSI6InRlYSJ9";
         let answer = get(Echo::start().address, &format!("/__resp/{told}/x"), &[]);
         assert_eq!((answer.status, answer.text().as_str()), (418, "tea"));

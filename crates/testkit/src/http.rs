@@ -1,11 +1,11 @@
-//! A plain HTTP/1.1 client: it sends exact bytes on one connection and returns the response unchanged.
+//! A plain HTTP/1.1 client. It sends the given bytes unchanged on one connection and does not normalise the response.
 
 use crate::message::{self, Head};
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Time limit for reads and writes; longer than any test waits. It turns a hang into a failure with a message.
+/// Time limit for reads and writes. It is longer than any test waits, and turns a hang into a failure with a message.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A connection to a server. `S` is the stream: TCP, or TLS over TCP.
@@ -94,10 +94,10 @@ impl<S: Read + Write> Client<S> {
             .unwrap_or_else(|error| panic!("no answer to {method} {target}: {error}"))
     }
 
-    /// Whether the server closes the connection without sending more.
+    /// Waits until the server sends a byte or closes the connection. Returns whether it closed the connection.
     pub fn is_closed(&mut self) -> bool {
         let mut byte = [0];
-        // A reset counts as closed too.
+        // An error counts as closed too: a reset, but also a timeout.
         !matches!(self.reader.read(&mut byte), Ok(1))
     }
 
@@ -120,7 +120,7 @@ impl<S: Read + Write> Client<S> {
 }
 
 impl HttpResponse {
-    /// Returns the first header with this name, in any case.
+    /// Returns the value of the first header with this name, compared without case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self
             .headers

@@ -8,7 +8,7 @@
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 
-/// An allocator that counts and passes every call to another allocator.
+/// An allocator that counts every call and passes it to another allocator.
 pub struct Counting<A>(pub A);
 
 /// Allocation counts of the current thread since its start.
@@ -18,7 +18,8 @@ pub struct Counts {
     pub allocations: u64,
     /// Bytes allocated, including bytes that were freed later.
     pub taken: u64,
-    /// Bytes allocated minus bytes freed, including memory that another thread allocated.
+    /// Bytes that this thread allocated minus bytes that it freed. It is negative if the thread freed more memory of
+    /// other threads than it holds itself.
     pub held: i64,
 }
 

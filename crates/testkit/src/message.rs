@@ -1,4 +1,4 @@
-//! HTTP/1.1 messages for tests, parsed leniently and kept as received.
+//! Reads HTTP/1.1 messages in tests. The parser is lenient and keeps the letter case of header names.
 
 use std::io::{self, BufRead, Read};
 
@@ -10,7 +10,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Returns the first header with this name, in any case.
+    /// Returns the value of the first header with this name, compared without case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self
             .headers
@@ -29,7 +29,7 @@ impl Head {
     }
 }
 
-/// Reads a head. Returns `None` if the connection was closed before a head began.
+/// Reads a head and skips empty lines before it. Returns `None` if the connection was closed before a head began.
 pub(crate) fn read_head(reader: &mut impl BufRead) -> io::Result<Option<Head>> {
     let mut first = String::new();
     while first.is_empty() {

@@ -69,7 +69,7 @@ pub fn mutated(random: &mut Random, inputs: &[impl AsRef<[u8]>], most: usize) ->
 /// Returns the number in an environment variable, if the variable is set.
 pub fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().expect("a number"))
+    Some(text.parse().expect("the variable contains a number"))
 }
 
 #[cfg(test)]

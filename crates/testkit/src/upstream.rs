@@ -1,5 +1,5 @@
-//! An upstream that handles each connection as a script says: it can reset the connection, stall or send an invalid
-//! response.
+//! An upstream that passes each connection to a function of the test, its script. The script can reset the connection,
+//! stall or send an invalid response.
 
 use socket2::{Domain, Socket, Type};
 use std::io::Read;

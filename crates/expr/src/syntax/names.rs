@@ -69,7 +69,7 @@ fn http(name: &str) -> Option<Result<Field, ErrorKind>> {
     Some(Ok(field))
 }
 
-/// Parses `N` or `N_M`. Numbers that do not fit become the maximum, because no path has that many segments.
+/// Parses `N` or `N_M`. Numbers above `u32::MAX` become `u32::MAX`, because no path has that many segments.
 fn segments(range: &str) -> Option<TextField> {
     let (first, last) = match range.split_once('_') {
         Some((first, last)) => (first, Some(last)),
@@ -87,6 +87,7 @@ fn segments(range: &str) -> Option<TextField> {
             last: single,
         });
     };
+    // Compares the digits and not the parsed numbers, because those may both be `u32::MAX`.
     let is_ascending = (first.len(), first) < (last.len(), last);
     is_ascending.then_some(TextField::Segments {
         first: single,

@@ -1,5 +1,5 @@
-//! Parses a text into its tree. Open groups are kept in a list and not on the call stack, so that nesting cannot
-//! exhaust the stack before it is refused.
+//! Parses a text into its tree. The parser stores open groups in a list and not on the call stack, so that deep nesting
+//! is refused before it can exhaust the stack.
 
 use super::error::{Error, ErrorKind, Expected, Hint};
 use super::scan::Scanner;
@@ -36,10 +36,12 @@ struct Group {
     before: Operands,
 }
 
-/// The operands of a group read so far. Since `||` binds tighter, a disjunction is read after the finished conjuncts.
+/// The operands of a group that have been read so far.
 #[derive(Default)]
 struct Operands {
+    /// The complete operands of `&&`.
     conjuncts: List,
+    /// The operands of `||` that form the next operand of `&&`, because `||` binds tighter.
     disjuncts: List,
 }
 
@@ -50,7 +52,7 @@ struct List {
     depth: usize,
 }
 
-/// A node and its number of levels. A predicate has none.
+/// A node and its number of levels. A predicate has 0 levels.
 struct Measured {
     node: Node,
     depth: usize,
@@ -146,7 +148,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Checks the depth of the tree too, since `||` within `&&` is a level without parentheses.
+    /// Refuses a node that is too deep. Counting open parentheses is not enough, because `||` within `&&` is a level
+    /// without parentheses.
     fn limited(&self, node: Measured, start: usize) -> Result<Measured, Error> {
         if node.depth > MAX_DEPTH {
             let span = start..self.scanner.at;
@@ -268,7 +271,7 @@ impl List {
         self.depth = self.depth.max(part.depth);
     }
 
-    /// Adds the parts of a nested group of the same kind, whose depth includes its own level.
+    /// Adds the parts of a nested group of the same kind. `depth` includes the level of that group, which disappears.
     fn extend(&mut self, mut parts: Vec<Node>, depth: usize) {
         if self.parts.is_empty() {
             self.parts = parts;
@@ -278,7 +281,7 @@ impl List {
         self.depth = self.depth.max(depth - 1);
     }
 
-    /// Joins the parts. There is at least one, because an operand precedes each operator and the end.
+    /// Joins the parts. There is at least one part, because an operand precedes each operator and the end.
     fn join(mut self, join: impl FnOnce(Vec<Node>) -> Node) -> Measured {
         let depth = self.depth;
         if self.parts.len() == 1

@@ -1,5 +1,5 @@
 //! Prints expressions in one canonical form: blanks around operators, parentheses around every nested group, decimal
-//! numbers, and regexes without escapes where the language allows it.
+//! numbers, and raw strings where they avoid escapes.
 
 use super::tree::{Literal, Node, Parsed, Predicate};
 use crate::block::Block;
@@ -162,7 +162,7 @@ fn joined<N: Display>(
     Ok(())
 }
 
-/// Writes a raw string if that saves escapes and is readable.
+/// Writes a string literal. It is a raw string if that avoids escapes and the text has no line breaks or tabs.
 fn quote(formatter: &mut Formatter<'_>, text: &str) -> fmt::Result {
     let gains = text.contains(['\\', '"']);
     if gains && !text.contains("\"#") && !text.contains(['\n', '\r', '\t']) {
@@ -182,7 +182,8 @@ fn quote(formatter: &mut Formatter<'_>, text: &str) -> fmt::Result {
     formatter.write_char('"')
 }
 
-/// Writes an address. The language has no IPv6 addresses that end with an IPv4 address.
+/// Writes an address. The language does not accept the notation `::ffff:1.2.3.4`, so such IPv6 addresses are written in
+/// hexadecimal only.
 fn write_address(formatter: &mut Formatter<'_>, address: IpAddr) -> fmt::Result {
     match address {
         IpAddr::V6(address) if address.to_string().contains('.') => {
@@ -199,7 +200,7 @@ fn write_address(formatter: &mut Formatter<'_>, address: IpAddr) -> fmt::Result 
     }
 }
 
-/// Writes a block without the bits behind its prefix, which are ignored and not allowed in the language.
+/// Writes a block with its host bits set to zero. Matching ignores host bits, and the language does not accept them.
 fn write_block(formatter: &mut Formatter<'_>, block: Block) -> fmt::Result {
     let block = block.aligned();
     write_address(formatter, block.address())?;

@@ -1,5 +1,5 @@
-//! Reads names, operators and literals at a position in a text. Alternatives are tried in the order of Kong's grammar
-//! and without backtracking, as there. So `0779` is the octal number 077 followed by a nine.
+//! Reads names, operators and literals at a position in a text. As in Kong, alternatives are tried in the order of the
+//! grammar and without backtracking. So `0779` is the octal number 077 followed by a nine.
 
 use super::error::{Error, ErrorKind, Expected, Hint};
 use super::excerpt::position;
@@ -17,7 +17,7 @@ enum Family {
 
 pub(super) struct Scanner<'t> {
     pub(super) text: &'t str,
-    /// Always a character boundary.
+    /// Position in the text, always at a character boundary.
     pub(super) at: usize,
 }
 
@@ -40,7 +40,7 @@ impl<'t> Scanner<'t> {
         self.rest().starts_with(word)
     }
 
-    /// Advances behind the word if the text continues with it. Returns whether it does.
+    /// Skips the word if the text continues with it. Returns whether it does.
     pub(super) fn take(&mut self, word: &str) -> bool {
         let is_here = self.is_at(word);
         if is_here {
@@ -57,7 +57,7 @@ impl<'t> Scanner<'t> {
         Error::new(kind, self.text, span)
     }
 
-    /// The error that something else should be here.
+    /// Returns the error that the text does not continue with what is `expected`.
     pub(super) fn expected(&self, expected: Expected, hint: Option<Hint>) -> Error {
         self.error(ErrorKind::Expected(expected, hint), self.at..self.at)
     }
@@ -168,7 +168,7 @@ impl<'t> Scanner<'t> {
         self.expected(expected, Some(Hint::Unterminated { line, column }))
     }
 
-    /// Reads an address of that length, or the block that begins with it.
+    /// Reads an address of `length` bytes, or the block that begins with this address.
     fn address(&mut self, length: usize, family: Family) -> Result<Literal, Error> {
         let start = self.at;
         let text = &self.rest()[..length];
@@ -223,7 +223,7 @@ impl Family {
     }
 }
 
-/// Returns the length of the longest start of the text that consists of matching bytes.
+/// Returns the length of the longest prefix of the text in which `is_part` accepts every byte.
 fn run(text: &str, is_part: impl Fn(u8) -> bool) -> usize {
     let bytes = text.as_bytes();
     let end = bytes.iter().position(|&byte| !is_part(byte));
@@ -249,7 +249,8 @@ fn magnitude(text: &str) -> (&str, u32, usize) {
     (&text[..digits(text)], 10, 0)
 }
 
-/// Returns the length of an apparent IPv4 address at the start of the text: four times up to three digits.
+/// Returns the length of an apparent IPv4 address at the start of the text: four groups of one to three digits,
+/// separated by dots.
 fn ipv4_length(text: &str) -> Option<usize> {
     let mut length = 0;
     for part in 0..4 {
@@ -281,7 +282,7 @@ fn ipv6_length(text: &str) -> Option<usize> {
 
 fn block(address: IpAddr, bits: &str) -> Result<Block, ErrorKind> {
     let most = if address.is_ipv4() { 32 } else { 128 };
-    // At most three digits, which fit in 16 bits.
+    // The prefix length has at most three digits, so it fits in 16 bits.
     let bits: u16 = bits.parse().unwrap_or(u16::MAX);
     let too_long = ErrorKind::PrefixTooLong { bits, most };
     let block = u8::try_from(bits)

@@ -41,8 +41,8 @@ pub struct Record {
     pub srv: Option<Arc<str>>,
 }
 
-/// All addresses of a host, at least one. They are sorted, so that name servers that rotate their records change
-/// nothing.
+/// All addresses of a host, at least one. They are sorted, so that a different order of the same records in a response
+/// is no change.
 #[derive(Debug)]
 pub struct DnsAnswer {
     pub records: Box<[Record]>,
@@ -56,10 +56,11 @@ pub struct DnsAnswer {
 enum Turns {
     Even,
     Weighted {
-        /// Sum of the weights up to and including each record's own.
+        /// For each record, the sum of the weights up to and including its own.
         ends: Box<[u64]>,
-        /// Step from turn to turn, coprime to the sum of all weights and near its golden section. As many turns as that
-        /// sum visit every point once, and a record's turns are spread out.
+        /// Distance between the points of two successive turns, on a circle as long as the sum of all weights. It is
+        /// coprime to this sum, so that as many turns visit every point once. It is near the golden section of the sum,
+        /// so that the turns of one record are spread out.
         step: u64,
     },
 }
@@ -67,7 +68,7 @@ enum Turns {
 static NUMBER: AtomicU64 = AtomicU64::new(DnsAnswer::FIXED + 1);
 
 impl DnsAnswer {
-    /// Number of all answers that never change.
+    /// The `number` of every answer that never changes, because the host is an address.
     pub(super) const FIXED: u64 = 1;
 
     /// Creates the answer for a host that is an address.
@@ -102,8 +103,8 @@ impl DnsAnswer {
         })
     }
 
-    /// Returns the record whose turn it is. If its address is in `avoid`, returns the next one whose address is not, if
-    /// any.
+    /// Returns the record whose turn it is. If its address is in `avoid`, returns the next record whose address is not.
+    /// If all addresses are in `avoid`, returns the record whose turn it is.
     #[inline]
     pub fn pick(&self, turn: usize, avoid: &[SocketAddr]) -> &Record {
         let start = self.position(turn);

@@ -1,5 +1,5 @@
-//! The handle of a name, and the resolver that creates handles. Known answers are read without a lock; a request waits
-//! only for a name that has no answer yet.
+//! The handle of a name, and the resolver that creates handles. Requests read the current answer without a lock. A
+//! request waits only if a name has no answer yet, or if an answer with TTL 0 is older than a second.
 
 use super::answer::{DnsAnswer, ResolveError};
 use super::background::{Background, Command, Ends};
@@ -21,12 +21,12 @@ use tokio::time::{Instant, timeout};
 pub(super) const PER_USE_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum age at which an answer with TTL 0 is used while a new query runs. Requests wait if it is older.
 const PER_USE_AGE: Duration = Duration::from_secs(1);
-/// Maximum time that a request waits for a new answer with TTL 0; after that the old one is used.
+/// Maximum time that a request waits for a replacement of an answer with TTL 0. After that, it uses the old answer.
 const PER_USE_PATIENCE: Duration = Duration::from_secs(1);
 
 static ID: AtomicU64 = AtomicU64::new(1);
 
-/// Creates the handles of names. Cheap to clone; all clones share their names and answers.
+/// Creates the handles of names. A clone is cheap, and all clones share their names and answers.
 #[derive(Clone)]
 pub struct Resolver(Arc<Shared>);
 
@@ -34,7 +34,7 @@ pub(super) struct Shared {
     hosts: Mutex<Hosts>,
     commands: mpsc::UnboundedSender<Command>,
     statistics: Arc<Statistics>,
-    /// Counts changes of any name's answer.
+    /// Number of changes of answers, of all names together.
     changes: watch::Sender<u64>,
 }
 
@@ -44,7 +44,7 @@ struct Hosts(HashMap<(Box<str>, u16), Weak<Host>>);
 
 /// A name (or an address) with a port. While a handle exists, its answer is kept up to date.
 pub struct Host {
-    /// Unique among all handles.
+    /// Unique among the handles of names. Handles of addresses have 0.
     id: u64,
     name: Box<str>,
     port: u16,
@@ -64,12 +64,13 @@ struct Named {
     /// Notified of every change of `known`.
     changed: Notify,
     turns: AtomicUsize,
-    /// Number of requests that had to wait; `errors` counts those that got an error.
+    /// Number of requests that had to wait for an answer.
     waits: AtomicUsize,
+    /// Number of requests for which the current answer was an error.
     errors: AtomicUsize,
     /// Number of failed lookups during which the previous answer stayed in use.
     stale: AtomicUsize,
-    /// Whether the background has been asked for an answer and has not given one yet.
+    /// Whether the background has been sent [`Command::Ask`] and has not delivered an answer since.
     asked: AtomicBool,
 }
 
@@ -81,28 +82,28 @@ pub(super) struct KnownAnswer {
     pub(super) renewal: Renewal,
 }
 
-/// Party that renews an answer.
+/// Who starts the renewal of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Renewal {
     /// The background, before the answer expires.
     Ahead,
-    /// The user of the answer, because its TTL is 0.
+    /// The requests that use the answer, because its TTL is 0.
     PerUse,
-    /// The background, as with `Ahead`; a user who gets this error may speed up the renewal.
+    /// The background, after a failed lookup. A request that gets the error makes the next lookup start earlier.
     Hurried,
 }
 
-/// Result of asking for the next address.
+/// Result of [`Host::next`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     Address(SocketAddr),
-    /// There is no usable answer yet: wait with [`Host::resolved`], then ask again.
+    /// There is no usable answer yet. Wait with [`Host::resolved`], then call [`Host::next`] again.
     Wait,
     Error(ResolveError),
 }
 
 impl Resolver {
-    /// Creates a resolver and its background half, which must run to resolve names.
+    /// Creates a resolver and its background half. Names are resolved only while the background half runs.
     pub fn new(settings: DnsSettings) -> (Self, Background) {
         Self::with_background(|ends| Background::new(settings, ends))
     }
@@ -145,7 +146,8 @@ impl Resolver {
         host
     }
 
-    /// Changes the settings, and reads the files again that they name. Answers stay until they are replaced.
+    /// Changes the settings and reads the files named in them again. Current answers stay in use until they are
+    /// replaced.
     pub fn reload(&self, settings: DnsSettings) {
         let _ = self.0.commands.send(Command::Reload(settings));
     }
@@ -165,8 +167,8 @@ impl Resolver {
             .collect()
     }
 
-    /// Returns counters named as in Kong's newer client: for each name (`name:all`) how often requests used it, and for
-    /// each query (`name:A`) its outcomes.
+    /// Returns counters named as in Kong's newer DNS client. The key `name:all` has the number of uses of a name by
+    /// requests. Keys such as `name:A` have the outcomes of the queries for one record type.
     pub fn statistics(&self) -> Counters {
         let mut counters = Counters::new();
         self.0.statistics.collect(&mut counters);
@@ -239,13 +241,13 @@ impl Host {
         &self.name
     }
 
-    /// Returns the port, which applies unless an SRV record has another.
+    /// Returns the port of the handle. The port of an SRV record overrides it.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Returns the next address to connect to. The records take turns; those in `avoid` are used only if there are no
-    /// others.
+    /// Returns the next address to connect to. The records take turns. Addresses in `avoid` are used only if there are
+    /// no others.
     #[inline]
     pub fn next(&self, avoid: &[SocketAddr]) -> Next {
         match &self.source {
@@ -254,8 +256,8 @@ impl Host {
         }
     }
 
-    /// Returns the current answer, or `None` before the first one. An answer with TTL 0 is returned too, and this
-    /// queries it again.
+    /// Returns the current answer, or `None` before the first one. If there is no answer or its users must renew it,
+    /// the call also starts a query.
     pub fn answer(&self) -> Option<Result<Arc<DnsAnswer>, ResolveError>> {
         match &self.source {
             Source::Fixed(address) => Some(Ok(Arc::new(DnsAnswer::fixed(*address)))),
@@ -266,7 +268,8 @@ impl Host {
         }
     }
 
-    /// Returns a number that changes with the answer; 0 before the first one. It starts no query.
+    /// Returns a number that changes whenever the answer changes. It is 0 before the first answer. The call starts no
+    /// query.
     pub fn number(&self) -> u64 {
         match &self.source {
             Source::Fixed(_) => DnsAnswer::FIXED,
@@ -278,7 +281,7 @@ impl Host {
         }
     }
 
-    /// Waits until there is a usable answer, at most for `limit`.
+    /// Waits for a usable answer, at most as long as `limit`.
     pub async fn resolved(&self, limit: Duration) -> Result<Arc<DnsAnswer>, ResolveError> {
         match &self.source {
             Source::Fixed(address) => Ok(Arc::new(DnsAnswer::fixed(*address))),
@@ -293,7 +296,8 @@ impl Host {
         }
     }
 
-    /// Adds the counters of this handle; handles of one name with several ports are added up.
+    /// Adds the counters of this handle to `counters`, which may already contain those of the same name with another
+    /// port.
     fn count_into(&self, counters: &mut BTreeMap<String, u64>) {
         let Source::Named(named) = &self.source else {
             return;
@@ -361,7 +365,7 @@ impl Named {
         }
     }
 
-    /// Returns the answer. If its users must renew it, starts a query.
+    /// Returns the current answer. Starts a query if there is no answer or if its users must renew it.
     #[inline]
     fn known(&self) -> Guard<Option<Arc<KnownAnswer>>> {
         let known = self.known.load();
@@ -390,7 +394,7 @@ impl Named {
         let mut waits = false;
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // Enabled before the check, so that a change in between is not missed.
+            // The notification is enabled before the check, so that a change in between is not missed.
             changed.as_mut().enable();
             if let Some(known) = &*self.known()
                 && !known.must_be_renewed()
@@ -417,7 +421,7 @@ impl KnownAnswer {
             .map_or(u64::MAX, |answer| answer.number)
     }
 
-    /// Whether the answer needs no new query by its user.
+    /// Whether the answer can be used without starting a query.
     #[inline]
     fn is_current(&self) -> bool {
         match self.renewal {
@@ -427,7 +431,7 @@ impl KnownAnswer {
         }
     }
 
-    /// Whether an answer with TTL 0 is too old to be used during the next query.
+    /// Whether an answer with TTL 0 is too old to be used while a new query runs.
     fn must_be_renewed(&self) -> bool {
         self.renewal == Renewal::PerUse && self.at.elapsed() > PER_USE_AGE
     }
@@ -438,8 +442,8 @@ impl Drop for Host {
         if let Source::Named(named) = &self.source {
             let mut hosts = named.shared.hosts();
             let key = (std::mem::take(&mut self.name), self.port);
-            // Another thread may have created a new handle for the name after our last reference was dropped and before
-            // this lock.
+            // Keep the entry if another thread has created a new handle for the name, after the last reference to this
+            // handle was dropped and before this lock.
             if hosts
                 .0
                 .get(&key)

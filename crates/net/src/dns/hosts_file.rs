@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub(super) struct HostsFile(HashMap<Box<str>, Vec<IpAddr>>);
 
 impl HostsFile {
-    /// Parses the file and skips invalid lines. `localhost` has the loopback addresses, as in Kong, unless the
-    /// file says otherwise.
+    /// Parses the file and skips invalid lines. If the file does not contain `localhost`, the loopback addresses are
+    /// added for it, as in Kong.
     pub(super) fn parse(text: &str) -> Self {
         let mut hosts: HashMap<Box<str>, Vec<IpAddr>> = HashMap::new();
         for line in text.lines() {
@@ -33,14 +33,15 @@ impl HostsFile {
         Self(hosts)
     }
 
-    /// Returns the addresses of a normalised name, whose final dot is ignored.
+    /// Returns the addresses of a normalised name. A final dot is ignored.
     pub(super) fn find(&self, name: &str) -> &[IpAddr] {
         let bare = name.strip_suffix('.').unwrap_or(name);
         self.0.get(bare).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Parses an address. One with a zone (`fe80::1%eth0`) is skipped, because a connection would need its interface.
+/// Parses an address. Returns `None` for an address with a zone (`fe80::1%eth0`), because a connection to it would need
+/// to be bound to that network interface.
 fn address(text: &str) -> Option<IpAddr> {
     text.parse().ok()
 }

@@ -1,5 +1,5 @@
-//! Sends queries and keeps the responses while they are valid. Concurrent requests for the same records share one
-//! query. The number of concurrent queries is limited, so that thousands of names do not flood a name server.
+//! Sends DNS queries and caches the responses. Concurrent requests for the same records share one query. The number of
+//! concurrent queries is limited, so that thousands of names do not flood a name server.
 
 use super::answer::ResolveError;
 use super::settings::DnsSettings;
@@ -19,7 +19,7 @@ const MAX_QUERIED: usize = 256;
 /// Maximum TTL. A longer one is a mistake or an attack (RFC 8767 §4).
 const MAX_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Remaining time that an expired response is given, until the next query.
+/// Remaining time to live that is reported for an expired response that is still in use.
 const PAST_END: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -35,8 +35,8 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Returns the remaining time. An expired response that is still used gets a moment more, because with 0 it would
-    /// be treated like one with TTL 0.
+    /// Returns the remaining time to live. For an expired response it returns `PAST_END`, because 0 would mean that the
+    /// response has TTL 0 and must be queried again for each use.
     pub(super) fn left(&self, now: Instant) -> Duration {
         let age = now.saturating_duration_since(self.at);
         match self.ttl.saturating_sub(age) {
@@ -45,8 +45,8 @@ impl Kept {
         }
     }
 
-    /// Whether the response is far from its expiry. A nearly expired one is queried again; otherwise names that are
-    /// refreshed just before would only ever get its short rest.
+    /// Whether less than three quarters of the TTL have passed. An older response is queried again. Otherwise, a name
+    /// that is refreshed shortly before its answer expires would only get the same response with a shorter TTL.
     fn is_fresh(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.at) < self.ttl - self.ttl / 4
     }
@@ -118,7 +118,7 @@ impl Records {
         answered
     }
 
-    /// Like [`Records::get`], but if the name servers fail, returns an expired response within its `stale_ttl`.
+    /// Like [`Records::get`], but if the query fails, returns a previous response until `stale_ttl` after its expiry.
     pub(super) async fn get_or_stale(
         &self,
         name: &Name,
@@ -180,7 +180,7 @@ impl Records {
         }
     }
 
-    /// Forgets that a name has no records of a type.
+    /// Removes a cached response that says that a name has no records of this type.
     pub(super) fn forget_missing(&self, name: &Name, kind: RecordType) {
         let key = Key(name.clone(), kind);
         let mut state = self.state();
@@ -190,7 +190,8 @@ impl Records {
         }
     }
 
-    /// Returns the TTL for a record's `seconds`, as the settings require.
+    /// Returns the TTL to use for a record with a TTL of `seconds`. It is `valid_ttl` if that is set, else the record's
+    /// own TTL up to `MAX_TTL`.
     pub(super) fn ttl(&self, seconds: u32) -> Duration {
         ttl(seconds, self.valid_ttl)
     }
@@ -209,7 +210,7 @@ fn ttl(seconds: u32, valid: Option<Duration>) -> Duration {
     valid.unwrap_or_else(|| Duration::from_secs(seconds.into()).min(MAX_TTL))
 }
 
-/// Removes the eighth that expires first, so that this work is rare.
+/// Removes the eighth of the responses that expires first. Removing many at once makes this work rare.
 fn make_room(kept: &mut HashMap<Key, Arc<Kept>>) {
     let mut ends: Vec<Instant> = kept.values().map(|one| one.at + one.ttl).collect();
     let at = ends.len() / 8;

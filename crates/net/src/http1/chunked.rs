@@ -3,11 +3,12 @@
 
 use memchr::memchr;
 
-/// Maximum chunk size. One more hex digit could overflow.
+/// Maximum chunk size. It is checked after every hex digit, so that shifting the size for the next one cannot overflow.
 const MAX_SIZE: u64 = (1 << 60) - 1;
-/// Maximum bytes of extensions per chunk. They are legal but hardly used: enough for real ones, too few for a flood.
+/// Maximum bytes of the size and the extensions of a chunk. Extensions are legal but hardly used. The limit is enough
+/// for real ones and prevents a flood of them.
 const MAX_EXTENSION: u16 = 256;
-/// Maximum size of all trailer lines together.
+/// Maximum size of all trailer names and values together.
 const MAX_TRAILERS: u16 = 8 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -18,13 +19,14 @@ pub struct BadChunk;
 /// message (RFC 9110 section 6.5.1).
 const FORBIDDEN_TRAILERS: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
 
-/// In the order in which a body comes to them.
+/// What the parser expects next. The variants have the order in which they occur in a body, and the parser compares
+/// them by that order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum ChunkState {
     SizeStart,
     Size,
-    // Extensions are `;name=value`, `;name="quoted"` or `;name` (RFC 9112 section 7.1.1). Blanks in them are not
-    // accepted, as senders must not send them.
+    // Extensions are `;name=value`, `;name="quoted"` or `;name` (RFC 9112 section 7.1.1). Blanks around their parts are
+    // refused, because senders must not send them.
     ExtensionStart,
     ExtensionName,
     ExtensionValueStart,
@@ -48,12 +50,13 @@ enum ChunkState {
 #[derive(Debug, Clone)]
 pub struct Chunked {
     state: ChunkState,
-    /// While reading a size: its value so far. While reading data: the rest of the chunk.
+    /// Size of the chunk as read so far, or the number of data bytes that are still missing.
     size: u64,
-    /// Bytes of extensions in this chunk, or of trailers.
+    /// Number of bytes that count against `MAX_EXTENSION` in this chunk, or against `MAX_TRAILERS`.
     spent: u16,
-    /// Length of the trailer's name so far; `may_be` has a bit for each forbidden name that starts like it.
+    /// Length of the current trailer's name as read so far.
     name_length: u8,
+    /// Has a bit for each of the `FORBIDDEN_TRAILERS` that begins with this name.
     may_be: u8,
 }
 
@@ -75,7 +78,7 @@ impl Chunked {
         self.state == ChunkState::Done
     }
 
-    /// Parses `data` and passes the payload to `payload`; returns how many bytes belong to this body.
+    /// Parses `data` and passes the content of the chunks to `payload`. Returns how many bytes belong to this body.
     pub(super) fn advance(
         &mut self,
         data: &[u8],
@@ -136,7 +139,7 @@ impl Chunked {
         }
     }
 
-    /// A byte of an extension or of trailers, or one that must not be there.
+    /// Handles a byte of an extension or of trailers. Refuses every other byte.
     #[cold]
     fn unusual_step(&mut self, byte: u8) -> Result<ChunkState, BadChunk> {
         match (self.state, byte) {
@@ -179,7 +182,8 @@ impl Chunked {
             self.spent = 0;
         }
         self.size = self.size << 4 | u64::from(digit);
-        // Leading zeros make a size longer but not larger; they count against the limit of the extensions.
+        // Leading zeros make a size longer but not larger, so `MAX_SIZE` does not limit them. Therefore all digits
+        // count against the limit of the extensions.
         self.spend(MAX_EXTENSION)?;
         if self.size > MAX_SIZE {
             return Err(BadChunk);

@@ -1,6 +1,7 @@
-//! A header line as offsets into the buffer of its head, and the header names that the gateway itself handles.
+//! A header line as offsets into the buffer of its head, and the header names that the gateway handles itself.
 
-/// A header name that a proxy handles. All others are [`KnownHeader::Other`] and are forwarded unchanged.
+/// A header name that the gateway handles itself. All other names are [`KnownHeader::Other`], and their headers are
+/// forwarded unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KnownHeader {
     Other,
@@ -22,7 +23,7 @@ pub enum KnownHeader {
     TransferEncoding,
     Upgrade,
     Via,
-    /// `X-Accel-Buffering`, with which an upstream says how the gateway is to pass its answer.
+    /// `X-Accel-Buffering`, with which an upstream turns the buffering of its response on or off.
     XAccelBuffering,
     XForwardedFor,
     XForwardedHost,
@@ -35,7 +36,7 @@ pub enum KnownHeader {
 }
 
 impl KnownHeader {
-    /// Classifies a name, by its length first: for most names this costs one comparison.
+    /// Classifies a name. It compares lengths first, so that most names cost only one comparison.
     #[inline]
     pub fn classify(name: &[u8]) -> Self {
         match name.len() {
@@ -71,7 +72,8 @@ impl KnownHeader {
     }
 }
 
-/// Compares the usual spelling as machine words, and others byte by byte if the first letter matches.
+/// Whether the name is `usual`, compared without case. The usual spelling is compared as machine words. Other spellings
+/// are compared byte by byte, and only if the first letter matches.
 #[inline(always)]
 fn is<const N: usize>(name: &[u8], usual: &[u8; N]) -> bool {
     let same = <&[u8; N]>::try_from(name).is_ok_and(|name| name == usual);
@@ -86,7 +88,7 @@ pub struct Field {
     pub(super) value_len: u32,
     pub(super) name_len: u16,
     pub(super) known: KnownHeader,
-    /// Whether `Connection` names this header, so that it is for this hop only.
+    /// Whether the `Connection` header names this header. Such a header is for this hop only and is not forwarded.
     pub(super) hop: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Splits bytes into the lines of a head, in one pass. It accepts exactly what RFC 9112 specifies: lines end in CRLF,
+//! Splits bytes into the lines of a head, in one pass. It accepts only what RFC 9112 allows senders: lines end in CRLF,
 //! no blank precedes a colon, no line is folded, and no control characters occur.
 
 use super::Version;
@@ -13,7 +13,7 @@ pub(super) enum BadLine {
     Version,
 }
 
-/// Result of a scan; `None` if more bytes are needed.
+/// Result of a scan. It is `Ok(None)` if more bytes are needed.
 type Scanned<T> = Result<Option<T>, BadLine>;
 
 /// Positions of the parts of a request line.
@@ -22,7 +22,7 @@ pub(super) struct RequestLine {
     pub(super) start: usize,
     /// End of the method, which begins at `start`.
     pub(super) method_end: usize,
-    /// End of the target, which follows after a space.
+    /// End of the target, which begins after the method and a space.
     pub(super) target_end: usize,
     pub(super) version: Version,
     pub(super) end: usize,
@@ -39,8 +39,9 @@ pub(super) struct StatusLine {
 
 const CRLF: &[u8; 2] = b"\r\n";
 
-/// Scans `method SP target SP version CRLF`, after at most one empty line, which old clients send after a body (RFC
-/// 9112 section 2.2). A target must be ASCII (RFC 3986 section 2), because implementations disagree about other bytes.
+/// Scans `method SP target SP version CRLF`. One empty line may precede it, because old clients send one after a body
+/// (RFC 9112 section 2.2). A target must be ASCII (RFC 3986 section 2), because implementations disagree about other
+/// bytes.
 #[inline]
 pub(super) fn request_line(data: &[u8]) -> Scanned<RequestLine> {
     let start = if data.starts_with(CRLF) {
@@ -118,8 +119,8 @@ pub(super) fn status_line(data: &[u8]) -> Scanned<StatusLine> {
     Ok(line_ends(data, reason_end)?.then_some(line))
 }
 
-/// Records the header lines from `at` up to the empty line, and returns the end of that. No line may be longer than
-/// `longest`, and at most `most` lines are allowed.
+/// Appends the header lines that begin at `at` to `fields`, up to the empty line. Returns the end of the empty line. No
+/// header line may be longer than `longest`, and `fields` may get at most `most` entries.
 #[inline]
 pub(super) fn fields(
     data: &[u8],
@@ -135,7 +136,8 @@ pub(super) fn fields(
         let colon = first_colon(data, at);
         let name = &data[at..colon];
         let known = KnownHeader::classify(name);
-        // The loop has no early exit: names are nearly always valid, and the compiler can check several bytes at once.
+        // The loop has no early exit, so that the compiler can check several bytes at once. An early exit would save
+        // little, because names are nearly always valid.
         let is_token = || {
             let both = |ok, byte: &u8| ok & TOKEN[usize::from(*byte)];
             name.iter().fold(true, both)
@@ -178,7 +180,8 @@ pub(super) fn fields(
     }
 }
 
-/// Whether a non-empty word ends at `end` with a space; `false` if the bytes end there.
+/// Whether the word from `start` to `end` is not empty and a space follows it. Returns `Ok(false)` if more bytes are
+/// needed.
 #[inline]
 fn ends_in_space(data: &[u8], start: usize, end: usize) -> Result<bool, BadLine> {
     match data.get(end) {
@@ -188,7 +191,7 @@ fn ends_in_space(data: &[u8], start: usize, end: usize) -> Result<bool, BadLine>
     }
 }
 
-/// Whether a line ends at `end`; `false` if its end has not arrived.
+/// Whether the line ends at `end` with CRLF. Returns `Ok(false)` if more bytes are needed.
 #[inline]
 fn line_ends(data: &[u8], end: usize) -> Result<bool, BadLine> {
     match &data[end..] {
@@ -209,8 +212,8 @@ fn version_and_end(rest: &[u8]) -> Scanned<(Version, usize)> {
     }
 }
 
-/// Reads other versions. A later minor version of HTTP/1 is processed as HTTP/1.1 (RFC 9110 section 6.2). It has one
-/// digit, or two without a leading zero, as in nginx.
+/// Reads versions other than HTTP/1.0 and HTTP/1.1, and incomplete ones. A later minor version of HTTP/1 is processed
+/// as HTTP/1.1 (RFC 9110 section 6.2). As in nginx, a minor version has one digit, or two without a leading zero.
 #[cold]
 fn unusual_end(rest: &[u8]) -> Scanned<(Version, usize)> {
     const NAME: &[u8] = b"HTTP/1.";
@@ -234,8 +237,8 @@ fn unusual_end(rest: &[u8]) -> Scanned<(Version, usize)> {
     Ok(ends.then_some((version, length + CRLF.len())))
 }
 
-/// Returns the length of the method. Like nginx it accepts upper-case letters, `-` and `_` only: no other method is
-/// registered, and not every program treats `get` like `GET`.
+/// Returns the length of the method. Like nginx, the gateway accepts only upper-case letters, `-` and `_` in it. All
+/// registered methods that clients send fit, and not every program treats `get` like `GET`.
 #[inline]
 fn method_length(data: &[u8]) -> usize {
     let other = data
@@ -262,12 +265,15 @@ fn end_of_visible(data: &[u8], at: usize) -> usize {
     first_below(data, at, b'!')
 }
 
+/// Eight bytes of value 1.
 const ONES: u64 = u64::from_ne_bytes([1; 8]);
 
+/// The highest bit of each of eight bytes.
 const TOPS: u64 = ONES << 7;
 
-/// Returns the position of the first byte that satisfies `is_it`, or the end of `data`. `marks` sets the highest bit of
-/// candidate bytes in a word of eight. It may mark too many bytes, but must not miss one.
+/// Returns the position of the first byte that satisfies `is_it`, or the end of `data`. It searches eight bytes at a
+/// time: `marks` takes such a word and sets the highest bit of each candidate byte. It may mark too many bytes, which
+/// `is_it` then rejects, but must not miss one.
 #[inline]
 fn first(
     data: &[u8],
@@ -293,8 +299,8 @@ fn first(
 }
 
 /// Returns the position of the first byte that is less than `least` or is DEL. For bytes below 0x80, subtracting
-/// `least` sets the highest bit of the smaller ones, and adding one sets it for DEL. A carry can wrongly mark only the
-/// next byte; after a correct mark this does not matter.
+/// `least` sets the highest bit of the smaller ones, and adding one sets it for DEL. A borrow or a carry from the byte
+/// before can mark a wrong byte, but cannot hide a right one.
 #[inline]
 fn first_below(data: &[u8], at: usize, least: u8) -> usize {
     let less = ONES * u64::from(least);
@@ -302,7 +308,7 @@ fn first_below(data: &[u8], at: usize, least: u8) -> usize {
     first(data, at, marks, |byte| byte < least || byte == 0x7f)
 }
 
-/// Whether the text is a token, such as the name of a header or a coding.
+/// Whether the text is a token, such as the name of a header or of a transfer coding.
 pub(super) fn is_token(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|&byte| TOKEN[usize::from(byte)])
 }
@@ -364,7 +370,7 @@ mod tests {
         Ok(end.map(|end| (method, target, line.version, lines.collect(), end)))
     }
 
-    /// Parses with another implementation, which also accepts bare line feeds.
+    /// Parses with the crate `httparse`, which also accepts bare line feeds.
     fn by_httparse(data: &[u8]) -> Scanned<Parts<'_>> {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
@@ -407,7 +413,7 @@ mod tests {
         }
     }
 
-    /// Whether this parser refuses the method or target, although the other implementation accepts it.
+    /// Whether this parser refuses the method or target, although `httparse` may accept it.
     fn is_stricter_here(data: &[u8]) -> bool {
         let line = data
             .split(|&byte| byte == b'\r')
@@ -427,7 +433,7 @@ mod tests {
         })
     }
 
-    /// Whether the version is one that the other implementation refuses.
+    /// Whether `httparse` refuses the version, which this parser accepts.
     fn has_later_version(data: &[u8]) -> bool {
         let name = b"HTTP/1.";
         let minor = memchr::memmem::find(data, name).map(|at| &data[at + name.len()..]);

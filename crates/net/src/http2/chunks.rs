@@ -1,10 +1,11 @@
-//! Decodes chunked bodies for HTTP/2: the payload becomes DATA, the trailer section a HEADERS frame. The engine has
-//! already checked the body; anything malformed still resets the stream.
+//! Decodes chunked bodies for HTTP/2. The payload becomes DATA frames and the trailer section a HEADERS frame. The
+//! HTTP/1.1 engine has already checked the body, but a malformed body is an error here too.
 
 use super::text;
 use http::HeaderMap;
 
-/// Maximum size of all trailer lines together, as in the engine.
+/// Maximum size of all trailer lines together. It is larger than the limit of the HTTP/1.1 engine, which does not count
+/// colons and line ends.
 const MAX_TRAILERS: usize = 16 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl Dechunker {
         self.state == DechunkState::Done
     }
 
-    /// Returns the trailers of a complete body, if it had any.
+    /// Returns the trailers of a complete body, or `None` if it had none.
     pub(super) fn take_trailers(&mut self) -> Option<HeaderMap> {
         let lines = std::mem::take(&mut self.trailers);
         let lines = lines.strip_suffix(b"\r\n")?;
@@ -109,6 +110,7 @@ impl Dechunker {
                 return Ok(());
             }
         };
+        // The shift below must not overflow.
         if self.size >> 59 != 0 {
             return Err(Malformed);
         }

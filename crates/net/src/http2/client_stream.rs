@@ -1,6 +1,6 @@
-//! Streams of a client, presented to the engine as a kept-alive HTTP/1.1 connection: after each response, the session
-//! takes the next waiting stream. A connection needs only as many of the engine's sessions as it has concurrent
-//! streams, and a request costs no task of its own.
+//! Presents the streams of an HTTP/2 client to the HTTP/1.1 engine as keep-alive connections, each read by a session of
+//! the engine. After each response, the session reads its next request from the next waiting stream. So a connection
+//! needs only as many sessions as it has concurrent streams, and not one task per request.
 
 use super::receiving::Receiving;
 use super::sending::Sending;
@@ -29,17 +29,17 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct ConnectionState {
     queue: VecDeque<Accepted>,
-    /// Sessions that wait for a stream.
+    /// Number and waker of each session that waits for a stream.
     idle: Vec<(usize, Waker)>,
     sessions: usize,
     closed: bool,
     /// Number of queued and served streams.
     pub(super) active: usize,
-    /// Time when the last stream ended.
+    /// Time when `active` last became 0, or when the connection began.
     pub(super) quiet_since: Instant,
-    /// Streams that the client reset before their response was complete.
+    /// Number of streams that the client reset before their response was complete.
     pub(super) given_up: usize,
-    /// Bytes of requests and their bodies. All other bytes read are framing.
+    /// Number of bytes of requests and their bodies. All other bytes read are framing.
     pub(super) payload: u64,
 }
 
@@ -94,7 +94,8 @@ impl Shared {
         self.state().sessions > 0
     }
 
-    /// Ends all sessions; no more streams will come.
+    /// Drops the streams that still wait, and ends each session after its current stream. No stream may be offered
+    /// after this call.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -112,8 +113,9 @@ pub struct ClientStream {
     shared: Arc<Shared>,
     number: usize,
     current: Option<Current>,
-    /// Text of the request head; `at` counts the bytes already read.
+    /// The request head as HTTP/1.1 text.
     text: Vec<u8>,
+    /// Number of bytes of `text` that have been read.
     at: usize,
     closed: bool,
 }
@@ -123,14 +125,14 @@ struct Current {
     receiving: Receiving,
     answering: Answering,
     to_head: bool,
-    /// Whether the request asks for WebSocket, and its response has not refused that.
+    /// Whether the request asks for WebSocket and no response has refused it.
     tunnels: bool,
     given_up: bool,
 }
 
 #[derive(Debug)]
 enum Answering {
-    /// The part of the response head that has arrived so far.
+    /// The response head is incomplete. The bytes are the part that has been written so far.
     Head(SendResponse<Bytes>, Vec<u8>),
     Body(Sending),
 }
@@ -172,7 +174,7 @@ impl ClientStream {
         }
     }
 
-    /// Takes the next stream; returns `false` when none will come.
+    /// Makes the next waiting stream the current one. Returns `false` if no more streams will come.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut state = self.shared.state();
         let Some((request, respond)) = state.queue.pop_front() else {
@@ -200,7 +202,7 @@ impl ClientStream {
         Poll::Ready(true)
     }
 
-    /// Accepts all bytes once earlier bytes have been sent.
+    /// Waits until earlier bytes have been sent, then accepts all bytes of both slices.
     pub fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -228,7 +230,7 @@ impl ClientStream {
         }
     }
 
-    /// Number of response bytes that wait for the client's window.
+    /// Number of response bytes that wait for the client's flow-control window.
     pub fn held_back(&self) -> usize {
         match &self.current {
             Some(Current {
@@ -239,12 +241,12 @@ impl ClientStream {
         }
     }
 
-    /// Time of the last piece of a request frame that is still incomplete.
+    /// If a frame of the request is incomplete, the time when its last piece arrived.
     pub fn partial(&self) -> Option<Instant> {
         self.current.as_ref()?.receiving.partial()
     }
 
-    /// Ends a response whose end was not announced. Nothing more is read.
+    /// Ends a response whose length was not announced. The session reads nothing more, unless the stream is a tunnel.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(Current {
             answering: Answering::Body(sending),
@@ -254,7 +256,7 @@ impl ClientStream {
             sending.finish();
         }
         ready!(self.poll_flush(cx))?;
-        // The directions of a tunnel end separately.
+        // The two directions of a tunnel end separately, so the client's direction stays open.
         self.closed = self.current.as_ref().is_none_or(|current| !current.tunnels);
         Poll::Ready(Ok(()))
     }
@@ -313,13 +315,14 @@ impl Current {
             };
             return sending.push(first, second);
         };
+        // In `HTTP/1.1 200`, byte 9 is the first digit of the status. Interim responses have a `1` there.
         if kept.is_empty()
             && let Some(end) = text::head_end(first)
             && first.get(9) != Some(&b'1')
         {
             return self.push_head(&first[..end], &first[end..], second);
         }
-        // Interim responses, or a head that arrives in several pieces.
+        // There are interim responses, or the head arrives in several pieces.
         let mut data = std::mem::take(kept);
         data.extend_from_slice(first);
         data.extend_from_slice(second);

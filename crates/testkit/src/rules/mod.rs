@@ -1,6 +1,6 @@
 //! Rule sets for tests and benchmarks of the router: real ones from the route tables of public APIs, generated ones of
-//! any size, and adversarial ones. Their rules are texts, as an operator would write them. The code that uses a rule
-//! set can turn it into routes of any flavor, a configuration, or expressions for another router.
+//! any size, and adversarial ones. Their rules are texts, as an operator would write them. Tests and benchmarks turn
+//! these texts into routes of any router flavour, a configuration, or expressions for another router.
 
 mod apis;
 mod hostile;
@@ -153,7 +153,7 @@ fn repeated(part: &str, bytes: usize) -> String {
     text
 }
 
-/// Returns a number as a text with a prefix.
+/// Returns `kind-number`, such as `v-7`.
 fn named(kind: &str, number: usize) -> String {
     let mut text = String::with_capacity(kind.len() + 8);
     write!(text, "{kind}-{number}").expect("writing to a String cannot fail");

@@ -143,8 +143,8 @@ fn headers(count: usize, requests: usize) -> RuleSet {
     }
 }
 
-/// Returns rules from the endpoints of all APIs. Fewer rules than endpoints are spread over all of them; more rules
-/// repeat all endpoints below one service prefix after the other.
+/// Returns rules from the endpoints of all APIs. If there are fewer rules than endpoints, the rules are spread over all
+/// endpoints. If there are more, the endpoints are repeated, each time below another service prefix.
 fn of_apis(count: usize, requests: usize, rule: impl Fn(&str, &Endpoint) -> Rule) -> RuleSet {
     let endpoints: Vec<_> = Api::ALL.into_iter().flat_map(Api::endpoints).collect();
     let all = endpoints.len();
@@ -170,7 +170,8 @@ fn of_apis(count: usize, requests: usize, rule: impl Fn(&str, &Endpoint) -> Rule
         let sample = Sample::get(path(turn, number));
         (sample.with_method(methods[turn % methods.len()]), number)
     });
-    // A miss has more segments than any endpoint. Where `{path}` would match those, it is below no service prefix.
+    // A miss has more segments than any endpoint. An endpoint that ends in `{path}` would match these segments too, so
+    // below such an endpoint the miss is the path of a hit after `/none`, where no service prefix is.
     let open: Vec<_> = endpoints
         .iter()
         .filter_map(|endpoint| endpoint.template.text.strip_suffix("{path}"))
@@ -192,8 +193,12 @@ fn of_apis(count: usize, requests: usize, rule: impl Fn(&str, &Endpoint) -> Rule
     }
 }
 
-/// Returns four kinds of rules, a quarter each: an IPv4 block and a port; a path prefix and a range of ports; a path
-/// prefix and a range of segment counts; an IPv6 block and a minimum segment count.
+/// Returns rules of four kinds, a quarter each:
+///
+/// - an IPv4 block and a port
+/// - a path prefix and a range of ports
+/// - a path prefix and a range of segment counts
+/// - an IPv6 block and a minimum segment count
 fn ranges(count: usize, requests: usize) -> RuleSet {
     let rule = |number: usize| Rule {
         expression: Some(range_expression(number)),
@@ -241,15 +246,15 @@ fn range_expression(number: usize) -> String {
 }
 
 fn range_sample(number: usize) -> Sample {
-    let group = u16::try_from(number / 4).expect("there are fewer blocks");
-    let port = 8000 + u16::try_from(number % 1000).expect("it is below 1000");
+    let group = u16::try_from(number / 4).expect("fewer than 65,536 blocks");
+    let port = 8000 + u16::try_from(number % 1000).expect("a number below 1000");
     let [high, low] = group.to_be_bytes();
     let mut sample = Sample::get(match number % 4 {
         1 => format!("/ports-{number}/users/42"),
         2 => format!("/tree-{number}/users/42/orders"),
         _ => "/api/users/42/orders".to_owned(),
     });
-    // Without this, a port in the Host header would override the listener's port.
+    // This host has no port, because a port in the Host header would override the listener's port.
     sample = sample.with_host("gateway.test".to_owned());
     match number % 4 {
         0 => sample

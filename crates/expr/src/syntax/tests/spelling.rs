@@ -49,7 +49,7 @@ impl Writer {
     fn node(&mut self, node: &Node, around: Around) {
         let needs = match node {
             Node::All(_) => around == Around::Or,
-            // `||` binds tighter.
+            // `||` binds tighter than `&&`, so it needs no parentheses.
             Node::Any(_) | Node::Not(_) | Node::Test(_) => false,
         };
         if needs || self.one_in(5) {
@@ -75,7 +75,7 @@ impl Writer {
         self.text.push(')');
     }
 
-    /// Writes the parts of a group, sometimes split into two nested groups, which makes no difference.
+    /// Writes the parts of a group. Sometimes splits them into two nested groups, which the parser merges again.
     fn parts(&mut self, parts: &[Node], operator: &str, around: Around) {
         let half = parts.len() / 2;
         if parts.len() > 3 && self.one_in(3) {
@@ -116,7 +116,7 @@ impl Writer {
             self.text.push(')');
         }
         let symbol = predicate.operator.symbol();
-        // A word needs a blank behind a name, but not behind a parenthesis.
+        // An operator that is a word, such as `in`, needs a blank after a field name.
         if symbol.starts_with(|first: char| first.is_ascii_alphabetic()) {
             self.text.push(' ');
         }

@@ -1,4 +1,4 @@
-//! Cost of parsing the bytes of a DNS response and of searching the response for the records of a query.
+//! Tests the cost of parsing the bytes of a DNS response and of searching the response for the records of a query.
 
 use super::script::settings;
 use crate::dns::answer::ResolveError;
@@ -17,7 +17,7 @@ const CNAME: u16 = 5;
 const TXT: u16 = 16;
 const SRV: u16 = 33;
 
-/// A pointer to the name of the question, which stands behind the header.
+/// A compression pointer to the name in the question, which follows the header of 12 bytes.
 const ASKED: [u8; 2] = [0xc0, 12];
 
 /// A name server that answers every question with the same message.
@@ -37,7 +37,7 @@ impl Transport for Same {
     }
 }
 
-/// A message that answers the question for `a.test` with these records.
+/// Returns a response to the query for `a.test` with these records.
 fn message(answers: &[Vec<u8>], additionals: &[Vec<u8>]) -> Vec<u8> {
     let [answered, added] = [answers, additionals].map(|all| (all.len() as u16).to_be_bytes());
     let header = [[0, 0], [0x84, 0], [0, 1], answered, [0, 0], added];
@@ -57,7 +57,7 @@ fn record(owner: &[u8], kind: u16, data: &[u8]) -> Vec<u8> {
     [owner, &kind, &class, &[0, 0, 0, 60], &length, data].concat()
 }
 
-/// `n<number>.test`.
+/// Returns the name `n<number>.test` in wire format.
 fn name(number: usize) -> Vec<u8> {
     let label = format!("n{number}");
     [&[label.len() as u8], label.as_bytes(), b"\x04test\x00"].concat()
@@ -67,7 +67,7 @@ fn address(number: usize) -> [u8; 4] {
     (number as u32).to_be_bytes()
 }
 
-/// Messages of so many records.
+/// Returns responses of several shapes, with about `records` records each.
 fn messages(records: usize) -> Vec<Vec<u8>> {
     let all = |record: &dyn Fn(usize) -> Vec<u8>| (0..records).map(record).collect::<Vec<_>>();
     let addresses = all(&|number| record(&ASKED, A, &address(number)));
@@ -91,7 +91,7 @@ fn messages(records: usize) -> Vec<Vec<u8>> {
         message(&texts, &[]),
         message(&services[..services.len().min(10)], &of_others),
         message(&addresses, &texts),
-        // Cut off, and with fewer records than it says.
+        // The first is cut off within the records. The second ends before them, although its header announces records.
         message(&addresses, &[])[..8 * records].to_vec(),
         message(&addresses, &[])[..12 + 12].to_vec(),
     ]

@@ -1,4 +1,4 @@
-//! Failing name servers: how long the previous answer is used, and when queries are retried.
+//! Tests failing name servers: how long the previous answer is used, and when queries are retried.
 
 use super::script::{addresses, now, resolve, settings, start, wait};
 use crate::dns::answer::ResolveError;
@@ -27,8 +27,8 @@ async fn an_outage_of_ten_minutes_is_not_seen_by_requests() {
             assert_eq!(now(&host), "10.0.0.1:80", "{outage}");
         }
         let asked = script.asked().len();
-        assert!(asked < 600, "{asked} questions in ten minutes");
-        // The outage ends: the new answer is in use within seconds.
+        assert!(asked < 600, "{asked} queries in ten minutes");
+        // After the outage, the new answer is in use within seconds.
         script.go_down(None);
         script.set_delay(Duration::ZERO);
         script.set("a.test 30 A 10.0.0.2");
@@ -83,10 +83,7 @@ async fn a_name_never_known_is_tried_again_each_second_while_it_is_used() {
         assert_eq!(now(&host), ResolveError::Timeout.to_string());
     }
     let asked = script.asked().len();
-    assert!(
-        (8..=20).contains(&asked),
-        "{asked} questions in ten seconds"
-    );
+    assert!((8..=20).contains(&asked), "{asked} queries in ten seconds");
     script.go_down(None);
     script.set("a.test 10 A 10.0.0.1");
     wait(1.1).await;
@@ -102,10 +99,7 @@ async fn an_unused_name_never_known_is_tried_ever_more_seldom() {
     script.asked();
     wait(600.0).await;
     let asked = script.asked().len();
-    assert!(
-        (20..=35).contains(&asked),
-        "{asked} questions in ten minutes"
-    );
+    assert!((20..=35).contains(&asked), "{asked} queries in ten minutes");
     script.go_down(None);
     script.set("a.test 10 A 10.0.0.1");
     wait(31.0).await;
@@ -131,7 +125,7 @@ async fn a_resolver_without_its_background_reports_it() {
     assert_eq!(now(&resolver.host("10.0.0.1", 80)), "10.0.0.1:80");
 }
 
-/// The records change with every query, and are sometimes missing.
+/// The address changes in every round, and the name server fails in every third round.
 #[tokio::test(start_paused = true)]
 async fn flapping_answers_are_followed() {
     let (resolver, script) = start(settings());

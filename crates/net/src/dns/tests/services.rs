@@ -1,4 +1,4 @@
-//! SRV records.
+//! Tests how SRV records are resolved and used.
 
 use super::script::{addresses, now, resolve, settings, shown, start, wait};
 use crate::dns::answer::ResolveError;
@@ -75,7 +75,7 @@ async fn a_target_without_address_is_left_out_while_others_have_one() {
     assert_eq!(error, ResolveError::NotFound);
 }
 
-/// RFC 2782: "the service is decidedly not available at this domain".
+/// With the target `.`, "the service is decidedly not available at this domain" (RFC 2782).
 #[tokio::test(start_paused = true)]
 async fn the_root_as_target_is_no_service() {
     let (resolver, script) = start(settings());

@@ -1,4 +1,4 @@
-//! The counters of the resolver.
+//! Tests the counters of the resolver.
 
 use super::script::{addresses, now, resolve, settings, start, wait};
 use crate::dns::answer::ResolveError;
