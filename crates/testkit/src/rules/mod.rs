@@ -1,6 +1,6 @@
 //! Rule sets for tests and benchmarks of the router: real ones from the route tables of public APIs, generated ones of
 //! any size, and adversarial ones. Their rules are texts, as an operator would write them. Tests and benchmarks turn
-//! these texts into routes of any router flavour, a configuration, or expressions for another router.
+//! these texts into routes of any router flavor, a configuration, or expressions for another router.
 
 mod apis;
 mod hostile;
