@@ -8,7 +8,7 @@ use crate::tree::{
     TextPredicate, TextTest, Transform,
 };
 use std::fmt::{self, Display, Formatter, Write};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 impl Display for Parsed {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
@@ -186,16 +186,10 @@ fn quote(formatter: &mut Formatter<'_>, text: &str) -> fmt::Result {
 /// hexadecimal only.
 fn write_address(formatter: &mut Formatter<'_>, address: IpAddr) -> fmt::Result {
     match address {
-        IpAddr::V6(address) if address.to_string().contains('.') => {
-            let [.., high, low] = address.segments();
-            let mut others = address.segments();
-            others[6] = 0;
-            others[7] = 0;
-            match Ipv6Addr::from(others).segments() {
-                [0, 0, 0, 0, 0, 0xffff, ..] => write!(formatter, "::ffff:{high:x}:{low:x}"),
-                _ => write!(formatter, "::{high:x}:{low:x}"),
-            }
-        }
+        IpAddr::V6(address) if address.to_string().contains('.') => match address.segments() {
+            [0, 0, 0, 0, 0, 0xffff, high, low] => write!(formatter, "::ffff:{high:x}:{low:x}"),
+            [.., high, low] => write!(formatter, "::{high:x}:{low:x}"),
+        },
         address => Display::fmt(&address, formatter),
     }
 }

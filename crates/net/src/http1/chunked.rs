@@ -9,7 +9,7 @@ const MAX_SIZE: u64 = (1 << 60) - 1;
 /// for real ones and prevents a flood of them.
 const MAX_EXTENSION: u16 = 256;
 /// Maximum size of all trailer names and values together.
-const MAX_TRAILERS: u16 = 8 * 1024;
+pub(crate) const MAX_TRAILERS: u16 = 8 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed chunked body")]

@@ -13,6 +13,7 @@ mod scan;
 mod tests;
 
 pub use body::{Body, Framing};
+pub(crate) use chunked::MAX_TRAILERS;
 pub use chunked::{BadChunk, Chunked};
 pub use field::{Field, KnownHeader, list_contains};
 pub use head::Line;

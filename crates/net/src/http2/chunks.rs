@@ -2,11 +2,13 @@
 //! HTTP/1.1 engine has already checked the body, but a malformed body is an error here too.
 
 use super::text;
+use crate::http1;
 use http::HeaderMap;
 
-/// Maximum size of all trailer lines together. It is larger than the limit of the HTTP/1.1 engine, which does not count
-/// colons and line ends.
-const MAX_TRAILERS: usize = 16 * 1024;
+/// Maximum size of the trailer section. Every section that the HTTP/1.1 engine accepts fits: the engine does not count
+/// the colon and the line end of a line, which are three bytes next to a name of at least one byte. The last two bytes
+/// are the empty line.
+const MAX_TRAILERS: usize = 4 * http1::MAX_TRAILERS as usize + 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DechunkState {
@@ -173,6 +175,22 @@ mod tests {
             decode(&[b"2\r\nab\r\n0\r\n"]),
             Ok(("ab".to_owned(), false, String::new()))
         );
+    }
+
+    #[test]
+    fn all_trailers_that_the_engine_accepts_fit() {
+        let count = usize::from(http1::MAX_TRAILERS);
+        let lines = "a:\r\n";
+        let body = |count: usize| format!("0\r\n{}\r\n", lines.repeat(count)).into_bytes();
+        let accepts = |body: &[u8]| {
+            http1::Body::new(http1::Framing::Chunked)
+                .measure(body)
+                .is_ok()
+        };
+        assert!(accepts(&body(count)) && !accepts(&body(count + 1)));
+        let (_, done, trailers) = decode(&[&body(count)]).unwrap();
+        assert!(done);
+        assert_eq!(trailers.lines().count(), count);
     }
 
     #[test]
