@@ -1,6 +1,6 @@
 //! Shows other processes which gateway runs with a prefix. The gateway writes its process id to a file in the prefix
-//! and keeps the file locked while it lives. Only the lock proves that a gateway runs. The id alone proves nothing, because
-//! a crash may leave the file behind, and the system may reuse the id.
+//! and keeps the file locked while it lives. Only the lock proves that a gateway runs. The id alone proves nothing,
+//! because a crash may leave the file behind, and the system may reuse the id.
 
 use crate::local;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};

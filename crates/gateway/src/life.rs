@@ -1,6 +1,6 @@
 //! The main loop of a serving process. It handles signals, reloads and upgrades. At the end it shuts down in this
-//! order: `/status/ready` fails, the proxy's listeners close, requests in flight finish, and the Admin API and the Status API
-//! stop.
+//! order: `/status/ready` fails, the proxy's listeners close, requests in flight finish, and the Admin API and the
+//! Status API stop.
 
 use crate::commands::StartInputs;
 use crate::control::Gateway;
