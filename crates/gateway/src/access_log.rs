@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Maximum time that the end of the process waits for the last lines to be written.
+/// Maximum time that a stopping process waits until the last lines are written.
 const LAST_LINES: Duration = Duration::from_secs(2);
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// All access logs, and the requests to their writer thread.
+/// All access logs, and the means to control their writer thread.
 pub(crate) struct AccessLogs {
     pub(crate) proxy: Option<AccessLog>,
     pub(crate) stream: Option<AccessLog>,
@@ -56,7 +56,7 @@ impl AccessLogs {
             }
         };
         let logs = &settings.access_logs;
-        // Do not create a file that nothing would ever be written to.
+        // Without stream listeners this log stays empty, so its file is not created.
         let stream = if settings.stream_listen.is_empty() {
             &None
         } else {
@@ -188,7 +188,7 @@ fn facts<'a>(access: &'a Access, headers: &'a HeadersOf<'a>) -> Facts<'a> {
     }
 }
 
-/// One access log, as its writer thread holds it.
+/// The writer thread's part of one access log.
 struct Log {
     target: LogTarget,
     output: Output,

@@ -125,7 +125,7 @@ fn check_store(
         let references = rebuild::vault_references(&view, None).map_err(Failure::new)?;
         warnings.extend(references.notices());
         let mut entities = 0;
-        // The default workspace is not the user's.
+        // Workspaces are not counted, because the gateway creates the default workspace itself.
         for kind in EntityKind::ALL
             .into_iter()
             .filter(|kind| *kind != EntityKind::Workspaces)

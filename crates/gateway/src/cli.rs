@@ -34,8 +34,8 @@ pub(crate) enum Command {
     },
     /// Make the running gateway read its settings and its declarative file again, and wait for the outcome
     ///
-    /// The gateway reads the settings file that it was started with. It keeps the flags and the environment variables of
-    /// its start: those of this command only help to find the gateway. A --conf with another file is refused.
+    /// The gateway reads the settings file that it was started with. It keeps the flags and the environment variables
+    /// of its start: those of this command only help to find the gateway. A --conf with another file is refused.
     Reload {
         /// Seconds to wait for the outcome
         #[arg(long, default_value_t = 120)]
@@ -159,7 +159,7 @@ pub(crate) enum TokensCommand {
     },
 }
 
-/// Asked of the running gateway, or else of its store.
+/// Commands on the history of the running gateway, or of the store if no gateway runs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RevisionsCommand {
     /// List revisions, newest first
@@ -253,7 +253,7 @@ pub(crate) enum ExprCommand {
     },
 }
 
-/// From standard input when nothing is given.
+/// Expressions given as an argument or as files. Without either, standard input is read.
 #[derive(Debug, Args)]
 pub(crate) struct ExprInput {
     /// Expression [default: read from standard input]
@@ -264,7 +264,7 @@ pub(crate) struct ExprInput {
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// Asked of the running gateway, or of a declarative configuration.
+/// Arguments of `explain`: the request, and the configuration to explain it with.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
     /// Method (GET if absent) and URL (http, https, tcp, tls or udp)

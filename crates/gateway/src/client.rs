@@ -51,14 +51,14 @@ pub(crate) struct ApiResponse {
     pub(crate) body: Bytes,
 }
 
-/// A response whose body is read line by line, for as long as the gateway sends it.
+/// A response whose body is read line by line while the gateway still sends it.
 #[derive(Debug)]
 pub(crate) struct Lines<'c> {
     pub(crate) status: u16,
     runtime: &'c Runtime,
     body: Incoming,
     read: Vec<u8>,
-    /// Length of the start of `read` that is known to contain no line end.
+    /// Number of bytes at the start of `read` that were searched and contain no line end.
     searched: usize,
 }
 

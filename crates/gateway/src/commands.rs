@@ -27,7 +27,7 @@ impl Failure {
         }
     }
 
-    /// For errors of the system, which do not say what failed.
+    /// Adds the failed action to errors of the operating system, because their texts do not name it.
     pub(crate) fn of<E: fmt::Display>(action: &str) -> impl Fn(E) -> Self {
         move |error| Self::new(format!("cannot {action}: {error}"))
     }
@@ -45,7 +45,7 @@ impl Failure {
         outcome.map_err(|failure| self.add(failure)).ok()
     }
 
-    /// Returns the problems as the end of a message that has a beginning: without the word "error".
+    /// Joins the problems without the prefix "error: ". The caller puts its own text in front of them.
     pub(crate) fn reasons(&self) -> String {
         let problems = self.problems.iter().map(|problem| problem.trim_end());
         problems.collect::<Vec<_>>().join("\n")
@@ -109,7 +109,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Arguments of `start`. They are kept because a reload reads the settings from the same places.
+/// Arguments of `start`. A reload needs them to read the settings from the same file and flags.
 #[derive(Debug)]
 pub(crate) struct StartInputs {
     args: SettingsArgs,
@@ -156,7 +156,7 @@ fn gather(args: &SettingsArgs) -> Result<Inputs, Failure> {
     }
     Ok(Inputs {
         file: settings_file(args.conf.as_deref())?,
-        // No setting has a name or value that is not UTF-8.
+        // Variables that are not UTF-8 are ignored, because the names and values of settings are UTF-8.
         variables: std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect(),
@@ -255,8 +255,8 @@ fn reload_over_socket(
     }))
 }
 
-/// The gateway has its settings from the file, the variables and the flags that it was started with. Those of `reload` do
-/// not reach it.
+/// Returns the error for a `--set` flag of `reload`. The running gateway uses only the file, the variables and the
+/// flags of its own start, so this flag would have no effect.
 fn only_at_start(name: &str) -> String {
     format!(
         "setting {name} (flag --set): `reload` cannot set it. The gateway reads the settings file again that it was started with: \
@@ -379,7 +379,7 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
     print(text.as_bytes())
 }
 
-/// Writes to standard output. A reader that has read enough, such as `head`, is no failure.
+/// Writes to standard output. Succeeds if the reader closes the pipe early, as `head` does.
 pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut output = io::stdout();
     match output.write_all(bytes).and_then(|()| output.flush()) {

@@ -24,7 +24,7 @@ pub(crate) enum FileError {
     Type(String),
 }
 
-/// Reads the configuration that the settings name. Returns `None` if that is the one in the store.
+/// Reads the configuration that the settings name. Returns `None` if they name the configuration in the store.
 pub(crate) fn read(declarative: &Declarative) -> Result<Option<Text>, FileError> {
     match declarative {
         Declarative::Persisted => Ok(None),

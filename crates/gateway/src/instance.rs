@@ -1,6 +1,6 @@
-//! The running gateway as other processes see it: a process id file in the prefix, locked while the process lives. Only
-//! the lock tells whether a gateway runs. The id alone proves nothing: a crash may leave the file behind, and the
-//! system may reuse the id.
+//! Shows other processes which gateway runs with a prefix. The gateway writes its process id to a file in the prefix
+//! and keeps the file locked while it lives. Only the lock proves that a gateway runs. The id alone proves nothing,
+//! because a crash may leave the file behind, and the system may reuse the id.
 
 use crate::local;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -38,7 +38,7 @@ pub(crate) enum InstanceError {
     NotReplaced { pid: i32, timeout: Duration },
 }
 
-/// Says that no gateway runs, and what the user can do.
+/// Returns the error text for a prefix without a running gateway. It names what the user can do.
 pub(crate) fn not_running(prefix: &Path) -> String {
     let prefix = prefix.display();
     format!(
@@ -54,7 +54,7 @@ pub(crate) struct Instance {
     prefix: PathBuf,
     /// Kept open because closing it releases the lock.
     file: File,
-    /// Whether another process has the claim as well and owns the files in the prefix.
+    /// Whether another process shares the claim and owns the files in the prefix.
     is_handed_over: bool,
 }
 
@@ -85,8 +85,8 @@ impl Instance {
         })
     }
 
-    /// Inherits the claim of the previous process: its lock comes with its open file. Other processes still see the
-    /// previous process until [`Instance::take_over`].
+    /// Inherits the claim of the previous process. Its lock belongs to the open file, which both processes share. Other
+    /// processes still see the previous process until [`Instance::take_over`].
     pub(crate) fn inherit(prefix: &Path, file: File) -> Self {
         Self {
             prefix: prefix.to_owned(),
@@ -95,7 +95,7 @@ impl Instance {
         }
     }
 
-    /// Makes this process the gateway of the prefix: from now on, other processes find its id.
+    /// Makes this process the gateway of the prefix. From then on, other processes find its id in the file.
     pub(crate) fn take_over(&mut self) -> io::Result<()> {
         self.is_handed_over = false;
         write_pid(&mut self.file)
@@ -106,12 +106,12 @@ impl Instance {
         &self.file
     }
 
-    /// Gives up the claim without removing any file, because another process is now the gateway of the prefix.
+    /// Gives up the claim but leaves all files, because another process is now the gateway of the prefix.
     pub(crate) fn hand_over(mut self) {
         self.is_handed_over = true;
     }
 
-    /// Writes the reason of a failed upgrade to a file, where a waiting `silverback upgrade` reads it.
+    /// Writes the reason of a failed upgrade to a file for the waiting `silverback upgrade`.
     pub(crate) fn publish_failed_upgrade(&self, reason: &str) {
         if let Err(error) = write_whole(&self.prefix, FAILURE_FILE, reason) {
             tracing::warn!(%error, "cannot write to the prefix");
@@ -129,7 +129,7 @@ impl Instance {
     }
 }
 
-/// Renamed into place: whoever waits for the file must never read half of it.
+/// Writes a temporary file and renames it, so that a waiting process never reads half of the text.
 fn write_whole(prefix: &Path, name: &str, text: &str) -> io::Result<()> {
     let partial = prefix.join(format!("{name}.partial"));
     fs::write(&partial, text)?;
@@ -191,8 +191,8 @@ pub(crate) fn upgrade(prefix: &Path, timeout: Duration) -> Result<(i32, i32), In
     }
 }
 
-/// Whether the gateway of a prefix lives, judged by the process id in its file. Trying the lock instead could keep
-/// another process from taking it.
+/// Returns whether the process whose id is in the file of a prefix exists. This is less certain than the lock, but
+/// trying the lock would hold it for a moment, and another process could fail to get it.
 pub(crate) fn lives(prefix: &Path) -> bool {
     let file = File::open(prefix.join(PID_FILE));
     let pid = file.ok().and_then(|mut file| read_pid(&mut file));

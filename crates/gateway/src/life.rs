@@ -1,5 +1,6 @@
-//! The main loop of a serving process. It handles signals and upgrades, and at the end shuts down in this order:
-//! readiness, the proxy's listeners, requests in flight, then the Admin API and the Status API.
+//! The main loop of a serving process. It handles signals, reloads and upgrades. At the end it shuts down in this
+//! order: `/status/ready` fails, the proxy's listeners close, requests in flight finish, and the Admin API and the
+//! Status API stop.
 
 use crate::commands::StartInputs;
 use crate::control::Gateway;
@@ -20,7 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 /// Interval at which a replaced process checks whether a gateway still runs with its prefix.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of failed checks in a row after which that gateway counts as gone.
+/// Number of failed checks in a row after which the replaced process assumes that the gateway has ended.
 const MISSED_LOOKS: u32 = 2;
 
 /// All parts of a serving process.
@@ -55,7 +56,7 @@ struct Attempt {
 }
 
 impl Life {
-    /// Runs until the process is to end. `before` is the link to the process that this one has replaced.
+    /// Runs until the process must end. `before` is the link to the process that this one has replaced.
     pub(crate) fn run(mut self, before: Option<(Arc<Link>, UnboundedReceiver<Event>)>) {
         let mut before = before.map(|(_, told)| told);
         let mut attempt = None;
@@ -166,8 +167,9 @@ impl Life {
         self.instance.publish_failed_upgrade(reason);
     }
 
-    /// Stops accepting connections, because the new process serves now, and waits for the last connection. There is no
-    /// hurry, since nothing waits for this process.
+    /// Stops accepting connections, because the new process serves now. Then waits until the last connection has ended,
+    /// or until `upgrade_timeout` has passed if it is set. There is no limit by default, because nothing waits for this
+    /// process.
     fn hand_over(self, successor: Option<Child>) {
         let Self {
             settings,
@@ -178,7 +180,7 @@ impl Life {
             reloads,
             ..
         } = self;
-        // Requests that wait are refused: the new process has read its settings just now.
+        // This refuses waiting reloads. They are not needed, because the new process has just read its settings.
         drop(reloads);
         let drain = settings.drain;
         tracing::info!(
@@ -223,9 +225,10 @@ impl Life {
         tracing::info!("the last connection of the replaced process has ended");
     }
 
-    /// Shuts everything down in order. A second stop signal ends the wait for requests.
+    /// Shuts everything down in order. During `drain_delay`, another stop signal ends only the delay. Later it ends the
+    /// wait for requests.
     fn end(mut self) {
-        // Requests that wait are refused.
+        // This refuses waiting reloads.
         drop(self.reloads);
         let drain = self.settings.drain;
         self.gateway.announce_drain();
@@ -286,17 +289,17 @@ async fn happening(
     tokio::select! {
         () = alone => Happening::Alone,
         happening = successor => happening,
-        // The gateway keeps the other end.
+        // The gateway holds a sender, so `recv` never returns `None`.
         Some(request) = reloads.recv() => Happening::Reload(request),
     }
 }
 
-/// Lets a replaced process follow configuration changes, and notices when no gateway runs with its prefix any more.
-/// Then somebody has stopped the gateway, and this process must stop too.
+/// Lets a replaced process follow configuration changes, and detects when no gateway runs with its prefix any more. In
+/// that case the gateway was stopped, and the replaced process must stop too.
 struct Orphan<'a> {
     prefix: PathBuf,
     gateway: &'a Gateway,
-    /// Reaped when it ends. Otherwise it would remain a zombie until this process, its parent, ends.
+    /// The new process, a child of this one. It is reaped when it ends, so that it does not remain a zombie.
     successor: Option<Child>,
     /// Number of checks in a row that found no gateway.
     missed: u32,

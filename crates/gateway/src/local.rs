@@ -41,7 +41,7 @@ pub(crate) fn connect(prefix: &Path, name: &str) -> io::Result<UnixStream> {
     with_short_name(prefix, |prefix| UnixStream::connect(prefix.join(name)))
 }
 
-/// Removes the sockets when the gateway of the prefix ends without a successor.
+/// Removes the sockets. Called when the gateway of the prefix ends without a successor.
 pub(crate) fn forget(prefix: &Path) {
     for name in [ADMIN, EVENTS] {
         // A remaining file does no harm: connections to it are refused.
@@ -49,8 +49,8 @@ pub(crate) fn forget(prefix: &Path) {
     }
 }
 
-/// Socket paths can have at most 107 bytes. On systems with /proc, an open directory has a short path through its
-/// descriptor.
+/// Calls `act` with a short path of the directory, because socket paths can have at most 107 bytes. On systems with
+/// `/proc`, that is the path of its open descriptor.
 fn with_short_name<T>(directory: &Path, act: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let opened = File::open(directory)?;
     let short = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));

@@ -38,14 +38,14 @@ use clap::Parser;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Maximum time that a failed `start` waits until its error text is read.
+/// Maximum time that a failed `start` waits until its error text is written, for example to a full pipe.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     let patience = match cli.command {
         cli::Command::Start { .. } => Some(LAST_WORDS),
-        // Other commands wait without limit: their user may read the text in a pager.
+        // Other commands wait without limit, because their user may read the text in a pager.
         _ => None,
     };
     match commands::run(cli.command) {

@@ -1,9 +1,11 @@
-//! Finds the process that holds a port, from Linux's `/proc`. Best effort, for an error text only.
+//! Finds the process that listens on a port, by reading Linux's `/proc`. The result may be missing or wrong, so only
+//! error texts use it.
 
 use std::fs;
 use std::net::SocketAddr;
 
-/// Names the process that listens on the port, such as `nginx (process 812)`.
+/// Returns the process that listens on the port of the address, such as `nginx (process 812)`. The IP address is not
+/// compared.
 pub(crate) fn of(address: SocketAddr) -> Option<String> {
     let inodes: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .into_iter()
@@ -25,7 +27,8 @@ pub(crate) fn of(address: SocketAddr) -> Option<String> {
         .map(describe)
 }
 
-/// Inodes of the sockets that listen on a port, from the table's columns `local_address`, `st` and `inode`.
+/// Returns the inodes of the sockets that listen on a port. `table` is the text of `/proc/net/tcp`, of which the
+/// columns `local_address`, `st` and `inode` are used.
 fn listening_inodes(table: &str, port: u16) -> Vec<String> {
     const LISTEN: &str = "0A";
     let suffix = format!(":{port:04X}");

@@ -1,5 +1,5 @@
-//! Output of a log: a standard stream or a file. Writing may block for as long as nobody reads the other end of a pipe,
-//! so only the threads that write logs do it.
+//! Output of a log: a standard stream or a file. Writing to a full pipe blocks until somebody reads its other end, so
+//! only the threads that write logs do it.
 
 use crate::settings::LogTarget;
 use std::fs::File;
@@ -16,7 +16,7 @@ pub(crate) enum Output {
 }
 
 impl Output {
-    /// Opens the target. The directory of a file is created.
+    /// Opens the target. Creates the directory of a file if it does not exist.
     pub(crate) fn open(target: &LogTarget) -> io::Result<Self> {
         Ok(match target {
             LogTarget::Stderr => Self::Stderr,
@@ -45,8 +45,8 @@ impl Output {
     }
 }
 
-/// Writes the last text of a process to standard error. If `patience` is set, the process waits no longer than that for
-/// a reader.
+/// Writes the last text of a process to standard error, and waits until it is written. `patience` limits this time, in
+/// case standard error is a full pipe.
 pub(crate) fn say_last(text: String, patience: Option<Duration>) {
     let (end, ended) = channel();
     // The thread of the error log may hold the lock of standard error, so the calling thread never touches it.

@@ -64,7 +64,7 @@ pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSet
             (settings.proxy_listen.iter()).chain(&settings.stream_listen),
         ),
         node,
-        // This resolver knows only IP addresses, which is enough to check a configuration. A serving process replaces
+        // This resolver accepts only IP addresses, which is enough to check a configuration. A serving process replaces
         // it with one that queries name servers.
         resolver: Resolver::default(),
         rebuilds: Arc::default(),
@@ -231,8 +231,8 @@ impl Problems {
         }
     }
 
-    /// Loads the first pair, with the second as an alternative of another key type. If there is a TLS listener but no
-    /// pair, creates a self-signed certificate, as Kong does.
+    /// Loads the first pair of certificate and key, with the second pair as an alternative of another key type. If
+    /// there is a TLS listener but no pair, creates a self-signed certificate, as Kong does.
     fn certificate<'a>(
         &mut self,
         setting: &str,
@@ -257,7 +257,7 @@ impl Problems {
         made.map(Arc::new)
     }
 
-    /// Names the setting and the file that an error of a certificate and its key is about.
+    /// Adds the problem of a certificate and its key, with the setting and the file that cause it.
     fn add_pair(
         &mut self,
         [cert_setting, key_setting]: [&str; 2],

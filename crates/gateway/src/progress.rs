@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(crate) struct Progress {
     /// `None` if standard error is not a terminal.
     bar: Option<ProgressBar>,
-    /// Text of the stage that was shown last.
+    /// Text of the last stage shown. Without a terminal, each stage is printed only once.
     said: &'static str,
 }
 

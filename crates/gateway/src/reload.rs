@@ -1,5 +1,6 @@
-//! Reads the settings again from their sources: at SIGHUP, and at `POST /reload` over the local socket, which `silverback
-//! reload` sends. Changes that a running process can apply take effect; warnings name the others.
+//! Reads the settings again from their sources. SIGHUP and `POST /reload` over the local socket start this. The command
+//! `silverback reload` sends that request. Changes that a running process can apply take effect, and warnings name the
+//! others.
 
 use crate::check;
 use crate::commands::{Failure, StartInputs, accepted};
@@ -22,7 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 /// Maximum number of requests that wait for the main thread.
 const WAITING: usize = 16;
 
-/// The warnings of a reload, or the reason why nothing changes.
+/// The warnings of a reload, or the reason why it failed.
 type Outcome = Result<Vec<String>, String>;
 
 /// A request to reload, whose client waits for the outcome.
@@ -52,12 +53,12 @@ impl Desk {
     }
 }
 
-/// Reloads at SIGHUP. The log has the outcome.
+/// Reloads at SIGHUP. The outcome is logged.
 pub(crate) fn at_signal(inputs: &StartInputs, current: Settings, gateway: &Gateway) -> Settings {
     run(inputs, current, gateway, &Reload::default(), |_| {})
 }
 
-/// Reloads and answers the request. The log has the outcome too.
+/// Reloads and sends the outcome to the client. The outcome is also logged.
 pub(crate) fn at_request(
     inputs: &StartInputs,
     current: Settings,
@@ -66,13 +67,14 @@ pub(crate) fn at_request(
 ) -> Settings {
     let Request { given, answer } = request;
     run(inputs, current, gateway, &given, |outcome| {
-        // The client may not wait any more.
+        // Sending fails if the client no longer waits.
         let _ = answer.send(outcome);
     })
 }
 
-/// Applies the settings that can change, and returns those that are now in effect. If the settings are invalid or the
-/// declarative file is unreadable, nothing changes.
+/// Applies the settings that can change, and returns the settings that are now in effect. If the settings are invalid
+/// or the declarative file is unreadable, nothing changes. If only the content of that file is wrong, the settings are
+/// applied and the configuration stays.
 fn run(
     inputs: &StartInputs,
     current: Settings,
@@ -105,7 +107,7 @@ fn run(
     settings
 }
 
-/// Valid settings, some of which are already in effect.
+/// Valid settings. Those that a reload can change are already in effect.
 struct Read {
     settings: Settings,
     /// The declarative configuration to load.
@@ -141,7 +143,7 @@ fn read(
     for warning in &warnings {
         tracing::warn!("{warning}");
     }
-    // The new values are for the other DNS client, which is used only after a restart.
+    // If the DNS client changes, the new DNS settings are for the new client, which is used only after a restart.
     let dns = if waiting.iter().any(|name| name == "new_dns_client") {
         current.dns.clone()
     } else {
@@ -161,8 +163,8 @@ fn read(
     })
 }
 
-/// Fails if the configuration has a plugin that the new settings do not enable. They take effect at a restart, which
-/// would fail then.
+/// Fails if the configuration has a plugin that the new settings do not enable. Otherwise the next restart would fail,
+/// because it applies the new list of plugins.
 fn check_plugins(model: &ModelSettings, text: Option<&Text>, store: &Store) -> Result<(), Failure> {
     if let Some(text) = text {
         return check::read(text, model).map(|_| ());
@@ -186,7 +188,7 @@ fn check_plugins(model: &ModelSettings, text: Option<&Text>, store: &Store) -> R
     }
 }
 
-/// Refuses a settings file that is not the one of the gateway.
+/// Fails if `given` is not the gateway's own settings file.
 fn check_file(given: &Path, own: Option<&Path>) -> Result<(), String> {
     let absolute = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let own = own.map(absolute);
@@ -204,7 +206,7 @@ fn check_file(given: &Path, own: Option<&Path>) -> Result<(), String> {
     ))
 }
 
-/// Returns a warning for each variable of the command that is a setting and has another value in this process.
+/// Returns a warning for each setting in the environment of the command that has another value in this process.
 fn other_variables(given: &Reload) -> impl Iterator<Item = String> {
     let others = given.variables.iter().filter(|(name, value)| {
         let own = std::env::var_os(name);
@@ -255,8 +257,8 @@ fn load(
     });
 }
 
-/// Whether a reload applies a change of this setting. `new_dns_client` is not among them, because it also changes the
-/// Admin API.
+/// Returns whether a reload applies a change of this setting. A change of `new_dns_client` needs a restart, because it
+/// also changes the Admin API.
 fn is_reloaded(name: &str) -> bool {
     const RELOADED: [&str; 4] = [
         "log_level",

@@ -1,6 +1,6 @@
-//! Notifies systemd (`Type=notify`) that the process serves, that it is stopping and, after an upgrade, which process
-//! is the main one. Each message is a datagram to the socket that `NOTIFY_SOCKET` names. If that variable is not set,
-//! nothing is sent.
+//! Notifies systemd (`Type=notify`) when the process serves and when it stops. The first message contains the process
+//! id, so that systemd knows the main process after an upgrade. Each message is a datagram to the socket that
+//! `NOTIFY_SOCKET` names. If that variable is not set, nothing is sent.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;

@@ -32,7 +32,7 @@ pub(crate) fn read(view: &View<'_>) -> Result<Config, ReadError> {
     Ok(config)
 }
 
-/// A stored revision as the input of a snapshot's update.
+/// Gives a snapshot update access to the entities of a stored revision.
 pub(super) struct Stored<'v>(pub(super) &'v View<'v>);
 
 impl Entities for Stored<'_> {

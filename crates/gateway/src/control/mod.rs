@@ -52,9 +52,9 @@ const LOOKERS: usize = 2;
 const SEARCHES: usize = 1;
 /// Maximum number of proposals that become durable together.
 const GROUP: usize = 256;
-/// Time without a change after which old history is removed and free memory is returned to the system.
+/// Time after the last change at which old history is removed and free memory is returned to the system.
 const IDLE: Duration = Duration::from_secs(1);
-/// Interval at which old history is looked for when nothing changes, because history ages all the same.
+/// Interval between searches for old history while nothing changes. Revisions grow old without changes too.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// Implements [`Control`] for the running gateway.
@@ -71,7 +71,7 @@ pub(crate) struct Gateway {
     stages: Arc<Stages>,
     rebuilds: Arc<Rebuilds>,
     router: router::Options,
-    /// Limits how many requests look through all routes at the same time, because each of them keeps a processor busy.
+    /// Limits the number of concurrent requests that look through all routes, because each one keeps a CPU core busy.
     lookers: Arc<Semaphore>,
     searches: Arc<Semaphore>,
     logs: Logs,
@@ -92,7 +92,7 @@ impl Links {
         lock(&self.0).push(Arc::clone(link));
     }
 
-    /// Returns the links whose other process lives.
+    /// Returns the links to processes that are still running.
     fn open(&self) -> Vec<Arc<Link>> {
         let mut links = lock(&self.0);
         links.retain(|link| !link.is_closed());
@@ -146,7 +146,7 @@ pub(crate) struct Parts {
 }
 
 impl Gateway {
-    /// Starts the writing thread. It runs until the process ends, which never leaves a commit half done.
+    /// Starts the writing thread. It runs until the process ends. Commits are atomic, so an abrupt end is safe.
     pub(crate) fn start(parts: Parts, settings: &Settings, reloads: Desk) -> std::io::Result<Self> {
         let (commands, queue) = sync_channel(WAITING_COMMANDS);
         let store = parts.writer.store.clone();
@@ -197,7 +197,7 @@ impl Gateway {
         &self.links
     }
 
-    /// Makes live what other processes have committed to the store, and waits until it is live.
+    /// Makes the revisions live that another process has committed to the store, and waits until they are live.
     pub(crate) fn follow(&self) {
         let (done, followed) = sync_channel(1);
         self.run(move |writer| {
@@ -213,7 +213,8 @@ impl Gateway {
         let _ = followed.recv();
     }
 
-    /// Returns the feed for clients that follow the configuration. It has a revision once that is live here.
+    /// Returns the feed for clients that follow the configuration. A revision appears in it once it is live in this
+    /// process.
     pub(crate) fn feed(&self) -> Feed {
         Feed {
             store: self.store.clone(),
@@ -237,7 +238,7 @@ impl Gateway {
         }
     }
 
-    /// Frees the parts of the store that ended processes still hold.
+    /// Frees the pages of the store that are still reserved for processes that have ended.
     pub(crate) fn forget_dead_processes(&self) {
         if let Err(error) = self.store.forget_dead_processes() {
             tracing::warn!(%error, "the store may keep more than it needs");
@@ -285,7 +286,8 @@ impl Gateway {
         })
     }
 
-    /// Runs work that looks through all routes on a blocking thread, when the semaphore has a free slot.
+    /// Waits for a free slot of the semaphore, and then runs `work` on a blocking thread. For work that looks through
+    /// all routes.
     async fn look<T: Send + 'static>(
         &self,
         among: &Arc<Semaphore>,
@@ -320,8 +322,8 @@ impl Gateway {
     }
 }
 
-/// Main loop of the writing thread. A panic ends one change, or one group of changes: their transaction is discarded,
-/// and the next change starts from the stored state.
+/// Main loop of the writing thread. A panic aborts only the current change or group of changes. Its transaction is
+/// discarded, and the next change starts from the stored state.
 fn write(mut writer: Writer, queue: &Receiver<Command>) {
     let mut queue = Queue {
         commands: queue,
@@ -355,7 +357,7 @@ fn write(mut writer: Writer, queue: &Receiver<Command>) {
             Command::Run(task) => task(&mut writer),
         }));
         if done.is_err() {
-            // After a panic, the loader's memory of the last document may be incomplete.
+            // After a panic, the document that the loader remembers may be incomplete.
             writer.loader = model::declarative::Loader::new();
         }
         writer.compact_when_overdue();
@@ -367,7 +369,7 @@ fn write(mut writer: Writer, queue: &Receiver<Command>) {
     }
 }
 
-/// The commands in their order. It can look at the next one in advance.
+/// The queue of commands. `group` may receive one command too many, which `next` holds until its turn.
 struct Queue<'q> {
     commands: &'q Receiver<Command>,
     next: Option<Command>,
@@ -381,7 +383,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Takes the proposals that wait directly behind the first one.
+    /// Collects `first` and the proposals that wait directly behind it.
     fn group(&mut self, first: Proposed) -> Vec<Proposed> {
         let mut group = vec![first];
         while group.len() < GROUP {
@@ -467,11 +469,11 @@ impl Control for Gateway {
         let snapshot = previewed.unwrap_or_else(|| self.plane.snapshot.load());
         let among = match search.among {
             Among::All | Among::Route(_) => &self.searches,
-            // A change waits for this search.
+            // A change waits for this search, so it must not queue behind long searches.
             Among::Routes(_) => &self.lookers,
         };
         Box::pin(async move {
-            // Dropped with this future when the client goes away, which cancels the search.
+            // When the client disconnects, this future and `asker` are dropped. That cancels the search.
             let asker = Arc::new(());
             let known = Arc::downgrade(&asker);
             let look = move || {
@@ -672,7 +674,7 @@ fn resident_memory() -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-/// Locks even after a panic, because a panic leaves none of these values half changed.
+/// Locks the mutex even after a panic. That is safe, because no panic can leave these values half changed.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,11 +6,11 @@ use std::io;
 use std::path::Path;
 use uuid::Uuid;
 
-/// Version of Kong whose interfaces this program has.
+/// Version of Kong that this program is compatible with.
 pub(crate) const KONG_VERSION: &str = "3.9.1";
 pub(crate) const ID_FILE: &str = "silverback.id";
-/// Maximum size of a declarative configuration, which may be far larger than an entity. Kong's only limit is its
-/// memory.
+/// Maximum size in bytes of a declarative configuration in a request. It may be far larger than an entity, so
+/// `nginx_admin_client_max_body_size` does not apply to it. Kong applies that setting (10 MB by default).
 const MAX_CONFIG_SIZE: usize = 256 << 20;
 
 pub(crate) fn identify(settings: &Settings) -> io::Result<Node> {

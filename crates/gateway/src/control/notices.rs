@@ -24,7 +24,7 @@ pub(crate) fn of<'p>(
 
 /// Returns the notices about all plugins of a configuration.
 pub(crate) fn of_all(view: &View<'_>) -> Result<Vec<String>, StoreError> {
-    /// Most plugins are implemented: decoding only their names is much cheaper.
+    /// Only the name of a plugin. It is much cheaper to decode, and most plugins are implemented and need no more.
     #[derive(Deserialize)]
     struct Named {
         name: String,

@@ -24,8 +24,8 @@ pub(crate) fn whole(
     Snapshot::build(config, view.revision().0, previous, settings).map_err(unservable)
 }
 
-/// Builds the snapshot of a revision from `current` and `touched`, which must contain everything that has changed
-/// since.
+/// Builds the snapshot of a revision from `current` and the entities that have changed since. `touched` must contain
+/// all of them.
 pub(crate) fn update(
     view: &View<'_>,
     current: &Snapshot,
@@ -51,7 +51,7 @@ pub(crate) fn update(
     next.map_err(unservable)
 }
 
-/// Builds the snapshot of a revision from all of its entities, whatever has changed since `current`.
+/// Builds the snapshot of a revision from all of its entities, like [`whole`], and measures the stages.
 pub(crate) fn replace(
     view: &View<'_>,
     current: &Snapshot,
@@ -79,7 +79,7 @@ fn report_vault_references(
     Ok(())
 }
 
-/// Returns the references to vaults in the touched entities, or in all.
+/// Returns the references to vaults in the touched entities, or in all entities if `touched` is `None`.
 pub(crate) fn vault_references(
     view: &View<'_>,
     touched: Option<&[store::Touched]>,
@@ -111,7 +111,8 @@ pub(crate) fn vault_references(
     Ok(found)
 }
 
-/// Whether most entities have changed. Building a new snapshot then costs less, and leaves no gaps in the tables.
+/// Returns whether more than half of the entities have changed. Then a new snapshot costs less than an update, and its
+/// tables have no gaps.
 fn replaces_much(view: &View<'_>, touched: &[store::Touched]) -> Result<bool, store::StoreError> {
     let relevant = touched.iter().filter(|one| KINDS.contains(&one.kind));
     let mut stays = 0;

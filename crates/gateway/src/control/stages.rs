@@ -44,8 +44,9 @@ impl Stage {
     }
 }
 
-/// Durations of the stages of all changes since the start. A refused change counts up to the stage that refused it. A
-/// change without any effect has no stage after [`Stage::Apply`].
+/// Durations of the stages of all changes since the start. Proposals that are committed together count as one change.
+/// A refused change counts in the stages that it completed, and in [`Stage::Compile`] if its snapshot could not be
+/// built. A change without any effect has no stage after [`Stage::Apply`].
 #[derive(Debug, Default)]
 pub(crate) struct Stages([Summary; Stage::ALL.len()]);
 

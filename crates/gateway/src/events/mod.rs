@@ -50,11 +50,12 @@ pub(crate) enum Format {
 #[derive(Debug, PartialEq)]
 enum Event {
     Revision(Head<'static>, Vec<Change<'static>>),
-    /// First and last of the revisions that are no longer kept.
+    /// First and last of the missing revisions, which the gateway has already removed from its history.
     Gap(u64, u64),
 }
 
-/// Prints events until it is interrupted or its reader closes the pipe. Messages that are not events go to `say`.
+/// Prints events until the process is interrupted or the reader closes the pipe. Messages that are not events go to
+/// `say`.
 pub(crate) fn follow(
     prefix: &Path,
     from: Option<u64>,
@@ -123,7 +124,7 @@ fn find_again(prefix: &Path, say: fn(&str)) -> Result<UnixStream, EventsError> {
     }
 }
 
-/// The revisions received so far, which decide what may come next.
+/// Checks that revisions arrive complete and in order.
 #[derive(Debug)]
 struct Order {
     /// The last revision that was received completely.
@@ -152,7 +153,7 @@ impl Order {
         self.is_welcome = false;
     }
 
-    /// Takes a frame, and returns the event that it completes.
+    /// Processes a frame. Returns the event that it completes, if any.
     fn take(&mut self, frame: Frame<'_>) -> Result<Option<Event>, EventsError> {
         match frame {
             Frame::Heartbeat => return Ok(None),
@@ -213,8 +214,8 @@ impl Order {
     }
 }
 
-/// Returns the error for an end that the gateway has announced. `EventsError::Connection` makes the caller connect
-/// again.
+/// Converts the reason why the gateway closes the connection to an error. The caller connects again after an
+/// `EventsError::Connection`.
 fn ended(reason: Reason, text: &str) -> EventsError {
     match reason {
         // The next connection reports lost revisions as a gap event.
@@ -241,7 +242,7 @@ impl Connection {
         let prepared = (stream.set_read_timeout(Some(HEARTBEAT)))
             .and_then(|()| stream.set_write_timeout(Some(SILENCE)))
             .and_then(|()| stream.write_all(&wire::encode_opening(order.start())));
-        // A gateway that refuses the client may have closed the connection. Reading then returns its reason.
+        // A gateway that refuses this client may have closed the connection already. Its reason can still be read.
         match prepared {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {
                 Err(EventsError::Connection(error))
@@ -297,7 +298,7 @@ impl Connection {
         }
     }
 
-    /// Sends a heartbeat regularly, so that the gateway knows that this client lives.
+    /// Sends a heartbeat if the last one is `HEARTBEAT` ago, so that the gateway knows that this client lives.
     fn live(&mut self) -> io::Result<()> {
         if self.said.elapsed() >= HEARTBEAT {
             let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Errors of the request to explain, in terms of the command's arguments. The Admin API reports them by field.
+//! Translates errors in the request to explain. The Admin API names fields; the user knows the command's arguments.
 
 use super::request_line;
 use crate::cli::ExplainArgs;
@@ -53,7 +53,7 @@ fn text(problem: &Value) -> String {
         .map_or_else(|| problem.to_string(), str::to_owned)
 }
 
-/// Returns a right call, with the method and the path of the wrong one where they can be used.
+/// Returns a correct command as an example. It has the user's method and path if they are valid.
 fn example(args: &ExplainArgs) -> String {
     let (method, url) = request_line(args);
     let is_method = |text: &&str| text.bytes().all(|byte| byte.is_ascii_uppercase());

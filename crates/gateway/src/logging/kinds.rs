@@ -1,5 +1,6 @@
-//! Limits the log lines of each kind, so that no client can fill a disk or hide other events. A kind is a place in the
-//! program that logs. After a burst, further lines of a kind are only counted, and one line reports their number.
+//! Limits the log lines of each kind, so that no client can fill a disk or hide other events. A kind is one logging
+//! statement in the source code (tracing's callsite). After a burst, further lines of a kind are only counted, and one
+//! line reports their number.
 
 use super::queue::Queue;
 use arc_swap::ArcSwap;
@@ -17,10 +18,10 @@ use tracing_subscriber::layer::Context;
 /// Maximum number of lines of one kind that are logged in each interval.
 const BURST: u64 = 100;
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum bytes of a message that are repeated when held lines are reported.
+/// Maximum number of bytes of the message in the line that reports held lines.
 const MAX_TEXT: usize = 200;
 
-/// All kinds that have logged so far. There are at most as many as places in the program that log.
+/// All kinds that have logged so far. Their number is limited by the number of logging statements.
 pub(super) struct Kinds {
     known: ArcSwap<HashMap<Identifier, Arc<Kind>>>,
     start: Instant,
@@ -77,7 +78,7 @@ impl Kinds {
             return true;
         }
         if kind.hold(now, event) {
-            // The writer must wake up to know when to report the line.
+            // Wake the writer thread, so that it computes when to report the line.
             self.queue.wake();
         }
         false
@@ -92,7 +93,7 @@ impl Kinds {
         Some(Duration::from_millis(due.saturating_sub(now)))
     }
 
-    /// Reports the lines that were held back for a whole interval.
+    /// Reports the lines of each kind whose first held line is at least one interval old.
     pub(super) fn tell_due(&self) {
         let now = self.now();
         self.tell(|due| due <= now);
@@ -191,11 +192,12 @@ pub(super) struct Limit(pub(super) Arc<Kinds>);
 impl<S: Subscriber> Layer<S> for Limit {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let about = event.metadata();
-        // The `h2` crate warns about every unusual frame that it receives.
+        // The `h2` crate warns about every unusual frame that it receives. Clients could cause many such lines.
         if *about.level() == Level::WARN && about.target().starts_with("h2::") {
             return false;
         }
-        // Detail levels are not limited, because they are enabled on purpose. The lines of this module are few already.
+        // Detail levels are not limited, because they are enabled on purpose. Lines of the `logging` module are not
+        // limited either: its reports of held lines would count as lines of one kind. The panic hook is also there.
         let is_detail = *about.level() > Level::INFO;
         is_detail || about.target().starts_with(super::TARGET) || self.0.admits(event)
     }

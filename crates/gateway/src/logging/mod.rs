@@ -19,10 +19,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
 
-/// Tracing target of the lines that this module logs, which are about the log itself.
+/// Tracing target of the lines that this module logs. They report held lines and panics.
 const TARGET: &str = module_path!();
 
-/// Changes the running log.
+/// Handle to change the level and the target of the running log.
 #[derive(Clone)]
 pub(crate) struct Logs {
     level: reload::Handle<LevelFilter, Registry>,
@@ -85,7 +85,8 @@ impl Logs {
     }
 }
 
-/// Maps nginx's eight levels to tracing's five. Operators always want to see `notice`, which is tracing's `info`.
+/// Maps nginx's eight levels to tracing's five. Lines of tracing's level `info` are nginx's `notice`, because `notice`
+/// is Kong's default level.
 fn filter_of(level: LogLevel) -> LevelFilter {
     match level {
         LogLevel::Debug => LevelFilter::TRACE,

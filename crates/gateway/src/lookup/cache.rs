@@ -1,14 +1,14 @@
-//! Recent lookups of one worker. A lookup in a tree of ten thousand entries touches a dozen cache lines; a lookup here
-//! touches two.
+//! Cache of the recent lookups of one worker. A lookup in a B-tree of the store with ten thousand entries touches a
+//! dozen CPU cache lines. A lookup in this cache touches two.
 //!
 //! The cache has a fixed size, so that memory does not grow with the number of credentials. It holds only keys that
-//! exist, so that guessed keys cannot push out those in use. An entry is ignored if an entity of its types has changed
+//! exist, so that guessed keys cannot evict the keys in use. An entry is ignored if any entity of its types has changed
 //! since it was read.
 
 use std::hash::{BuildHasher, RandomState};
 use store::Revision;
 
-/// Number of slots that a key can use. A new entry replaces the oldest of them.
+/// Number of slots in a set. Each key belongs to one set. A new entry replaces the oldest one of its set.
 const WAYS: usize = 4;
 /// Number of sets. A full cache takes about 5 MB per worker.
 const SETS: usize = 8192;

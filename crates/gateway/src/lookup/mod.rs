@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use store::{Reader, Store, StoreError, View};
 use uuid::Uuid;
 
-/// Lookups for all workers. Each thread has its own reader, which takes no lock that another worker uses.
+/// Lookups for all workers. Each thread has its own reader, so workers share no lock.
 #[derive(Debug)]
 pub(crate) struct StoreLookup {
     store: Store,

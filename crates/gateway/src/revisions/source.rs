@@ -61,7 +61,7 @@ impl Source {
                     &stored.store,
                     &stored.context,
                     (Revision(revision), body.as_bytes()),
-                    // Refuse a state that cannot be served, because the next start would fail with it.
+                    // Refuse a configuration that cannot be served, because the next start would fail.
                     &mut |view| rebuild::whole(view, None, &stored.build).map(drop),
                 );
                 read(status, &body)

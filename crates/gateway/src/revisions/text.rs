@@ -1,4 +1,4 @@
-//! Formats history for people: one line for each revision, and for each changed entity the fields that differ.
+//! Formats history for people. Each revision is one line, and each changed entity is shown with the fields that differ.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -129,7 +129,8 @@ fn changes_of(answer: &Value) -> String {
     out
 }
 
-/// Writes the entity, and a line for each field that was added, removed or changed.
+/// Writes the entity, a line `+` for each field that was added, a line `-` for each field that was removed, and both
+/// lines for each field that was changed.
 fn change(out: &mut String, change: &Value) {
     let mark = match change["action"].as_str() {
         Some("create") => '+',

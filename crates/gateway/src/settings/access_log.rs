@@ -22,7 +22,7 @@ pub(crate) struct AccessLogSettings {
     pub(crate) format: Arc<Format>,
 }
 
-/// Setting with the operator's own log format.
+/// Setting with a log format that the operator defines.
 const DIRECTIVE: &str = "nginx_http_log_format";
 
 pub(super) fn settings(raw: &mut RawSettings, prefix: &Path) -> AccessLogsSettings {
