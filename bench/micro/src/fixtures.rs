@@ -107,7 +107,7 @@ pub(crate) fn request_termination(number: usize) -> Plugin {
 }
 
 /// Returns a global plugin.
-fn plugin(name: &str, number: usize, config: Value) -> Plugin {
+pub(crate) fn plugin(name: &str, number: usize, config: Value) -> Plugin {
     // The length of the name makes the ids of different plugins with the same number differ.
     let id = id((name.len() << 42) + number);
     serde_json::from_value(json!({

@@ -10,6 +10,7 @@ mod fixtures;
 mod heads;
 mod history;
 mod operation;
+mod phases;
 mod plans;
 mod requests;
 mod routing;
@@ -32,6 +33,7 @@ pub fn operations() -> Vec<Operation> {
     [
         routing::operations(),
         plans::operations(),
+        phases::operations(),
         snapshots::operations(),
         heads::operations(),
         storage::operations(),

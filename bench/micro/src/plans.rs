@@ -129,7 +129,7 @@ fn access(
     })
 }
 
-fn head() -> RequestHead {
+pub(crate) fn head() -> RequestHead {
     let text = format!(
         "GET /service-7/route-1207/users/42 HTTP/1.1\r\nHost: gateway.test\r\nUser-Agent: curl/8.5.0\r\n\
          Accept: */*\r\napikey: {}\r\n\r\n",
@@ -142,7 +142,7 @@ fn head() -> RequestHead {
     head
 }
 
-fn context(head: &RequestHead) -> RequestCx<'_> {
+pub(crate) fn context(head: &RequestHead) -> RequestCx<'_> {
     RequestCx {
         head,
         client: Client {

@@ -6,13 +6,14 @@
 
 use crate::fixtures::{build_settings, config, key, path, route, service, spread};
 use crate::operation::{LeftOut, Operation};
+use crate::phases;
 use crate::storage;
 use model::entities::{Config, Route};
 use net::listen::{Listen, bind};
 use net::tls::ServerTls;
-use plugin::{Lookup, NoLookup};
+use plugin::{Lookup, NoLookup, PluginDef};
 use proxy::session::{self, DataPlane, Entrances, SessionSettings, Stop};
-use proxy::snapshot::{Live, Snapshot};
+use proxy::snapshot::{BuildSettings, Live, Snapshot};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -37,6 +38,10 @@ pub(crate) fn operations() -> Vec<Operation> {
         }),
         exchange("request/two-plugins/10000-routes", || {
             Setup::many_routes(10_000).with_keys()
+        }),
+        exchange("request/five-plugins", || Setup {
+            plugins: phases::definitions().collect(),
+            ..Setup::one_route(phases::configured())
         }),
         exchange("request/body-1024", || Setup {
             requests: vec![post("/users", 1024)],
@@ -66,6 +71,8 @@ pub(crate) fn operations() -> Vec<Operation> {
 struct Setup {
     /// Creates the configuration. Its services use this address.
     config: Box<dyn Fn(SocketAddr) -> Config>,
+    /// The plugins that the gateway knows.
+    plugins: Vec<&'static PluginDef>,
     lookup: Option<(TempDir, Arc<dyn Lookup>)>,
     /// Requests, sent in turn.
     requests: Vec<Vec<u8>>,
@@ -85,6 +92,7 @@ impl Setup {
                 plugins: plugins.clone(),
                 ..Config::default()
             }),
+            plugins: plugins::BUNDLED.to_vec(),
             lookup: None,
             requests: vec![get("/users/42", 0)],
             answer: with_length(SMALL),
@@ -180,7 +188,7 @@ impl Running {
         let stream = runtime.block_on(async {
             let upstream = start_upstream(setup.answer).await?;
             let config = (setup.config)(upstream);
-            let gateway = start_gateway(config, lookup, stopped);
+            let gateway = start_gateway(config, setup.plugins, lookup, stopped);
             TcpStream::connect(gateway).await
         })?;
         stream.set_nodelay(true)?;
@@ -200,10 +208,15 @@ impl Running {
 
 fn start_gateway(
     config: Config,
+    plugins: Vec<&'static PluginDef>,
     lookup: Arc<dyn Lookup>,
     stopped: watch::Receiver<Stop>,
 ) -> SocketAddr {
-    let snapshot = Snapshot::build(config, 1, None, &build_settings());
+    let settings = BuildSettings {
+        plugins,
+        ..build_settings()
+    };
+    let snapshot = Snapshot::build(config, 1, None, &settings);
     let live = Live::new(snapshot.expect("the configuration can be served"));
     let tls = ServerTls::new(Arc::new(live.clone())).expect("no certificate is needed");
     let listen: Listen = "127.0.0.1:0".parse().expect("this is an address");
