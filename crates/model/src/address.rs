@@ -1,9 +1,10 @@
-//! Hosts and targets: names, IPv4 and IPv6 addresses with or without a port, and their stored form. Source:
-//! kong/tools/ip.lua (hostname_type, normalize_ip, normalize_ipv4, normalize_ipv6, check_hostname, format_host).
+//! Parses hosts and targets: names, IPv4 and IPv6 addresses, with or without a port. Also writes the stored form of a
+//! target. Source: kong/tools/ip.lua (hostname_type, normalize_ip, normalize_ipv4, normalize_ipv6, check_hostname,
+//! format_host).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Port of a target without a port of its own.
+/// Port of a target that has none.
 pub const DEFAULT_TARGET_PORT: u16 = 8000;
 
 /// A host, with its port if one was given.

@@ -1,5 +1,5 @@
-//! The typed entities that the gateway works with. A struct is read from a value that a schema has accepted and
-//! completed ([`crate::schema`]), so it has no validation of its own.
+//! The typed entities that the gateway works with. Each struct is read from a value that a schema ([`crate::schema`])
+//! has validated and completed, so the structs do not validate again.
 
 mod upstreams;
 
@@ -110,10 +110,10 @@ pub struct Service {
     pub host: CompactString,
     pub port: u16,
     pub path: Option<CompactString>,
-    /// Number of retries. Null means the default, as for the timeouts.
+    /// Number of retries. If the field is null, the default applies. This is also true of the timeouts.
     #[serde(default = "default_retries")]
     pub retries: u16,
-    /// Timeout in milliseconds, like the two below.
+    /// Timeout in milliseconds, like the next two fields.
     #[serde(default = "default_timeout")]
     pub connect_timeout: u32,
     #[serde(default = "default_timeout")]
@@ -137,7 +137,8 @@ pub enum PathHandling {
 pub struct Route {
     pub id: RouteId,
     pub name: Option<CompactString>,
-    /// Creation time in seconds since 1970, the tie-break of the `traditional` flavor.
+    /// Creation time in seconds since 1970. The `traditional` flavor prefers the older of two routes with equal
+    /// priority.
     pub created_at: i64,
     pub protocols: Vec<Protocol>,
     #[serde(default)]
@@ -210,7 +211,7 @@ fn default_timeout() -> u32 {
     60_000
 }
 
-/// An address and port that a stream route accepts. At least one of them is set.
+/// An address, a port, or both, that a stream route accepts.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Endpoint {
     pub ip: Option<CompactString>,
@@ -234,8 +235,8 @@ pub struct Plugin {
     pub route: Option<RouteId>,
     pub service: Option<ServiceId>,
     pub consumer: Option<ConsumerId>,
-    /// Completed by the plugin's schema; typed when the plugin is built. [`crate::plugins::PluginReader`] shares the
-    /// value between plugins with equal configurations.
+    /// The configuration, completed by the plugin's schema. It is converted to a struct when the plugin is built.
+    /// [`crate::plugins::PluginReader`] shares the value between plugins with equal configurations.
     #[serde(default, deserialize_with = "shared")]
     pub config: Arc<Value>,
 }
@@ -283,8 +284,8 @@ pub struct BasicauthCredential {
     pub password: CompactString,
 }
 
-/// All entities of one revision that are compiled for the workers. Consumers and credentials are missing, because they
-/// are looked up in the entity tables.
+/// All entities of one revision from which the snapshot for the workers is built. Consumers and credentials are not
+/// included, because the workers look them up in the entity tables.
 #[derive(Debug, Default)]
 pub struct Config {
     pub services: Vec<Service>,

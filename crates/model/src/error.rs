@@ -9,13 +9,13 @@ use std::fmt::{self, Write};
 pub struct Error {
     pub code: ErrorCode,
     pub message: String,
-    /// `fields`; for [`ErrorCode::InvalidOptions`] it is shown as `options`.
+    /// The `fields` of the JSON object. For [`ErrorCode::InvalidOptions`], its name there is `options`.
     pub fields: Option<Object>,
-    /// `flattened_errors` of a declarative configuration, if requested.
+    /// The `flattened_errors` of a declarative configuration, if the client requested them.
     pub flattened_errors: Option<Value>,
 }
 
-/// The numbers are part of the Admin API.
+/// The kind of an error. The numbers are part of the Admin API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ErrorCode {
@@ -28,7 +28,7 @@ pub enum ErrorCode {
     InvalidOffset = 7,
     DatabaseError = 8,
     InvalidSize = 9,
-    /// The field completes the name: `invalid unique <field>`. The message starts with the field.
+    /// The shown name contains the field: `invalid unique <field>`. The message must start with the field and a colon.
     InvalidUnique = 10,
     InvalidOptions = 11,
     OperationUnsupported = 12,
@@ -102,8 +102,8 @@ impl Error {
         self
     }
 
-    /// The error of an entity that a schema refuses. `problems` has the shape of the entity. At most [`MAX_OF_ENTITY`]
-    /// of them are reported.
+    /// Creates the error for an entity that a schema refuses. `problems` has the shape of the entity. At most
+    /// [`MAX_OF_ENTITY`] problems are reported.
     pub fn schema_violation(problems: Object) -> Self {
         let problems = bounded(problems, MAX_OF_ENTITY);
         let texts = violations(&problems);
@@ -114,7 +114,7 @@ impl Error {
         Self::new(ErrorCode::SchemaViolation, message).with_fields(problems)
     }
 
-    /// The JSON object of the Admin API.
+    /// Returns the error as a JSON object of the Admin API.
     pub fn to_json(&self) -> serde_json::Value {
         let mut object = serde_json::Map::new();
         object.insert("code".into(), (self.code as u8).into());
@@ -133,7 +133,7 @@ impl Error {
         serde_json::Value::Object(object)
     }
 
-    /// The name. For [`ErrorCode::InvalidUnique`] it ends with the field that begins the message.
+    /// Returns the shown name. For [`ErrorCode::InvalidUnique`], it ends with the field with which the message starts.
     fn name(&self) -> String {
         let name = self.code.name();
         match (self.code, self.message.split_once(':')) {
@@ -143,25 +143,26 @@ impl Error {
     }
 }
 
-/// Converts to JSON. This cannot fail, because a value tree contains only types that JSON has.
+/// Converts a value to JSON. This cannot fail, because a value tree contains only types that JSON has.
 fn json(value: &impl serde::Serialize) -> serde_json::Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// Maximum number of problems reported of one entity. An entity can have hundreds of thousands, and nobody reads more.
+/// Maximum number of problems reported for one entity. An entity can have hundreds of thousands of problems, and nobody
+/// reads more than these.
 pub const MAX_OF_ENTITY: usize = 1_000;
 
-/// Replaces the first problem that is not reported.
+/// The text that replaces the first problem that is not reported.
 pub const MORE: &str = "there are more errors, which are not shown";
 
-/// Keeps the first `most` texts of a tree of problems. The next one is replaced by [`MORE`], and the rest are removed.
+/// Keeps the first `most` texts of a tree of problems. Replaces the next text by [`MORE`] and removes the rest.
 pub(crate) fn bounded(mut problems: Object, most: usize) -> Object {
     let mut left = most;
     keep_fields(&mut problems, &mut left);
     problems
 }
 
-/// Applies [`bounded`] to one of several trees. `left` is the number of texts that may still be reported. Returns
+/// Limits one of several trees as [`bounded`] does. `left` is the number of texts that may still be reported. Returns
 /// whether the whole tree is reported.
 pub(crate) fn keep(problem: &mut Value, left: &mut usize) -> bool {
     match problem {
@@ -195,7 +196,8 @@ pub(crate) fn keep_fields(problems: &mut Object, left: &mut usize) -> bool {
     end.is_none()
 }
 
-/// Returns one text per problem: first those of the whole entity, then those of the fields by name, one level deep.
+/// Returns one text per problem. Problems of the whole entity come first, then those of the fields in order of their
+/// names. Problems of nested fields have one text each, down to one level.
 /// Source: kong/db/errors.lua (schema_violation).
 fn violations(problems: &Object) -> Vec<String> {
     let mut texts = Vec::new();
@@ -240,8 +242,8 @@ fn nested(problem: &Value) -> String {
     }
 }
 
-/// Prints a table as Penlight's `pretty.write` does: one entry per line, sorted by name. Elements after a gap have an
-/// index.
+/// Prints a table as Penlight's `pretty.write` does, with one entry per line and sorted by name. Elements after a gap
+/// are printed with their index.
 fn write_pretty(out: &mut String, value: &Value, indent: usize) {
     let mut lines: Vec<(String, &Value)> = Vec::new();
     match value {
@@ -290,9 +292,9 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Prints a value as Kong does in messages: `{id="…"}`, names sorted, strings quoted, tables in braces. A null in an
-/// array is a gap; the elements after it are numbered (`{[2]="…"}`).
-/// Source: kong/db/errors.lua (pl.pretty.write without spacing).
+/// Prints a value as Kong does in messages: `{id="…"}`. Tables are in braces, names are sorted, and strings are quoted.
+/// A null in an array is a gap, and the elements after it are numbered (`{[2]="…"}`). Source: kong/db/errors.lua
+/// (pl.pretty.write without spacing).
 pub fn brace_notation(value: &Value) -> String {
     let mut text = String::new();
     write_brace(&mut text, value);
@@ -369,13 +371,13 @@ fn is_lua_name(key: &str) -> bool {
     first_is_letter && is_word && !WORDS.contains(&key)
 }
 
-/// Quotes a text as Penlight's `quote_string` does: in long brackets if it contains line breaks or brackets, else in
-/// quotes.
+/// Quotes a text as Penlight's `quote_string` does: in long brackets (`[[…]]`) if it contains line breaks or long
+/// brackets, else in quotes.
 fn write_quoted(out: &mut String, text: &str) {
     let level = longest_bracket(text);
     if (level.is_some() || text.contains('\n')) && !text.contains('\r') {
         let signs = "=".repeat(level.map_or(0, |level| level + 1));
-        // Lua drops a line break directly behind the opening bracket.
+        // Lua ignores a line break directly after the opening bracket, so it is doubled.
         let first = if text.starts_with('\n') { "\n" } else { "" };
         let _ = write!(out, "[{signs}[{first}{text}]{signs}]");
         return;
@@ -393,8 +395,8 @@ fn write_quoted(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// The maximum number of `=` in a Lua long bracket (`[==[` or `]==]`) in the text. A `]` is assumed at the end of the
-/// text.
+/// Returns the maximum number of `=` in the Lua long brackets (`[==[` or `]==]`) of the text. The closing bracket that
+/// will follow the text starts with `]`, so it counts too.
 fn longest_bracket(text: &str) -> Option<usize> {
     let bytes: Vec<u8> = text.bytes().chain([b']']).collect();
     let mut longest = None;

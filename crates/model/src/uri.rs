@@ -1,5 +1,6 @@
-//! URI paths: the normal form that routing compares, and the escaping of a path sent upstream. Both equal Kong's
-//! (`kong/tools/uri.lua`) byte for byte. Query strings are not handled here, because they pass unchanged.
+//! URI paths: computes the normal form that routing compares, and escapes a path before it is sent upstream. Both
+//! results equal those of Kong (`kong/tools/uri.lua`) byte for byte. Query strings are not handled here, because the
+//! gateway does not change them.
 
 use std::borrow::Cow;
 
@@ -11,8 +12,9 @@ pub enum Slashes {
     Keep,
 }
 
-/// Returns the normal form of a path: percent-encoded bytes are decoded unless they are reserved, dot segments are
-/// resolved as in RFC 3986 section 5.2.4, and adjacent slashes are merged if requested. Borrows if nothing changes.
+/// Returns the normal form of a path. Percent-encoded bytes are decoded unless they are reserved, dot segments are
+/// resolved as in RFC 3986 section 5.2.4, and adjacent slashes are merged if requested. Borrows the path if no step
+/// applies to it.
 ///
 /// ```
 /// use model::uri::{Slashes, normalize};
@@ -27,8 +29,8 @@ pub fn normalize(path: &[u8], slashes: Slashes) -> Cow<'_, [u8]> {
     }
 }
 
-/// Normalises as [`normalize`] does, into a buffer that the caller reuses. Returns false and writes nothing if no step
-/// applies to the path. The result may equal the path even if it returns true.
+/// Normalises as [`normalize`] does, but into a buffer that the caller reuses. Returns false and writes nothing if no
+/// step applies to the path. If it returns true, the result may still equal the path.
 pub fn normalize_into(path: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> bool {
     if !may_change(path, slashes) {
         return false;
@@ -41,7 +43,7 @@ pub fn normalize_into(path: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> bool 
     true
 }
 
-/// Appends the path as it is sent upstream: bytes that are not allowed in a path become `%XX`. An existing `%` is kept,
+/// Appends the path as it is sent upstream. Bytes that are not allowed in a path become `%XX`. An existing `%` stays,
 /// so that nothing is escaped twice.
 pub fn escape_into(path: &[u8], out: &mut Vec<u8>) {
     if path.iter().all(|&byte| is_sent_as_is(byte)) {
@@ -56,8 +58,9 @@ pub fn escape_into(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Whether the path may contain a `%`, a `.` or, if slashes are merged, two adjacent slashes. It reads eight bytes at a
-/// time, because it runs for every request and most paths are clean. It may return true wrongly, but never false.
+/// Whether the path may contain a `%`, a `.` or, if slashes are merged, two adjacent slashes. A result of false is
+/// always correct, but true may be wrong. The function reads eight bytes at a time, because it runs for every request
+/// and most paths contain none of these.
 fn may_change(path: &[u8], slashes: Slashes) -> bool {
     let mut slash_before = 0;
     let mut may_change = |word: u64| {
@@ -77,7 +80,8 @@ fn may_change(path: &[u8], slashes: Slashes) -> bool {
     found || may_change(u64::from_le_bytes(last))
 }
 
-/// Sets the highest bit of each byte that equals `byte`, and possibly of the byte behind it.
+/// Sets the highest bit of each byte of the word that equals `byte`. It may also set the highest bit of bytes directly
+/// after such a byte, so a mark can be wrong but is never missing.
 fn marks(word: u64, byte: u8) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     let others = word ^ (ONES * u64::from(byte));
@@ -116,14 +120,16 @@ fn decode(path: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// Decodes the byte at the beginning of a text that begins with `%XX`.
+/// Decodes the `%XX` at the beginning of a text that begins with `%`. Returns `None` if these are not two hexadecimal
+/// digits.
 fn encoded_byte(text: &[u8]) -> Option<u8> {
     let high = char::from(*text.get(1)?).to_digit(16)?;
     let low = char::from(*text.get(2)?).to_digit(16)?;
     u8::try_from(high << 4 | low).ok()
 }
 
-/// Resolves dot segments in place, as in RFC 3986 section 5.2.4. The write position never passes the read position.
+/// Resolves dot segments in place, as in RFC 3986 section 5.2.4, and merges adjacent slashes if requested. The write
+/// position never passes the read position.
 fn resolve_segments(path: &mut Vec<u8>, slashes: Slashes) {
     let (mut read, mut written) = (0, 0);
     while read < path.len() {
@@ -157,7 +163,7 @@ fn resolve_segments(path: &mut Vec<u8>, slashes: Slashes) {
     path.truncate(written);
 }
 
-/// The position of the last segment of a path, including its slash.
+/// Returns the position of the slash before the last segment of a path.
 fn parent(path: &[u8]) -> usize {
     path.iter().rposition(|&byte| byte == b'/').unwrap_or(0)
 }
@@ -171,7 +177,8 @@ fn push_encoded(byte: u8, out: &mut Vec<u8>) {
     ]);
 }
 
-/// Whether the byte has a different meaning encoded than plain. Such bytes are never decoded.
+/// Whether a byte is reserved: its encoded form has a different meaning from the byte itself. Reserved bytes are never
+/// decoded.
 fn is_reserved(byte: u8) -> bool {
     b"!*'();:@&=+$,/?%#[]".contains(&byte)
 }

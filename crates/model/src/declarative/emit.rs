@@ -1,11 +1,11 @@
-//! Writes values as YAML that people can read and that every parser understands alike. Texts are unquoted where no
-//! parser could misread them, and texts of several lines are blocks. Equal values always have equal texts.
+//! Writes values as YAML that people can read and that every parser understands alike. A text is unquoted if no parser
+//! could misread it. A text of several lines is usually a block scalar. Equal values are always written alike.
 
 use super::scalar;
 use crate::value::{Object, Value};
 use std::fmt::Write;
 
-/// Writes fields. The first one continues the current line.
+/// Writes the fields of an object. The first field continues the current line.
 pub(super) fn write_fields(out: &mut String, fields: &Object, indent: usize) {
     if fields.is_empty() {
         out.push_str("{}\n");
@@ -20,7 +20,7 @@ pub(super) fn write_fields(out: &mut String, fields: &Object, indent: usize) {
     }
 }
 
-/// Writes the value behind `name:`, including the line break.
+/// Writes the value after `name:`, including the line break.
 fn write_value(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Array(values) if !values.is_empty() => {
@@ -44,14 +44,14 @@ fn write_value(out: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// Writes the value behind the dash of a list.
+/// Writes a list element after its dash.
 fn write_element(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             out.push(' ');
             write_fields(out, fields, indent);
         }
-        // A list directly behind a dash begins on a new line.
+        // A list inside a list begins on a new line.
         other => write_value(out, other, indent),
     }
 }
@@ -76,14 +76,15 @@ fn write_scalar(out: &mut String, value: &Value) {
     };
 }
 
-/// Whether a text is written as a block, which keeps certificates and scripts readable.
+/// Whether a text is written as a block scalar, which keeps certificates and scripts readable.
 fn is_block(text: &str) -> bool {
     let body = text.strip_suffix('\n').unwrap_or(text);
     body.contains('\n')
         && !body.ends_with('\n')
+        // A leading blank would require an indentation indicator.
         && !body.starts_with([' ', '\n'])
         && body.chars().all(|letter| letter == '\n' || is_printable(letter))
-        // A leading blank would require an indentation indicator, and lines of blanks are fragile.
+        // Editors remove the blanks of lines that have nothing else.
         && body.lines().all(|line| line.is_empty() || !line.trim().is_empty())
 }
 
@@ -102,7 +103,7 @@ fn write_block(out: &mut String, text: &str, indent: usize) {
     }
 }
 
-/// Writes a text on one line: unquoted if no parser could misread it, else in quotes.
+/// Writes a text on one line. It is unquoted if no parser could misread it, else in quotes.
 fn write_line(out: &mut String, text: &str) {
     if is_bare(text) {
         out.push_str(text);
@@ -118,7 +119,7 @@ fn is_bare(text: &str) -> bool {
         |first: char| first.is_ascii_alphanumeric() || matches!(first, '/' | '_' | '.');
     let is_harmless =
         |letter: char| letter.is_ascii_alphanumeric() || "_-./@+=;$^()~".contains(letter);
-    // Other parsers recognise dates and short booleans.
+    // Other parsers also recognise dates here, and `y` and `n` as booleans below.
     let may_be_number = text.contains(|letter: char| letter.is_ascii_digit())
         && text
             .chars()

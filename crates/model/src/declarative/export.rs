@@ -2,8 +2,8 @@
 //! `config db_export`.
 //!
 //! Entities are not nested, every field is written, references are bare ids, and secrets are as stored. Kong does the
-//! same (kong/db/declarative/export.lua). Unlike Kong's, the order is fixed: equal configurations have equal bytes,
-//! whatever their history.
+//! same (kong/db/declarative/export.lua). Unlike in Kong, the order of the entities is fixed: equal configurations have
+//! equal exports, whatever their history.
 
 use super::relations::{self, Relations};
 use super::{Existing, emit};
@@ -37,11 +37,11 @@ pub enum ExportError {
     Write(#[from] io::Error),
 }
 
-/// Approximate number of bytes that are written at once.
+/// Approximate number of bytes of each write to the output.
 const PIECE: usize = 64 << 10;
 
-/// Exports the existing configuration. Kinds come after those they refer to. Within a kind, entities are ordered by the
-/// entities they belong to, then by name, then by id.
+/// Exports the existing configuration. Each kind comes after the kinds that it refers to. Within a kind, entities are
+/// ordered by the entities they belong to, then by name, then by id.
 pub fn export(
     existing: &dyn Existing,
     format: ExportFormat,
@@ -95,7 +95,7 @@ fn ordered(existing: &dyn Existing, kind: EntityKind) -> Result<Vec<Uuid>, Malfo
     Ok(keys.into_iter().map(|(_, id)| id).collect())
 }
 
-/// The fields that determine the order: required references, then identifying fields.
+/// The fields that determine the order of a kind: required references, then identifying fields.
 fn ordering_fields(relations: &'static Relations) -> Vec<&'static str> {
     let owners = relations.schema.foreign.iter();
     let owners = owners.filter(|foreign| foreign.required);
@@ -118,7 +118,7 @@ fn ordering_key(
     fields: &[&str],
     bytes: &[u8],
 ) -> Result<CompactString, Malformed> {
-    // Sorts behind every text.
+    // Sorts after every other text.
     const ABSENT: char = char::MAX;
     let mut key = CompactString::default();
     for field in fields {
@@ -128,7 +128,7 @@ fn ordering_key(
             Some(FieldText::Reference { id }) => {
                 let foreign = relations.foreign.iter().find(|one| one.field == *field);
                 let name = foreign.and_then(|foreign| name_of(existing, foreign.kind, id));
-                // Sorts behind references to entities with a name.
+                // An entity without a name sorts after those with a name.
                 key.push_str(&name.unwrap_or_else(|| format!("{ABSENT}{id}").into()));
             }
         }
@@ -150,7 +150,7 @@ fn text_of<'b>(bytes: &'b [u8], field: &str) -> Result<Option<FieldText<'b>>, Ma
     Ok(value.and_then(|value| rmp_serde::from_slice(value.value).ok()))
 }
 
-/// The name of an entity that another refers to.
+/// The name of an entity that another entity refers to.
 fn name_of(existing: &dyn Existing, kind: EntityKind, id: &str) -> Option<CompactString> {
     let name = relations::of(kind).schema.endpoint_key.as_deref()?;
     match text_of(existing.get(kind, id.parse().ok()?)?, name) {
@@ -159,7 +159,7 @@ fn name_of(existing: &dyn Existing, kind: EntityKind, id: &str) -> Option<Compac
     }
 }
 
-/// The entity with every field, and with bare ids as references.
+/// Returns the entity with every field, and with bare ids as references.
 fn shown(kind: EntityKind, entity: &Object, flavor: RouterFlavor) -> Object {
     let schema = relations::of(kind).schema;
     let mut shown = schema.spelled_out(entity, flavor);
@@ -173,7 +173,7 @@ fn shown(kind: EntityKind, entity: &Object, flavor: RouterFlavor) -> Object {
     shown
 }
 
-/// The document while it is being written.
+/// The exported document while it is being written.
 struct Text<'w> {
     format: ExportFormat,
     piece: String,
@@ -215,7 +215,7 @@ impl Text<'_> {
                     self.piece.push_str(kind.name());
                     self.piece.push_str("\": [");
                 }
-                // JSON escapes the line breaks of texts, so every line is one of the layout.
+                // JSON escapes the line breaks inside strings, so every line may be indented.
                 for line in serde_json::to_string_pretty(entity)?.lines() {
                     self.piece.push_str("\n    ");
                     self.piece.push_str(line);

@@ -1,5 +1,6 @@
-//! Derives ids for entities without one: version 5 UUIDs of identifying values, the same at every load and on every
-//! node. Source: kong/db/schema/others/declarative_config.lua (generate_ids, build_cache_key).
+//! Derives ids for entities that are given without an id. They are version 5 UUIDs of the identifying values, so they
+//! are the same at every load and on every node. Source: kong/db/schema/others/declarative_config.lua (generate_ids,
+//! build_cache_key).
 
 use super::relations::Relations;
 use crate::codec;
@@ -17,7 +18,7 @@ pub(super) fn stable(
     match input.get("id") {
         None | Some(Value::Null) => derived(relations, input, parent),
         Some(Value::String(text)) if relations.has_id => parse(text),
-        // The schema refuses it.
+        // The schema refuses such an `id`.
         Some(_) => None,
     }
 }
@@ -27,11 +28,11 @@ pub(super) fn parse(text: &str) -> Option<Uuid> {
     Uuid::try_parse(text).ok().filter(|_| text.len() == 36)
 }
 
-/// Derives the id from an entity as it was written. Returns `None` if no value identifies it. `parent` is the field
-/// that refers to the entity around this one, with that entity's id.
+/// Derives the id of an entity from its fields as given. Returns `None` if no value identifies the entity. `parent` is
+/// the field that refers to the entity around this one, with that entity's id.
 ///
-/// Kong omits a reference written as `{"id": …}` or null from the hashed text, so that the plugins of all services
-/// collide. Here, `{"id": …}` counts as its id and null as absent.
+/// Kong omits a reference written as `{"id": …}` or null from the hashed text. A plugin then gets the same id for every
+/// service. Here, the hashed text contains the id of `{"id": …}`, and null counts as absent.
 fn derived(relations: &Relations, input: &Object, parent: Option<(&str, Uuid)>) -> Option<Uuid> {
     if relations.cache_key.is_empty() {
         let name = input.str(relations.name?)?;
@@ -57,7 +58,7 @@ fn derived(relations: &Relations, input: &Object, parent: Option<(&str, Uuid)>) 
     Some(named(&relations.namespace, text.as_bytes()))
 }
 
-/// Returns a version 5 UUID like [`Uuid::new_v5`], but uses the processor's SHA-1 instructions if it has them.
+/// Returns the same version 5 UUID as [`Uuid::new_v5`], but uses the processor's SHA-1 instructions if available.
 fn named(namespace: &Uuid, name: &[u8]) -> Uuid {
     let hash = Sha1::new()
         .chain_update(namespace)
@@ -68,15 +69,16 @@ fn named(namespace: &Uuid, name: &[u8]) -> Uuid {
     uuid::Builder::from_sha1_bytes(bytes).into_uuid()
 }
 
-/// Ids of entities that no value identifies, derived from their content. So a route without a name keeps its id at
-/// every load, and a credential without a key finds its generated key again. Kong assigns random ids.
+/// Derives ids from the content of entities that no value identifies. A route without a name thus keeps its id at every
+/// load, and a credential without a key keeps its generated key. Kong assigns random ids.
 #[derive(Debug, Default)]
 pub(super) struct ByContent {
     seen: HashMap<Uuid, u64>,
 }
 
 impl ByContent {
-    /// Returns the id of an entity. Equal entities get different ids by their order. Generated values are ignored.
+    /// Returns the id of an entity. Equal entities get different ids, which depend on their order. Generated values are
+    /// ignored.
     pub(super) fn next(
         &mut self,
         relations: &Relations,

@@ -1,12 +1,13 @@
-//! Finds the elements of a JSON document's collections without parsing them, so that an element that was loaded before
-//! is recognised by its text at the cost of reading it.
+//! Finds the elements of a JSON document's collections without parsing them. The loader can then recognise an element
+//! of the previous document by its text, and only has to read the bytes.
 //!
-//! Only the two outermost levels are checked here. The inside of an element is checked when it is parsed.
+//! Only the two outermost levels are checked here. The inside of an element is checked when the element is parsed.
 
 use super::positions::Token;
 use compact_str::CompactString;
 
-/// Maximum number of fields of an object that is split here. The parser finds repeated names faster in larger ones.
+/// Maximum number of fields of an object that [`split`] accepts. It compares each name with all others, so larger
+/// objects are left to the full parser.
 const MAX_FIELDS: usize = 128;
 
 /// A top-level field of a document.
@@ -17,8 +18,9 @@ pub(super) enum Field<'a> {
     Other(&'a [u8]),
 }
 
-/// Splits an object into its top-level fields. Returns `None` if the text is not an object at these levels, or if a
-/// name is repeated, because the full parser decides which of the values counts.
+/// Splits an object into its top-level fields. Returns `None` if the text is malformed at these levels, is not an
+/// object, or has more than [`MAX_FIELDS`] fields. Also returns `None` for a repeated name, because the full parser
+/// decides which value counts.
 pub(super) fn split(text: &[u8]) -> Option<Vec<(CompactString, Field<'_>)>> {
     let mut scanner = Scanner { text, at: 0 };
     let mut fields: Vec<(CompactString, Field<'_>)> = Vec::new();
@@ -37,7 +39,8 @@ pub(super) fn split(text: &[u8]) -> Option<Vec<(CompactString, Field<'_>)>> {
     scanner.peek().is_none().then_some(fields)
 }
 
-/// The top-level fields of an object as texts, in order, including repeated names.
+/// Returns the top-level fields of an object as texts, in order, including repeated names. Returns `None` if the text
+/// is malformed at this level or is not an object.
 pub(super) fn fields(text: &[u8]) -> Option<Vec<(CompactString, &[u8])>> {
     let mut scanner = Scanner { text, at: 0 };
     let mut fields = Vec::new();
@@ -49,11 +52,12 @@ pub(super) fn fields(text: &[u8]) -> Option<Vec<(CompactString, &[u8])>> {
     scanner.peek().is_none().then_some(fields)
 }
 
-/// The nodes of a text that has been parsed before, for what only needs their places.
+/// Reads the tokens of a text that the parser has already accepted, for callers that need only their lines.
 pub(super) struct Tokens<'a> {
     scanner: Scanner<'a>,
-    /// The line of the last token, and where that token began.
+    /// Line of the last token, counted from 1.
     line: u64,
+    /// Byte offset of the last token.
     begin: usize,
 }
 
@@ -66,7 +70,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The next token, with its line; `None` at the end of the text.
+    /// Returns the next token and its line, or `None` at the end of the text.
     pub(super) fn next(&mut self) -> Option<(u64, Token)> {
         while matches!(self.scanner.peek()?, b',' | b':') {
             self.scanner.at += 1;
@@ -122,7 +126,7 @@ impl<'a> Scanner<'a> {
         (self.peek()? == expected).then(|| self.at += 1)
     }
 
-    /// Reads `open member, member close`.
+    /// Reads `open`, members separated by commas, and `close`.
     fn members(
         &mut self,
         open: u8,
@@ -170,7 +174,7 @@ impl<'a> Scanner<'a> {
             b'{' | b'[' => self.skip_nested()?,
             _ => self.skip_word(),
         }
-        // An empty word is a missing value.
+        // If the word is empty, the value is missing.
         (self.at > start).then(|| &self.text[start..self.at])
     }
 
@@ -194,7 +198,8 @@ impl<'a> Scanner<'a> {
         Some(())
     }
 
-    /// Skips a bracketed value. All brackets count as one kind, because a mismatch is found when the element is parsed.
+    /// Skips an array or object. Any closing bracket closes any opening one. A mismatch is found when the element is
+    /// parsed.
     fn skip_nested(&mut self) -> Option<()> {
         let mut depth = 0_usize;
         loop {
@@ -221,7 +226,7 @@ const OPENS: u8 = 2;
 const CLOSES: u8 = 4;
 const ENDS_WORD: u8 = 8;
 
-/// The classes of each byte outside of strings. A table lookup replaces a comparison with each candidate.
+/// The classes of each byte outside of strings. One table lookup replaces several comparisons.
 static CLASSES: [u8; 256] = {
     let mut classes = [0; 256];
     classes[b'"' as usize] = QUOTE | ENDS_WORD;
@@ -238,7 +243,7 @@ static CLASSES: [u8; 256] = {
     classes
 };
 
-/// Number of bytes before the first quote or backslash, found eight bytes at a time.
+/// Returns the number of bytes before the first quote or backslash. Compares eight bytes at a time.
 fn plain_length(text: &[u8]) -> usize {
     let (words, rest) = text.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
@@ -258,7 +263,7 @@ fn repeated(byte: u8) -> u64 {
     EACH_BYTE * u64::from(byte)
 }
 
-/// Sets the highest bit of the first zero byte. The bits of later bytes are meaningless.
+/// Sets the highest bit of the first zero byte of a word. The bits of later bytes are meaningless.
 fn zeros(word: u64) -> u64 {
     word.wrapping_sub(EACH_BYTE) & !word & EACH_BYTE << 7
 }

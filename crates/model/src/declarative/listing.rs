@@ -1,5 +1,5 @@
-//! The errors of a document as text: the indented listing of `config parse`, with the lines of the entities and
-//! suggestions for unknown names. The responses of the Admin API are Kong's, and have neither.
+//! Formats the errors of a document as the indented listing of `config parse`. The listing contains the lines of the
+//! entities and suggestions for unknown names. Responses of the Admin API have neither, as in Kong.
 
 use super::positions::{DOCUMENT, Positions};
 use super::relations::{self, Relations};
@@ -11,7 +11,7 @@ use crate::value::{Object, Value};
 use expr::nearest;
 use std::fmt::Write;
 
-/// The listing that `check`, `import` and a failed start print of the errors of a text.
+/// Formats the errors of a document for `check`, `import` and a failed start. `text` is the document's text.
 pub fn format_cli_errors(
     error: &Error,
     text: &[u8],
@@ -21,7 +21,7 @@ pub fn format_cli_errors(
     let Some(fields) = error.fields.as_ref().filter(|fields| !fields.is_empty()) else {
         return error.message.trim_end().to_owned();
     };
-    // What could not be parsed has no entities, and is not read again.
+    // Reading the text again is useless if it could not be parsed. Such an error names no collection.
     let has_entities = fields
         .iter()
         .any(|(name, _)| relations::collection(name).is_some());
@@ -50,13 +50,13 @@ struct Listing<'a> {
     flavor: RouterFlavor,
 }
 
-/// The subject of a part of the tree of errors.
+/// The part of a document that a subtree of the errors is about.
 #[derive(Clone, Copy)]
 enum Subject {
     Document,
-    /// The entities of a kind, with the entity that they are nested in if that was found in the text.
+    /// The entities of a kind, and the entity or document around them. It is `None` if the text does not contain it.
     Collection(EntityKind, Option<usize>),
-    /// With the entity, if it was found.
+    /// An entity of a kind. The index is `None` if the entity was not found in the text.
     Entity(EntityKind, Option<usize>, &'static Record),
     /// The fields of a record, or of each record in a list.
     Record(&'static Record),
@@ -70,7 +70,7 @@ impl Listing<'_> {
         for (name, value) in fields {
             let title = format!("in '{name}'");
             if let Subject::Collection(kind, _) = place {
-                // Problems with references are told by the names of the entities.
+                // Problems with references are listed under the names of the entities, not their positions.
                 let entity = self.positions.named(kind, name);
                 let title = self.with_line(title, entity);
                 self.value(&title, name, value, indent, Subject::Other);
@@ -110,7 +110,8 @@ impl Listing<'_> {
                 }
             }
             Value::String(message) => {
-                // What is underlined in a text of several lines stays under it.
+                // A message may show an expression and underline a part of it on the next line. These lines must be
+                // indented alike.
                 let message = message.replace('\n', &format!("\n{:indent$}  ", ""));
                 let _ = writeln!(self.out, " {message}");
             }
@@ -120,7 +121,7 @@ impl Listing<'_> {
         }
     }
 
-    /// The entity that a problem at this place is about.
+    /// Finds the entity that a problem is about. The problem is at position `index` of a collection.
     fn entity(
         &self,
         kind: EntityKind,
@@ -132,7 +133,8 @@ impl Listing<'_> {
         let Some(name) = problem.as_str().and_then(|text| taken_name(kind, text)) else {
             return at_place;
         };
-        // A name that is taken is told as if its entity were at the top, where another one may be.
+        // Kong reports a duplicate name as if the entity were at the top level. That position may belong to another
+        // entity, or the entity may be nested.
         let has_name = |entity: &usize| self.positions.name(*entity) == Some(name);
         let nested = || {
             let entity = self.positions.named(kind, name)?;
@@ -170,7 +172,7 @@ impl Subject {
         }
     }
 
-    /// The field of this place that is most like an unknown one.
+    /// The allowed field name that is most similar to an unknown one.
     fn nearest(self, name: &str) -> Option<&'static str> {
         match self {
             Self::Document => {
@@ -189,7 +191,7 @@ impl Subject {
     }
 }
 
-/// The name that a problem says to be another entity's already.
+/// Extracts the name from the message that another entity already has this name.
 fn taken_name(kind: EntityKind, problem: &str) -> Option<&str> {
     let field = relations::of(kind).name?;
     let kind = kind.name();

@@ -1,5 +1,5 @@
-//! Converts a source to a [`Document`]: checks the document's own fields, determines the elements to load, and after a
-//! failure runs again in a slower mode that reports the problems.
+//! Converts a source to a [`Document`]. Checks the document's own fields and determines the elements to load. After a
+//! failure, it loads the document again in a slower mode that reports the problems.
 
 use super::load::{Load, Loaded, Mode, Others, annotation_problem};
 use super::memo::{ElementKey, Hashing, Header, Memo, Unchanged};
@@ -17,11 +17,11 @@ const PARAMETERS: [&str; 2] = ["check_hash", "flatten_errors"];
 /// Fields of a document that are not collections.
 pub(super) const FIELDS: [&str; 4] = ["_comment", "_format_version", "_ignore", "_transform"];
 
-/// Number of bytes that are parsed before they are processed. It is small enough for the processor's cache and keeps
-/// memory use low.
+/// Approximate number of bytes that are parsed before the resulting entities are processed. They fit in the processor's
+/// cache, and memory use stays low.
 const PORTION: usize = 128 << 10;
 
-/// Loads documents. It remembers the last one, so that equal parts of the next one cost little.
+/// Loads documents. It remembers the last document, so that equal parts of the next one cost little.
 ///
 /// The caller must call [`committed`](Self::committed) when the store contains a loaded document. Until then, and after
 /// any other change of the store, the remembered document is not used.
@@ -29,7 +29,7 @@ const PORTION: usize = 128 << 10;
 pub struct Loader {
     hashing: Hashing,
     memo: Option<Memo>,
-    /// The memo of the document that was returned last.
+    /// The memo of the last loaded document, which is not committed yet.
     pending: Option<Memo>,
 }
 
@@ -74,7 +74,8 @@ impl Loader {
         }
     }
 
-    /// Loads a JSON text element by element. Returns `None` if it has any problem.
+    /// Loads a JSON text element by element. Returns `None` if the text has a problem or needs a warning. The slower
+    /// way then decides.
     fn load_json(
         &mut self,
         text: &[u8],
@@ -100,7 +101,7 @@ impl Loader {
             && let Ok(loaded) = load(usize::MAX, Some(unchanged))?
         {
             self.pending = if unchanged.is_everything() {
-                // The memo already describes this document. If it is not committed, the next load is a full one.
+                // The memo already describes this document. If the document is not committed, the next load is full.
                 self.memo.take()
             } else {
                 Some(Memo::of_part(header.clone(), &keys, &loaded, unchanged))
@@ -109,7 +110,7 @@ impl Loader {
         }
         let loaded = match load(PORTION, None)? {
             Ok(loaded) => loaded,
-            // An element may refer to a later one, so load all at once.
+            // An element may refer to a later one. Try again with all elements at once.
             Err(_) => load(usize::MAX, None)?.ok()?,
         };
         self.pending = Some(Memo::of_all(header.clone(), &keys, &loaded));
@@ -127,11 +128,11 @@ pub fn load(
     finish(loaded, options)
 }
 
-/// Adds a document to the existing configuration: its entities are created or replaced as a whole, and nothing is
-/// removed. Its references may point to existing entities. An entity without an id replaces the existing one with the
-/// same name or other unique values. `watch` is called with the number of processed entities and their total.
+/// Adds a document to the existing configuration. Its entities are created or replaced as a whole, and no entity is
+/// removed. Its references may point to existing entities. An entity without an id replaces the existing entity with
+/// the same name or other unique values. `watch` is called with the number of processed entities and their total.
 ///
-/// Unlike a document that replaces everything, this one may set `updated_at`, so that an export is restored unchanged.
+/// Unlike with [`Loader::load`], the document may set `updated_at`, so that an export is restored unchanged.
 pub fn merge(
     text: &[u8],
     format: Format,
@@ -167,7 +168,7 @@ fn load_text(
     let Parsed { object, repeated } = text::read(text, format)?;
     let loaded = match run(without(object, ignored), Mode::Quick) {
         Ok(loaded) => Ok(loaded),
-        // Parsing again is cheaper than keeping a copy of every document without problems.
+        // Parsing again is rare. Keeping a copy would cost memory for every document without problems.
         Err(_) => run(without(text::parse(text, format)?, ignored), Mode::Report),
     };
     let mut document = finish(loaded, options)?;
@@ -244,7 +245,7 @@ fn header(document: &Object, options: &Options) -> Header {
     }
 }
 
-/// The problem of a top-level field that is not a collection.
+/// Returns the problem of a top-level field that is not a collection.
 fn field_problem(name: &str, value: &Value) -> Option<&'static str> {
     match (name, value) {
         ("_format_version", Value::Null) => Some("required field missing"),
@@ -269,8 +270,8 @@ fn collection(value: Value) -> Option<Vec<Value>> {
     }
 }
 
-/// Loads the elements that are not known yet, up to the first problem. Returns `None` if the text of an element is
-/// malformed. Parsed elements are processed whenever they amount to `portion` bytes.
+/// Loads all elements that are not in `unchanged`, up to the first problem. Returns `None` if the text of an element is
+/// malformed or repeats a name. Parsed elements are processed after every `portion` bytes.
 fn load_elements(
     elements: &[Element<'_>],
     portion: usize,

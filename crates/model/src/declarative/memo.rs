@@ -1,9 +1,9 @@
-//! Remembers the last document, so that posting it again costs little more than reading it. The memo holds the
-//! document's top-level elements, by a hash of their text, and the entities of each.
+//! Remembers the last document, so that posting it again costs little more than reading it. The memo contains the
+//! document's elements (see [`super::outline`]) by a hash of their text, and the entities of each element.
 //!
-//! A known element, with everything nested in it, is not parsed, validated or compared again. This requires that the
-//! store still holds that document (checked by the revision), that the same rules apply (checked by the header), and
-//! that changes elsewhere do not affect the element (see [`Unchanged`]). In case of doubt everything is loaded.
+//! An unchanged element, with everything nested in it, is not parsed, validated or compared again. This requires that
+//! the store still holds that document (checked by the revision), that the same rules apply (checked by the header),
+//! and that changes elsewhere do not affect the element (see [`Unchanged`]). In case of doubt everything is loaded.
 
 use super::Existing;
 use super::load::{Loaded, Origin, Parent, ParentEntity, is_transformed};
@@ -13,7 +13,7 @@ use crate::schema::{EnabledPlugins, RouterFlavor};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use uuid::Uuid;
 
-/// The inputs that determine the result in addition to the elements.
+/// The inputs, other than the elements, on which the result depends.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Header {
     pub migrate: bool,
@@ -23,14 +23,14 @@ pub(super) struct Header {
     pub dbless: bool,
 }
 
-/// Identifies a top-level element by a 128-bit hash of its text, with keys that only this process knows.
+/// Identifies an element by its kind and a 128-bit hash of its text. The hash uses random keys of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ElementKey {
     kind: EntityKind,
     hash: [u64; 2],
 }
 
-/// Uses the hash that the key already contains.
+/// Hash tables use the hash that the key already contains.
 impl Hash for ElementKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash[0]);
@@ -41,7 +41,7 @@ impl Hash for ElementKey {
 pub(super) struct Hashing([RandomState; 2]);
 
 impl Hashing {
-    /// Hashes the text of an element. For a nested element, the parent is part of the hash.
+    /// Hashes the text of an element. The hash of a nested element also covers its parent.
     pub(super) fn key(&self, kind: EntityKind, parent: Option<Parent>, text: &[u8]) -> ElementKey {
         let hash = self.0.each_ref().map(|state| {
             let mut hasher = state.build_hasher();
@@ -67,14 +67,14 @@ pub(super) struct Memo {
     pub header: Header,
     elements: FastMap<ElementKey, Slot>,
     entities: Vec<Remembered>,
-    /// Entities of elements that are loaded again every time.
+    /// Entities of elements that every load processes again.
     always: Vec<Remembered>,
-    /// Entities that other elements refer to.
+    /// Entities that are referred to from other elements than their own.
     shared: FastSet<(EntityKind, Uuid)>,
     combinations: FastMap<u128, Uuid>,
 }
 
-/// The range of an element's entities in `entities`.
+/// The range of an element's entities in the memo.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     start: u32,
@@ -88,12 +88,13 @@ struct Remembered {
     combination: u128,
 }
 
-/// The elements of a new document that the memo knows, and the entities of the old document that they do not include.
+/// The elements that a new document shares with the remembered one, and the entities of all other remembered elements.
 pub(super) struct Unchanged<'a> {
     memo: &'a Memo,
     existing: &'a dyn Existing,
-    /// The known elements by their number in the new document; `None` for unknown elements.
+    /// The remembered entities of each element of the new document, or `None` if the memo lacks the element.
     known: Vec<Option<Slot>>,
+    /// Remembered entities that no unchanged element contains.
     replaced: FastSet<(EntityKind, Uuid)>,
 }
 
@@ -112,7 +113,8 @@ pub(super) fn combination<'v>(kind: EntityKind, values: impl Iterator<Item = &'v
 }
 
 impl Memo {
-    /// Finds the known elements of a document. Returns `None` if a partial load would be incorrect or not worthwhile.
+    /// Finds the unchanged elements of a document. Returns `None` if a partial load would be incorrect, or if less than
+    /// half of the elements are unchanged.
     pub(super) fn recognize<'a>(
         &'a self,
         keys: &[ElementKey],
@@ -122,7 +124,7 @@ impl Memo {
         let mut used: FastSet<&ElementKey> =
             FastSet::with_capacity_and_hasher(keys.len(), Default::default());
         for (known, key) in known.iter_mut().zip(keys) {
-            // The second of two equal elements is loaded, because it has ids of its own.
+            // The second of two equal elements is loaded, because its entities have different ids.
             if let Some(slot) = self.elements.get(key)
                 && used.insert(key)
             {
@@ -221,7 +223,7 @@ impl Memo {
                 self.combinations.insert(entity.combination, entity.id);
             }
         }
-        // More than 2^32 entities do not fit in memory.
+        // The number of entities fits in 32 bits, because more of them would not fit in memory.
         let slot = Slot {
             start: u32::try_from(start).unwrap_or(u32::MAX),
             length: u32::try_from(self.entities.len() - start).unwrap_or(0),
@@ -236,8 +238,8 @@ impl Memo {
     }
 }
 
-/// Whether entities of this kind are loaded every time, because they depend on the time or because the response shows
-/// values that are not stored.
+/// Whether entities of this kind are loaded every time. The check of a CA certificate depends on the time. For
+/// transformed kinds, the response shows values that are not stored.
 fn is_volatile(kind: EntityKind) -> bool {
     kind == EntityKind::CaCertificates || is_transformed(kind)
 }
@@ -281,12 +283,12 @@ impl Unchanged<'_> {
         slots.all(|slot| self.memo.entities(*slot).iter().all(is_workspace))
     }
 
-    /// Whether an entity exists and is unchanged.
+    /// Whether an entity belongs to the existing configuration and is unchanged.
     pub(super) fn has(&self, kind: EntityKind, id: Uuid) -> bool {
         !self.replaced.contains(&(kind, id)) && self.existing.get(kind, id).is_some()
     }
 
-    /// The entity with a unique value, if it is unchanged.
+    /// Returns the entity with a unique value, if it is unchanged.
     pub(super) fn id_by_unique(&self, kind: EntityKind, field: &str, value: &str) -> Option<Uuid> {
         let id = self.existing.id_by_unique(kind, field, value)?;
         (!self.replaced.contains(&(kind, id))).then_some(id)
@@ -298,13 +300,13 @@ impl Unchanged<'_> {
         holder.is_some_and(|id| !self.replaced.contains(&(kind, *id)))
     }
 
-    /// Entities of one kind that may change or disappear, because their elements changed or were removed.
+    /// Returns the entities of one kind that may change or disappear, because their elements changed or were removed.
     pub(super) fn replaced(&self, kind: EntityKind) -> impl Iterator<Item = Uuid> {
         let of_kind = self.replaced.iter().filter(move |(one, _)| *one == kind);
         of_kind.map(|(_, id)| *id)
     }
 
-    /// The replaced entities that unchanged elements may refer to.
+    /// Returns the replaced entities that unchanged elements may refer to.
     pub(super) fn shared(&self) -> impl Iterator<Item = (EntityKind, Uuid)> {
         let shared = self.replaced.iter().copied();
         shared.filter(|entity| self.memo.shared.contains(entity))

@@ -1,12 +1,12 @@
-//! Migrates the formats 1.1 and 2.1: paths of routes are converted to their meaning in 3.0 when a document is loaded.
-//! Source: kong/db/declarative/migrations/route_path.lua, kong/db/migrations/migrate_path_280_300.lua.
+//! Migrates documents of the formats 1.1 and 2.1. Paths of routes are converted so that they have the same meaning in
+//! format 3.0. Source: kong/db/declarative/migrations/route_path.lua, kong/db/migrations/migrate_path_280_300.lua.
 
 use crate::kind::EntityKind;
 use crate::uri::{self, Slashes};
 use crate::value::{Object, Value};
 
-/// Migrates a top-level entity: a route, or a service with the routes nested in it. Other routes are not migrated, as
-/// in Kong.
+/// Migrates a top-level entity, if it is a route or a service with nested routes. As in Kong, other routes are not
+/// migrated.
 pub(super) fn top_level(kind: EntityKind, value: &mut Value) {
     match (kind, value) {
         (EntityKind::Routes, Value::Object(route)) => migrate_route(route),
@@ -50,14 +50,14 @@ fn migrated(path: &str) -> String {
     String::from_utf8(pattern).unwrap_or_else(|_| format!("~{path}"))
 }
 
-/// Whether version 2.x treated the path as text and not as a regular expression.
+/// Whether Kong 2.x treated the path as a literal path and not as a regular expression.
 fn is_plain(path: &str) -> bool {
     path.bytes().all(|byte| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'~' | b'/' | b'%')
     })
 }
 
-/// Decodes `%XX` once. Reserved bytes stay encoded, and bytes with a meaning in patterns are escaped.
+/// Decodes `%XX` once. Reserved bytes stay encoded. Decoded bytes with a meaning in regular expressions are escaped.
 fn decode_pattern(pattern: &[u8], out: &mut Vec<u8>) {
     let mut rest = pattern;
     while let [first, after @ ..] = rest {

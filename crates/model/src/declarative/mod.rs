@@ -1,9 +1,10 @@
-//! Declarative configuration: converts the text of a document to the changes of the store.
+//! Declarative configuration: converts the text of a document to changes of the store.
 //!
 //! A JSON or YAML document is parsed and migrated from the formats 1.1 and 2.1. Nested entities are separated,
 //! references by name are resolved, and ids are derived. The schemas complete every entity, and the result is compared
-//! with the [`Existing`] configuration. The outcome is a [`Document`] with the differences, or all problems with their
-//! paths. Source of the rules: kong/db/declarative/ and kong/db/schema/others/declarative_config.lua.
+//! with the [`Existing`] configuration. The outcome is a [`Document`] with the differences, or an error with all
+//! problems and their paths. Source of the rules: kong/db/declarative/ and
+//! kong/db/schema/others/declarative_config.lua.
 //!
 //! This module does no I/O: the caller reads files and commits changes.
 
@@ -35,7 +36,8 @@ use crate::schema::Context;
 use crate::value::Object;
 use uuid::Uuid;
 
-/// The workspace of every entity. It is added to each configuration.
+/// The id of the default workspace, to which every entity belongs. The loader adds this workspace if a document lacks
+/// it.
 pub const DEFAULT_WORKSPACE: Uuid = Uuid::from_u128(0x0dc6f45b_8f8d_40d2_a504_473544ee190b);
 
 /// Settings for checking a document and reporting its problems.
@@ -67,20 +69,20 @@ pub enum Source<'a> {
     Object(Object),
 }
 
-/// The configuration that a document replaces or is added to. Entities that do not change keep their ids, timestamps
-/// and generated values from it.
+/// The configuration that a document replaces or is added to. Entities that do not change keep their existing ids,
+/// timestamps and generated values.
 pub trait Existing {
-    /// The entity's encoded bytes ([`crate::codec`]).
+    /// Returns the entity's encoded bytes ([`crate::codec`]).
     fn get(&self, kind: EntityKind, id: Uuid) -> Option<&[u8]>;
-    /// The id of the entity with this value of a unique text field.
+    /// Returns the id of the entity with this value of a unique text field.
     fn id_by_unique(&self, kind: EntityKind, field: &str, value: &str) -> Option<Uuid>;
-    /// The id of the entity with this combination of values ([`crate::schema::EntitySchema::cache_key`]).
+    /// Returns the id of the entity with this combination of values ([`crate::schema::EntitySchema::cache_key`]).
     fn id_by_cache_key(&self, kind: EntityKind, parts: &[KeyPart<'_>]) -> Option<Uuid>;
     /// Visits every entity of a kind, in any order.
     fn for_each(&self, kind: EntityKind, visit: &mut dyn FnMut(Uuid, &[u8]));
 }
 
-/// A field of a composite cache key, in the order of the schema.
+/// The value of one field of a composite cache key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyPart<'k> {
     Absent,
@@ -111,13 +113,13 @@ impl Existing for Nothing {
 /// An accepted document, as the differences from the existing configuration.
 #[derive(Debug, Default)]
 pub struct Document {
-    /// New and changed entities, ordered so that each comes after those it refers to.
+    /// New and changed entities. Each one comes after the entities that it refers to.
     pub puts: Vec<Put>,
-    /// Existing entities that the document lacks, ordered so that each comes before those it refers to. Empty if the
+    /// Existing entities that the document lacks. Each one comes before the entities that it refers to. Empty if the
     /// document is added to the existing configuration.
     pub deletes: Vec<(EntityKind, Uuid)>,
-    /// Entities with transformed fields, such as hashed passwords, before the transformation. The response of
-    /// `POST /config` shows these.
+    /// The original form of entities with transformed fields, such as hashed passwords. The response of `POST /config`
+    /// shows this form.
     pub untransformed: Vec<(EntityKind, Uuid, Object)>,
     pub counts: Counts,
     /// Whether the document contains only workspaces. Always false if it is added to the existing configuration.
@@ -126,7 +128,7 @@ pub struct Document {
     pub warnings: Vec<String>,
 }
 
-/// Numbers of entities by the effect of the document on them.
+/// Numbers of entities that the document creates, updates or leaves unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub created: usize,

@@ -1,7 +1,7 @@
 //! Reads only the outline of a JSON document: the texts of its elements, each with its parent.
 //!
-//! An element is a top-level entity with everything nested in it. A large one, for example a service with all routes of
-//! a gateway, is split further. Otherwise a change of one route would require loading all of them.
+//! An element is a top-level entity with everything nested in it. A large entity, for example a service with all routes
+//! of a gateway, is split into several elements. Otherwise a change of one route would require loading all routes.
 
 use super::load::{Parent, ParentEntity};
 use super::memo::{ElementKey, Hashing};
@@ -10,10 +10,11 @@ use super::{ids, json, migrate};
 use crate::kind::EntityKind;
 use crate::value::{Object, Value};
 
-/// Maximum length of the text of an element that is not split.
+/// Maximum length of an element's text. A longer element is split if possible.
 const LONG: usize = 4096;
 
-/// The elements, ordered so that kinds come after those they refer to, and the other fields of a document.
+/// The elements of a document and its other fields. Top-level elements of a kind come after the kinds that it refers
+/// to.
 #[derive(Default)]
 pub(super) struct Outline<'a> {
     pub fields: Object,
@@ -48,7 +49,7 @@ impl Element<'_> {
     pub(super) fn size(&self) -> usize {
         match &self.text {
             Text::Whole(text) => text.len(),
-            // Small compared with the entities removed from it.
+            // This text is small compared with the nested entities that were removed.
             Text::Rest(_) => 0,
         }
     }
@@ -79,8 +80,8 @@ impl Nesting {
     }
 }
 
-/// Reads the outline. Returns `None` if the text is not an object or contains anything that only the full parser
-/// handles.
+/// Reads the outline. Returns `None` if the text is not an object or contains something that only the full parser
+/// handles, such as a repeated name.
 pub(super) fn read<'a>(text: &'a [u8], ignored: &[&str], hashing: &Hashing) -> Option<Outline<'a>> {
     let mut reader = Reader {
         hashing,
@@ -153,8 +154,8 @@ impl<'a> Reader<'a, '_> {
         });
     }
 
-    /// Splits an entity into elements: itself and those nested in it. Returns false if nothing is nested in it, or if
-    /// its id is unknown before it is loaded.
+    /// Splits an entity into elements: one for itself and one for each nested entity. Returns false if it has no nested
+    /// entities, or if its id cannot be determined before it is loaded. Returns `None` if the text is malformed.
     fn take_apart(
         &mut self,
         kind: EntityKind,
@@ -205,7 +206,7 @@ fn parsed(field: &json::Field<'_>) -> Option<Value> {
     }
 }
 
-/// A value in which no name is given twice: the parser of whole documents warns of those.
+/// Parses a value. Returns `None` if an object in it repeats a name, because only the full parser warns about this.
 fn unambiguous(text: &[u8]) -> Option<Value> {
     let (value, repeated) = Value::from_json(text).ok()?;
     (!repeated).then_some(value)

@@ -1,7 +1,7 @@
-//! The lines of a document's entities, and the names that its objects contain more than once.
+//! Finds the lines of a document's entities, and the names that its objects contain more than once.
 //!
-//! The loader knows nothing of places. This is another pass over a text that has been parsed already, only for a document
-//! with errors or with repeated names. It keeps some numbers for each entity.
+//! The loader does not record lines. If a document has errors or repeated names, this module reads the text a second
+//! time and records the line of each entity.
 
 use super::load::doubts::Doubts;
 use super::{Format, json, relations, text, yaml};
@@ -10,33 +10,34 @@ use crate::kind::EntityKind;
 use compact_str::CompactString;
 use std::collections::HashMap;
 
-/// A part of a text.
+/// A token of a JSON or YAML text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token {
-    /// A list begins.
+    /// The start of a list.
     List,
-    /// An object begins.
+    /// The start of an object.
     Map,
-    /// The end of the innermost list or map.
+    /// The end of the innermost list or object.
     End,
-    /// A scalar, as it would be read as a name.
+    /// A JSON string, or a YAML scalar in the form that it would have as a name.
     Text(CompactString),
-    /// A node without a name or text of its own: an alias, or what a `<<` stands before.
+    /// Any other node: a JSON number, boolean or null, or in YAML an alias or the merge key `<<`.
     Other,
 }
 
-/// The document itself, as the parent of the entities at the top.
+/// Index of the document itself, which is the parent of the top-level entities.
 pub(super) const DOCUMENT: usize = 0;
 
-/// Objects nest no deeper in a text that could be parsed: the limit of the JSON parser.
+/// Maximum nesting depth. It is the limit of the JSON parser, so a text that was parsed is never deeper.
 const MAX_DEPTH: usize = 128;
 
 #[derive(Default)]
 pub(super) struct Positions {
     entities: Vec<Entity>,
-    /// By parent, kind and place in its collection.
+    /// Entities by parent, kind and position in their collection.
     by_path: FastMap<(usize, EntityKind, usize), usize>,
-    /// By the name that others refer to, or the id. Of several the last.
+    /// Entities by the name that references may use, or by id if they have no name. The last one counts if several have
+    /// the same name.
     by_name: HashMap<(EntityKind, CompactString), usize>,
     repeated: Doubts,
 }
@@ -47,7 +48,7 @@ struct Entity {
     index: usize,
     name: Option<CompactString>,
     id: Option<CompactString>,
-    /// The value that selects its subschema: the name of a plugin.
+    /// The value that selects the subschema, such as the name of a plugin.
     subschema: Option<CompactString>,
 }
 
@@ -70,7 +71,7 @@ impl Positions {
         survey.positions
     }
 
-    /// The entity at a place of a collection.
+    /// Returns the entity at a position in a collection of `parent`.
     pub(super) fn entity(&self, parent: usize, kind: EntityKind, index: usize) -> Option<usize> {
         self.by_path.get(&(parent, kind, index)).copied()
     }
@@ -95,7 +96,7 @@ impl Positions {
         self.entities[entity].subschema.as_deref()
     }
 
-    /// A sentence for each name that an object has more than once.
+    /// Returns a sentence for each name that an object repeats.
     pub(super) fn into_warnings(self) -> Vec<String> {
         self.repeated.into_warnings()
     }
@@ -110,7 +111,7 @@ enum Tokens<'a> {
 #[derive(Clone, Copy)]
 enum Role {
     Document,
-    /// The entities of a kind that belong to another one, or to the document.
+    /// The entities of a kind that are nested in another entity or in the document.
     Collection(EntityKind, usize),
     Entity(EntityKind, usize),
     Other,
@@ -122,7 +123,7 @@ struct Survey<'a> {
     depth: usize,
 }
 
-/// `None` ends the whole survey: at the end of the text, or where something in it is not understood.
+/// The methods that read nodes return `None` at the end of the text or at an unexpected token. The survey then ends.
 impl Survey<'_> {
     fn next(&mut self) -> Option<(u64, Token)> {
         match &mut self.tokens {
@@ -138,7 +139,7 @@ impl Survey<'_> {
         Some(token)
     }
 
-    /// Reads the rest of a node of which the first token has been taken.
+    /// Reads the rest of a node, after its first token.
     fn inside(&mut self, token: &Token, role: Role) -> Option<()> {
         if self.depth == MAX_DEPTH {
             return None;
@@ -165,7 +166,7 @@ impl Survey<'_> {
                         index,
                         ..Entity::default()
                     });
-                    // Under a name that is given twice the later entities count.
+                    // If the name of the collection is repeated, the later entities replace the earlier ones.
                     let path = (parent, kind, index);
                     self.positions.by_path.insert(path, entity);
                     Role::Entity(kind, entity)

@@ -1,5 +1,5 @@
-//! Collects the problems of a document per entity and reports them in three forms: `fields` that mirror the document,
-//! `flattened_errors` (kong/db/errors.lua), and the indented list of `config parse`.
+//! Collects the problems of a document per entity and reports them in one of two forms: as `fields`, which mirror the
+//! document, or as `flattened_errors`. Source: kong/db/errors.lua.
 
 use crate::error::{Error, ErrorCode, MAX_OF_ENTITY, bounded, brace_notation, keep, keep_fields};
 use crate::kind::EntityKind;
@@ -7,12 +7,12 @@ use crate::value::{Object, Value};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// Whether `fields` keeps dangling references when errors are flattened. Kong 3.9.1 loses them: its recorded response
-/// has neither `fields` nor `flattened_errors` for them.
+/// Whether flattened errors include dangling references. Kong 3.9.1 loses them: its recorded response has neither
+/// `fields` nor `flattened_errors` for them.
 const FLATTENED_KEEPS_DANGLING: bool = false;
 
-/// Maximum number of problems reported of a document, enough for a common mistake in thousands of entities. A document
-/// can have millions, and a response with all of them would be larger than the document.
+/// Maximum number of problems reported for a document. It is enough for a common mistake in thousands of entities. A
+/// document can have millions of problems, and a response with all of them would be larger than the document.
 pub const MAX_OF_DOCUMENT: usize = 10_000;
 
 /// The error for a text that cannot be parsed as a document.
@@ -21,7 +21,7 @@ pub(super) fn unreadable(problem: &str) -> Error {
     invalid([("error", Value::from(text))].into_iter().collect())
 }
 
-/// An error with code 14. The message repeats the fields.
+/// Creates an error with code 14, whose message repeats the fields.
 pub(super) fn invalid(fields: Object) -> Error {
     let fields = Value::Object(fields);
     let message = format!("declarative config is invalid: {}", brace_notation(&fields));
@@ -42,9 +42,9 @@ pub(super) struct DocumentEntity {
     pub index: usize,
     /// The entity as given, without the entities nested in it. `None` if it is not an object.
     pub input: Option<Object>,
-    /// The entity's name in problems with references: its unique name, else its id.
+    /// The key under which problems with references are reported: the entity's unique name, else its id.
     pub key: String,
-    /// The derived id, if the input has none. It is shown with problems that are found after ids are assigned.
+    /// The derived id, if the input has no id. It is shown with problems that are found after ids are assigned.
     pub derived: Option<Uuid>,
     pub problems: Vec<Problem>,
 }
@@ -69,7 +69,7 @@ pub(super) enum Problem {
     Schema(Object),
     /// A problem of a field that the schema does not check.
     Field(String, String),
-    /// The position contains something other than an object.
+    /// The value at this position is not an object.
     NotAnEntity(&'static str),
     /// A reference to an entity that does not exist.
     Dangling { field: String, message: String },
@@ -127,13 +127,13 @@ impl Report {
         invalid(fields)
     }
 
-    /// Whether all problems concern references and uniqueness, which Kong reports in special forms.
+    /// Whether all problems concern references and uniqueness. Kong reports such problems in special forms.
     fn is_of_references(&self) -> bool {
         let mut problems = self.places.iter().flat_map(|place| &place.problems);
         self.top.is_empty() && !problems.any(Problem::is_of_validation)
     }
 
-    /// The problems in Kong's special forms. Returns `None` if two of them cannot be combined in one collection.
+    /// Returns the problems in Kong's special forms, or `None` if two of them cannot be combined in one collection.
     fn references(&self) -> Option<Object> {
         let mut forms = References::default();
         for (at, place) in self.places.iter().enumerate() {
@@ -175,7 +175,7 @@ impl Report {
         }
     }
 
-    /// The path from the top level: collection and index of each entity.
+    /// Returns the path from the top level: the collection and index of each entity.
     fn path(&self, at: usize) -> Vec<(&'static str, usize)> {
         let mut path = Vec::new();
         let mut next = Some(at);
@@ -188,7 +188,7 @@ impl Report {
         path
     }
 
-    /// An entity's problems as a tree with at most [`MAX_OF_ENTITY`] texts, or as a single text about the whole
+    /// Returns an entity's problems as a tree with at most [`MAX_OF_ENTITY`] texts, or as a single text about the whole
     /// entity.
     fn tree(&self, at: usize) -> Value {
         let problems = &self.places[at].problems;
@@ -220,7 +220,7 @@ impl Report {
         Value::Object(bounded(tree, MAX_OF_ENTITY))
     }
 
-    /// The error with `flattened_errors`. Problems that belong to no entity stay in `fields`.
+    /// Creates the error with `flattened_errors`. Problems that belong to no entity stay in `fields`.
     fn flattened(mut self) -> Error {
         let after_validation = self.is_of_references();
         let mut left = MAX_OF_DOCUMENT;
@@ -255,7 +255,7 @@ impl Report {
             }
         }
         let mut error = invalid(fields);
-        // An empty list is written as an object, because Kong's JSON encoder cannot tell them apart.
+        // Kong's JSON encoder cannot tell an empty list from an empty object, and writes an object.
         error.flattened_errors = Some(if entries.is_empty() {
             Value::Object(Object::new())
         } else {
@@ -264,8 +264,8 @@ impl Report {
         error
     }
 
-    /// The order of entities in `flattened_errors`: collections in reverse alphabetical order, entities from last to
-    /// first, nested entities before the ones around them.
+    /// Returns the order of entities in `flattened_errors`. Top-level collections are in reverse alphabetical order,
+    /// and their entities from last to first. Nested entities come before the one around them, in ascending order.
     fn flattened_order(&self) -> Vec<usize> {
         let mut children: Vec<Vec<usize>> = vec![Vec::new(); self.places.len()];
         let mut top = Vec::new();
@@ -293,7 +293,8 @@ impl Report {
         order.push(at);
     }
 
-    /// An entity with the known ids of itself and its parent.
+    /// Returns an entity as it is shown in `flattened_errors`. Derived ids are included only if
+    /// validation found no problem.
     fn shown(&self, at: usize, mut entity: Object, after_validation: bool) -> Object {
         let place = &self.places[at];
         if let (true, Some(id)) = (after_validation, place.derived) {
@@ -307,7 +308,7 @@ impl Report {
         entity
     }
 
-    /// The field that refers to the parent, and the parent's id if the document determines it.
+    /// Returns the field that refers to the parent, and the parent's given or derived id.
     fn parent_reference(
         &self,
         at: usize,
@@ -329,7 +330,7 @@ pub(super) fn is_uuid(text: &str) -> bool {
     text.len() == 36 && Uuid::try_parse(text).is_ok()
 }
 
-/// Problems of references and uniqueness. Each collection has them either by entity or in an array.
+/// Problems of references and uniqueness. Each collection has either an object with one entry per entity, or an array.
 #[derive(Default)]
 struct References {
     keyed: BTreeMap<&'static str, BTreeMap<String, Value>>,
@@ -371,7 +372,7 @@ fn fill(slot: &mut Value, message: Value) -> Option<()> {
     slot.is_null().then(|| *slot = message)
 }
 
-/// Returns the slot `index` of the array under `collection`. Creates both if absent.
+/// Returns the slot `index` of the array under `collection`. Creates the array and the slot if absent.
 fn indexed<'a>(out: &'a mut Object, collection: &str, index: usize) -> Option<&'a mut Value> {
     if !out.contains(collection) {
         out.push(collection, Value::Array(Vec::new()));
@@ -385,7 +386,7 @@ fn indexed<'a>(out: &'a mut Object, collection: &str, index: usize) -> Option<&'
     list.get_mut(index)
 }
 
-/// Whether only collections are on the path to a position.
+/// Whether a problem can be inserted at a path: no other problem is at this position or at an entity around it.
 fn is_free(out: &Object, path: &[(&'static str, usize)]) -> bool {
     let [(collection, index), rest @ ..] = path else {
         return false;
@@ -401,7 +402,8 @@ fn is_free(out: &Object, path: &[(&'static str, usize)]) -> bool {
     }
 }
 
-/// Inserts a problem at the path of its entity. A text that is already on the path becomes a message about that entity.
+/// Inserts a problem at the path of its entity. If a text is already at an entity on the path, it becomes a message in
+/// the `@entity` field of that entity.
 fn add_at_path(out: &mut Object, path: &[(&'static str, usize)], problem: Value) {
     let [(collection, index), rest @ ..] = path else {
         return;
@@ -454,8 +456,8 @@ fn add_entity_message(tree: &mut Object, message: &str) {
     }
 }
 
-/// Adds an entity's problems to `flattened_errors`. An entity given in place of a reference, such as a service in the
-/// `service` of a route, gets its own entry before this one.
+/// Adds an entity's problems to `flattened_errors`. An entity may contain another entity instead of a reference, such
+/// as a whole service in the `service` of a route. That entity then gets its own entry before this one.
 fn flatten_entity(kind: EntityKind, mut entity: Object, problem: Value, entries: &mut Vec<Value>) {
     let mut errors = Vec::new();
     match problem {
@@ -511,7 +513,8 @@ fn reference(id: &str) -> Value {
     Value::Object([("id", Value::from(id))].into_iter().collect())
 }
 
-/// Collects the errors of the fields in descending order of name, with dotted paths and array positions counted from 1.
+/// Collects the errors of the fields in descending order of their names. Paths have dots, and array positions count
+/// from 1.
 fn categorize(tree: &Object, prefix: &str, errors: &mut Vec<Value>) {
     let mut fields: Vec<_> = tree.iter().collect();
     fields.sort_by(|a, b| b.0.cmp(a.0));

@@ -1,5 +1,5 @@
-//! Properties of each kind of entity that the loader needs, read once from the schemas: names, references, and the
-//! kinds that can be nested in it.
+//! The properties of each kind of entity that the loader needs: its name field, its references, and the kinds that can
+//! be nested in it. They are read once from the schemas.
 
 use crate::kind::EntityKind;
 use crate::schema::{self, EntitySchema};
@@ -14,7 +14,7 @@ pub(super) struct Relations {
     pub schema: &'static EntitySchema,
     /// The namespace of this kind's derived ids.
     pub namespace: Uuid,
-    /// The field by which references may name an entity: its endpoint key, if that is unique.
+    /// The field whose value references may use instead of an id. It is the endpoint key, if that is unique.
     pub name: Option<&'static str>,
     pub cache_key: Vec<KeyField>,
     pub foreign: Vec<Foreign>,
@@ -23,13 +23,13 @@ pub(super) struct Relations {
     /// Fields that get a random value if absent.
     pub generated: &'static [&'static str],
     pub children: Vec<Child>,
-    /// Whether `id` is a field. Parameters and metrics are identified by other fields.
+    /// Whether `id` is a field. Kinds such as parameters are identified by another field.
     pub has_id: bool,
 }
 
 pub(super) struct KeyField {
     pub field: &'static str,
-    /// Whether an id cannot be derived without it.
+    /// Whether an id can be derived only if this field has a value.
     pub needed: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Foreign {
     pub kind: EntityKind,
 }
 
-/// A kind that can be nested in another.
+/// A kind of entity that can be nested in another kind.
 pub(super) struct Child {
     pub kind: EntityKind,
     pub name: &'static str,
@@ -64,7 +64,8 @@ pub(super) fn of(kind: EntityKind) -> &'static Relations {
         .expect("every kind has its relations")
 }
 
-/// The kind of a top-level collection. Tags are not entities of a document, but an index of the others.
+/// Returns the kind of a top-level collection. Documents do not contain tags as entities, because tags are only an
+/// index of the other entities.
 pub(super) fn collection(name: &str) -> Option<EntityKind> {
     EntityKind::from_name(name).filter(|kind| *kind != EntityKind::Tags)
 }

@@ -1,28 +1,28 @@
-//! Converts YAML scalars by YAML 1.1 as lyaml does (lib/lyaml/implicit.lua and explicit.lua): `yes` and `on` are
-//! booleans, `010` is eight and `1:30` is ninety.
+//! Converts YAML scalars by the rules of YAML 1.1, as lyaml does: `yes` and `on` are booleans, `010` is eight and
+//! `1:30` is ninety. Source: lyaml's lib/lyaml/implicit.lua and explicit.lua.
 
 use crate::value::{Value, whole};
 
-/// The error for a scalar that its tag does not allow: `!!int x`.
+/// The error for a scalar that does not have the type of its tag, such as `!!int x`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mismatch;
 
 /// Converts an unquoted scalar.
 pub(super) fn plain(text: String) -> Value {
-    // Nearly every scalar of a configuration is a word or begins with `/`. One or two bytes are enough to recognise
-    // those.
+    // Nearly every scalar of a configuration is a word or begins with `/`. `implicit` recognises most of these by their
+    // first byte.
     match implicit(&text) {
         Some(value) => value,
         None => Value::from(text),
     }
 }
 
-/// Whether an unquoted scalar would be converted to something other than its text.
+/// Whether an unquoted scalar would be converted to a value other than its text.
 pub(super) fn is_special(text: &str) -> bool {
     implicit(text).is_some()
 }
 
-/// Converts a scalar with a tag. Returns `None` for tags that do not convert.
+/// Converts a scalar with a tag. Returns `None` for a tag that lyaml does not convert.
 pub(super) fn tagged(tag: &str, text: &str) -> Option<Result<Value, Mismatch>> {
     let value = match tag {
         "str" => Some(Value::from(text)),
@@ -84,7 +84,7 @@ fn numeric(text: &str) -> Option<Value> {
         .or_else(|| sexagesimal_float(text).map(Value::Float))
 }
 
-/// Parses a decimal number exactly. Lua would round numbers beyond 2^53.
+/// Parses a decimal integer exactly, while Lua rounds integers beyond 2^53.
 fn exact(text: &str) -> Option<i64> {
     let digits = text.trim_start_matches(['+', '-']);
     let is_decimal = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -94,7 +94,8 @@ fn exact(text: &str) -> Option<i64> {
     text.parse().ok()
 }
 
-/// Converts a number to an integer if it is whole and in range. Lua has only one type of number.
+/// Converts a number to an integer if it is whole and in range. lyaml does not distinguish these types, because Lua has
+/// only one type of number.
 fn number(value: f64) -> Value {
     whole(value).map_or(Value::Float(value), Value::Int)
 }
@@ -121,7 +122,7 @@ fn decimal_or_octal(text: &str) -> Option<f64> {
     if !digital || !digits.starts_with(|first: char| first.is_ascii_digit()) {
         return None;
     }
-    // Uses the decimal parser, which rounds once. Adding up the digits would round at each digit of a long number.
+    // The decimal parser rounds only once. Adding up the digits would round at each digit of a long number.
     let plain: String = digits.chars().filter(|&digit| digit != '_').collect();
     plain.parse().ok().map(|value: f64| sign * value)
 }
@@ -174,7 +175,7 @@ fn special_float(text: &str) -> Option<f64> {
     }
 }
 
-/// Parses base 60, such as `190:20:30`, used for angles and times.
+/// Parses a number in base 60, such as `190:20:30`, which YAML 1.1 has for angles and times.
 fn sexagesimal(text: &str) -> Option<f64> {
     let (sign, rest) = signed(text);
     let (first, others) = rest.split_once(':')?;

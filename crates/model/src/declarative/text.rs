@@ -1,4 +1,4 @@
-//! Parses the text of a document to its object.
+//! Parses the text of a document to an object, and computes the hashes of configurations.
 
 use super::{Format, json, problems, yaml};
 use crate::error::Error;
@@ -11,19 +11,19 @@ use std::fmt::Write;
 /// The hash of the empty configuration.
 pub const EMPTY_HASH: &str = "00000000000000000000000000000000";
 
-/// A parsed document.
+/// A parsed document, before it is checked.
 pub(super) struct Parsed {
     pub object: Object,
-    /// Whether an object in it contains a name more than once. The last value of the name is used.
+    /// Whether an object in the document repeats a name. The last value of the name is used.
     pub repeated: bool,
 }
 
-/// Parses a document. The error is that of `POST /config`.
+/// Parses a document. Errors are in the form of `POST /config`.
 pub fn parse(text: &[u8], format: Format) -> Result<Object, Error> {
     read(text, format).map(|parsed| parsed.object)
 }
 
-/// [`parse`], with what is said of a document besides its object.
+/// Parses a document as [`parse`] does, and also finds out whether it repeats a name.
 pub(super) fn read(text: &[u8], format: Format) -> Result<Parsed, Error> {
     let read = match format {
         Format::Json => parse_json(text),
@@ -34,7 +34,7 @@ pub(super) fn read(text: &[u8], format: Format) -> Result<Parsed, Error> {
     read.map_err(|problem| problems::unreadable(&problem))
 }
 
-/// Whether [`read`] reads a text as JSON.
+/// Whether [`read`] parses a text as JSON.
 pub(super) fn is_json(text: &[u8], format: Format) -> bool {
     match format {
         Format::Json => true,
@@ -43,14 +43,14 @@ pub(super) fn is_json(text: &[u8], format: Format) -> bool {
     }
 }
 
-/// The hash of a configuration given as text: 32 hex digits, the MD5 of its exact bytes.
+/// Returns the hash of a configuration that is given as text: the MD5 of its exact bytes, as 32 hex digits.
 pub fn hash(text: &[u8]) -> String {
     hex(&Md5::digest(text))
 }
 
-/// The hash of a configuration given as a structured body: 32 hex digits. Kong's hashes differ at each load, so clients
-/// cannot expect a certain value. SHA-256 is used because processors have instructions for it; it takes a quarter of
-/// MD5's time.
+/// Returns the hash of a configuration that is given as a structured body, as 32 hex digits. Kong's hashes differ at
+/// each load, so clients cannot expect a certain value. SHA-256 takes a quarter of MD5's time, because processors have
+/// instructions for it.
 pub fn structured_hash(body: &[u8]) -> String {
     hex(&digest(&SHA256, body).as_ref()[..16])
 }
@@ -75,8 +75,8 @@ pub struct Parameters {
     pub flatten_errors: Option<Value>,
 }
 
-/// Reads the parameters of a JSON body. Returns `None` if it is not an object. The values are checked later, when the
-/// document is loaded.
+/// Reads the parameters of a JSON body. Returns `None` if the body is not an object. The values are checked later, when
+/// the document is loaded.
 pub fn sniff(body: &[u8]) -> Option<Parameters> {
     let mut parameters = Parameters::default();
     for (name, value) in json::fields(body)? {

@@ -1,6 +1,7 @@
-//! Parses YAML as Kong does: libyaml's grammar and error texts, lyaml's rules for anchors, merge keys and scalars.
+//! Parses YAML as Kong does. The grammar and the error texts are those of libyaml. The rules for anchors, merge keys
+//! and scalars are those of lyaml.
 //!
-//! Input may be adversarial: the nesting depth and the expansion of aliases are limited, and the parser reads small
+//! Input may be adversarial. The nesting depth and the expansion of aliases are limited, and the parser reads small
 //! pieces so that its buffers stay small.
 
 use super::positions::Token;
@@ -12,36 +13,36 @@ use std::collections::{HashMap, HashSet};
 use std::io::{BufReader, Chain, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Maximum memory of all expanded aliases in a document. It stops a "billion laughs" document.
+/// Maximum memory of all copies that anchors and aliases cause in a document. It stops a "billion laughs" document.
 const ALIAS_BUDGET: usize = 64 << 20;
-/// Size of the pieces that the parser reads. It decodes a piece into four bytes per character.
+/// Size of the pieces that the parser reads. The parser decodes a piece into four bytes per character.
 const PIECE: usize = 16 << 10;
 const TAG_PREFIX: &str = "tag:yaml.org,2002:";
 
-/// A YAML error as `line:column: problem`, with the position of the last valid event, as in lyaml.
+/// A YAML error as `line:column: problem`. As in lyaml, the position is that of the last valid event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct YamlError(String);
 
-/// Parses the first document of the text; `None` if there is none. Also returns whether one of its mappings contains a
-/// key more than once. Later documents must be well-formed but are ignored.
+/// Parses the first document of the text. The value is `None` if the text has no document. Also returns whether a
+/// mapping in it repeats a key. Later documents must be well-formed but are ignored.
 pub(super) fn parse(text: &[u8]) -> Result<(Option<Value>, bool), YamlError> {
-    // The port of libyaml panics if a comma follows a tag in brackets (`[!x,y]`). Such a text is refused; it must not
-    // end the process.
+    // `libyaml_safer` panics if a comma follows a tag in brackets (`[!x,y]`). The panic must not end the process, so it
+    // becomes an error.
     catch_unwind(AssertUnwindSafe(|| Reader::new(text).documents()))
         .unwrap_or_else(|_| Err(YamlError("malformed document".to_owned())))
 }
 
 struct Reader<'a> {
     parser: Parser<BufReader<Chain<&'a [u8], &'static [u8]>>>,
-    /// Length of the text, without the line break that may be appended to it.
+    /// Length of the text in bytes, without the line break that [`missing_break`] may append.
     end: u64,
     /// Line and column of the last event.
     mark: (u64, u64),
     anchors: HashMap<String, Anchor>,
     alias_budget: usize,
     depth: usize,
-    /// Whether a mapping has had a key more than once.
+    /// Whether a mapping so far repeats a key.
     repeated: bool,
 }
 
@@ -226,7 +227,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Merges `<<: *base` or `<<: [*a, *b]`: adds the fields that are absent.
+    /// Merges `<<: *base` or `<<: [*a, *b]`. Only fields that are absent are added.
     fn merge(&self, fields: &mut Fields, source: Value) -> Result<(), YamlError> {
         let sources = match source {
             Value::Array(values) => values,
@@ -244,7 +245,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The nodes of a text that was parsed before, for callers that need only their positions.
+/// Reads the tokens of a text that was parsed before, for callers that need only their lines.
 pub(super) struct Tokens<'a>(Reader<'a>);
 
 impl<'a> Tokens<'a> {
@@ -252,7 +253,7 @@ impl<'a> Tokens<'a> {
         Self(Reader::new(text))
     }
 
-    /// The next token of the first document, with its line; `None` at the end of it.
+    /// Returns the next token of the first document and its line, or `None` at the end of the document.
     pub(super) fn next(&mut self) -> Option<(u64, Token)> {
         loop {
             let token = match self.0.event().ok()?.data {
@@ -277,8 +278,8 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Returns a line break if the text does not end with one. Without it, the port of libyaml reads past the end of a
-/// final block scalar or escape.
+/// Returns a line break if the text does not end with one. Without a final line break, `libyaml_safer` reads past the
+/// end of a block scalar or escape.
 fn missing_break(text: &[u8]) -> &'static [u8] {
     let is_utf16 = text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff");
     match text.last() {
@@ -292,15 +293,17 @@ fn is_block(style: ScalarStyle) -> bool {
     matches!(style, ScalarStyle::Literal | ScalarStyle::Folded)
 }
 
-/// An object being parsed, with an index of its names once it is too large to scan.
+/// An object while it is being parsed. It gets an index of its names when it is too large to scan.
 #[derive(Default)]
 struct Fields {
     object: Object,
     seen: HashMap<CompactString, usize>,
-    /// Names that so far only a `<<` has given: a value of the mapping's own takes their place as is meant.
+    /// Names that so far come only from a `<<`. A direct field of the same name overrides such a value and is not a
+    /// repetition.
     merged: HashSet<CompactString>,
 }
 
+/// Number of fields above which names are looked up in an index.
 const SCAN_LIMIT: usize = 32;
 
 impl Fields {
@@ -315,7 +318,7 @@ impl Fields {
         self.seen.contains_key(key)
     }
 
-    /// Whether the name had a value of the mapping's own already, which is replaced.
+    /// Sets a field. Returns whether this repeats an earlier direct field of the mapping, whose value is replaced.
     fn set(&mut self, key: CompactString, value: Value) -> bool {
         if !self.contains(&key) {
             self.push(key, value);
@@ -326,6 +329,7 @@ impl Fields {
         is_repeated
     }
 
+    /// Sets a field that comes from a `<<`, unless the mapping has one of this name.
     fn set_if_absent(&mut self, key: CompactString, value: Value) {
         if !self.contains(&key) {
             self.merged.insert(key.clone());

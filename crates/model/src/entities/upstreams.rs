@@ -1,5 +1,5 @@
-//! Upstreams and their targets: load balancing and health checks. Fields that may be null have the defaults of Kong's
-//! schema.
+//! Upstreams with their load balancing and health checks, and their targets. A field that is null in the entity has the
+//! default of Kong's schema here.
 
 use super::{CertificateId, TargetId, UpstreamId, string_lists};
 use compact_str::CompactString;
@@ -19,7 +19,7 @@ pub struct Upstream {
     pub hash_fallback_header: Option<CompactString>,
     /// Name of the cookie for `hash_on` and for `hash_fallback`.
     pub hash_on_cookie: Option<CompactString>,
-    /// Path of the cookie; `/` if not set.
+    /// Path of the cookie. The default is `/`.
     pub hash_on_cookie_path: Option<CompactString>,
     pub hash_on_query_arg: Option<CompactString>,
     pub hash_fallback_query_arg: Option<CompactString>,
@@ -55,7 +55,7 @@ pub enum Algorithm {
     Latency,
 }
 
-/// The part of a request that determines its target.
+/// The part of a request whose hash selects the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HashOn {
@@ -130,7 +130,7 @@ pub struct HealthyChecks {
     pub http_statuses: Vec<u16>,
 }
 
-/// Conditions that make a target unhealthy. A limit of 0 means no limit.
+/// Conditions that make a target unhealthy. A number of failures or timeouts of 0 means that they are not counted.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct UnhealthyChecks {
@@ -203,7 +203,7 @@ const PASSIVE_HEALTHY: [u16; 19] = [
 ];
 const PASSIVE_UNHEALTHY: [u16; 3] = [429, 500, 503];
 
-/// The `healthy` or `unhealthy` part of passive checks, whose statuses may be null.
+/// The `healthy` or `unhealthy` part of passive checks. Its statuses may be null.
 #[derive(Deserialize)]
 struct Passive {
     #[serde(default)]

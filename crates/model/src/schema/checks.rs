@@ -21,11 +21,11 @@ pub(crate) enum Check {
     Custom(Vec<Path>, EntityRule),
 }
 
-/// If one field satisfies a condition, another field must satisfy one too.
+/// A check that applies if one field satisfies a condition. Another field must then satisfy a second condition.
 #[derive(Debug, Clone)]
 pub(crate) struct Conditional {
     pub(crate) if_path: Path,
-    /// The field with the constraints of the condition in place of its own, like [`Conditional::then_field`].
+    /// The field, but with the constraints of the condition instead of its own. [`Conditional::then_field`] is similar.
     pub(crate) if_field: Field,
     pub(crate) then_path: Path,
     pub(crate) then_field: Field,
@@ -63,7 +63,7 @@ static NULL: Value = Value::Null;
 
 impl<'a> Fields<'a> {
     pub(crate) fn get(&self, path: &Path) -> &'a Value {
-        // A rule may name fields that the entity lacks in this flavor.
+        // A rule may name a field that the entity does not have in this router flavor. The field then counts as null.
         let mut value = self.slots.get(path.index).unwrap_or(&NULL);
         for name in &path.rest {
             match value.as_object().and_then(|object| object.get(name)) {
@@ -111,7 +111,8 @@ impl Check {
         mode: Mode,
     ) -> Option<String> {
         let is_set = |path: &&Path| match fields.get(path) {
-            // An empty record counts as set, an empty map does not. Only a record has an error at this point.
+            // An empty map counts as not set. An empty object with an error is a record with a problem, and it counts
+            // as set.
             Value::Object(object) => !object.is_empty() || has_error(errors, path),
             value => is_nonempty(value),
         };
@@ -140,7 +141,7 @@ impl Check {
 }
 
 impl Conditional {
-    /// Runs the check, even if one of its fields already has an error. The new error then replaces that one.
+    /// Runs the check, even if one of its fields already has an error. A new error of the field replaces the old one.
     fn run(&self, fields: &Fields<'_>, errors: &mut Object, context: &Context) {
         let value = fields.get(&self.if_path);
         if engine::check(&self.if_field, value, context).is_err() {

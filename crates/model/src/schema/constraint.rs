@@ -6,7 +6,7 @@ use super::validators::Validator;
 use crate::value::Value;
 use std::fmt::Write;
 
-/// One constraint. The variants are in the order in which Kong tries them.
+/// A constraint on a value. The variants are in the order in which Kong checks them.
 #[derive(Debug, Clone)]
 pub(crate) enum Constraint {
     Eq(Value),
@@ -33,7 +33,7 @@ pub(crate) enum Constraint {
 }
 
 impl Constraint {
-    /// Checks a value that is not null. The problem is a text, or a tree of texts from a validator of a record.
+    /// Checks a value that is not null. The problem is a text. A validator of a record may return a tree of texts.
     #[inline]
     pub(crate) fn check(&self, value: &Value, context: &Context) -> Result<(), Value> {
         let fine = match self {
@@ -97,7 +97,8 @@ impl Constraint {
     }
 }
 
-/// Whether the text is a UUID: 36 characters, hexadecimal in any case, with dashes at their positions.
+/// Whether the text is a UUID of 36 characters: hexadecimal digits in upper or lower case, with dashes at four
+/// positions.
 pub(crate) fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text.bytes().enumerate().all(|(index, byte)| match index {
@@ -150,7 +151,7 @@ fn first_error(patterns: &[(Pattern, String)], value: &Value, refused: bool) -> 
     }
 }
 
-/// Refuses a set that contains values of several subsets.
+/// Refuses a set that contains values of more than one subset.
 fn exclusive(subsets: &[Vec<Value>], value: &Value) -> Result<(), Value> {
     let Some(values) = value.as_array() else {
         return Ok(());

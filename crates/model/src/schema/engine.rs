@@ -1,8 +1,8 @@
 //! Completes and validates records: inserts defaults and generated values, and reports every problem in the shape of
 //! the input. Source: kong/db/schema/init.lua (process_auto_fields, validate).
 //!
-//! One pass does the work of two in Kong, since a field's default and its validation do not depend on other fields.
-//! Only shorthands are expanded first. If one of them is wrong, no other field is checked.
+//! One pass does the work of two in Kong, because a field's default and its validation do not depend on other fields.
+//! Only shorthands are expanded first. If a shorthand is wrong, no other field is checked.
 
 use super::checks::Fields;
 use super::constraint::Constraint;
@@ -16,7 +16,7 @@ const REQUIRED: &str = "required field missing";
 /// The error for a number outside the range of integers. Kong accepts every float without a fraction.
 const TOO_LARGE: &str = "value should be between -9223372036854775808 and 9223372036854775807";
 
-/// Whether an entity is created or changed. Some texts differ.
+/// Whether an entity is created or changed. Some error texts depend on this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Create,
@@ -37,7 +37,7 @@ impl Mode {
 pub(crate) enum Failure {
     /// A text, or a tree of texts in the shape of the value.
     Problem(Value),
-    /// A wrong shorthand. All other problems are dropped.
+    /// The problem of a wrong shorthand. All other problems are discarded.
     Shorthand(Value),
 }
 
@@ -58,14 +58,14 @@ pub(crate) struct Engine<'c> {
     pub(crate) mode: Mode,
 }
 
-/// A record with its values filled in, and the problems found.
+/// The values of a record's fields, by field position, and the problems that were found.
 pub(crate) struct Filled {
     pub(crate) slots: Vec<Value>,
     pub(crate) errors: Object,
 }
 
 thread_local! {
-    /// Vectors for slots, one per nesting level, reused for each entity.
+    /// Vectors that are reused for the slots of records. There is one per nesting level.
     static SPARE_SLOTS: RefCell<Vec<Vec<Value>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -90,8 +90,8 @@ impl Drop for Filled {
 }
 
 impl Engine<'_> {
-    /// Fills in the fields of a record from the input, else from the existing record (`base`, in an update), else from
-    /// the schema. `ignored` names fields that are dropped without a check.
+    /// Fills in the fields of a record. A value comes from the input, else from the existing record (`base`, in an
+    /// update), else from the schema. Unknown fields whose names are in `ignored` are not reported.
     pub(crate) fn fill(
         &self,
         record: &Record,
@@ -157,7 +157,7 @@ impl Engine<'_> {
             return self.complete(field, slot, None, depth);
         }
         if base.is_some() && !field.required {
-            // The value was null before and stays so.
+            // The value was null before the update and stays null.
             return Ok(());
         }
         self.fill_default(field, slot, depth)
@@ -174,7 +174,7 @@ impl Engine<'_> {
             return self.complete_record(record, field, slot, input, None, depth);
         }
         match &field.default {
-            // A default needs no validation, but a subschema may forbid the default of the base schema.
+            // Defaults are not validated, because they come from the schema itself.
             Some(default) => {
                 *slot = default.clone();
                 Ok(())
@@ -194,7 +194,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Completes and validates a value in place. `existing` is the stored record into which a record is merged.
+    /// Completes and validates a value in place. If the value is a record in an update, `existing` is the stored record
+    /// into which it is merged.
     fn complete(
         &self,
         field: &Field,
@@ -272,7 +273,7 @@ impl Engine<'_> {
         expected: &'static str,
         depth: usize,
     ) -> Result<(), Failure> {
-        // Lua's decoders turn an empty array into an empty object.
+        // Lua cannot tell an empty object from an empty array, so Kong accepts both here.
         if matches!(value, Value::Object(object) if object.is_empty()) {
             *value = Value::Array(Vec::new());
         }
@@ -332,10 +333,11 @@ impl Engine<'_> {
     }
 }
 
-/// Maximum number of unknown fields reported of an object, which is enough to understand a repeated mistake.
+/// Maximum number of unknown fields reported for one object. It is enough to understand a repeated mistake.
 pub(crate) const MAX_UNKNOWN: usize = 100;
 
-/// Moves the input's values to their fields. Returns a bit for each given field, null included.
+/// Moves the input's values to the slots of their fields. Returns a word with one bit per field, which is set if the
+/// input contains the field, even as null.
 fn distribute(record: &Record, input: Object, ignored: &[&str], filled: &mut Filled) -> u64 {
     debug_assert!(record.fields.len() <= MAX_FIELDS);
     let mut given = 0;
@@ -346,7 +348,8 @@ fn distribute(record: &Record, input: Object, ignored: &[&str], filled: &mut Fil
                 given |= 1 << index;
             }
             None if ignored.contains(&name.as_str()) => {}
-            // Names are distinct, so `push` need not search for duplicates, which would be slow for adversarial input.
+            // The names of an object are distinct, so `push` is correct. A search for duplicates would be slow for
+            // adversarial input.
             None if filled.errors.len() < MAX_UNKNOWN => {
                 filled.errors.push(name, "unknown field".into());
             }
@@ -356,7 +359,7 @@ fn distribute(record: &Record, input: Object, ignored: &[&str], filled: &mut Fil
     given
 }
 
-/// Reports stored fields that the record does not know. They occur only if the update selects another subschema.
+/// Reports stored fields that the record does not have. They occur only if the update selects another subschema.
 fn report_unknown(record: &Record, base: &Object, ignored: &[&str], errors: &mut Object) {
     for (name, _) in base.iter() {
         if record.position(name).is_none() && !ignored.contains(&name) {
@@ -373,7 +376,7 @@ fn take_object(value: &mut Value) -> Option<Object> {
     }
 }
 
-/// Validates a completed value, for the conditions of checks.
+/// Validates a value without completing it. Used for conditions of checks, for keys of maps and for single fields.
 pub(crate) fn check(field: &Field, value: &Value, context: &Context) -> Result<(), Value> {
     if value.is_null() {
         return null(field).map_err(Value::from);
@@ -458,7 +461,7 @@ fn constraints(field: &Field, value: &Value, context: &Context) -> Result<(), Va
     Ok(())
 }
 
-/// Removes repeated texts, numbers and booleans. The first of equal ones stays.
+/// Removes repeated texts, numbers and booleans from a set. The first of equal elements stays. Records stay as given.
 fn remove_duplicates(value: &mut Value) {
     let Value::Array(values) = value else {
         return;
@@ -486,7 +489,7 @@ fn remove_duplicates(value: &mut Value) {
     values.retain(|_| are_new.next().unwrap_or(true));
 }
 
-/// An element of a set in a form that compares as in Lua: `1` and `1.0` are the same number.
+/// An element of a set, in a form that is compared as in Lua: `1` and `1.0` are the same number.
 #[derive(PartialEq, Eq, Hash)]
 enum Element<'v> {
     Bool(bool),
@@ -509,7 +512,7 @@ impl<'v> Element<'v> {
     }
 }
 
-/// Whether the value is a vault reference `{vault://…}`, which is resolved where the value is used.
+/// Whether the value is a vault reference `{vault://…}`. Such a value is accepted without validation.
 pub(crate) fn is_vault_reference(value: &Value) -> bool {
     value
         .as_str()

@@ -1,4 +1,4 @@
-//! The JSON form of entities, and of the schemas themselves.
+//! Writes entities and the schemas themselves as JSON.
 
 use super::definition::{Effect, Field, Kind, Record};
 use super::{EntitySchema, PluginSchema, RouterFlavor, shorthand};
@@ -6,22 +6,22 @@ use crate::value::{Object, Value};
 use serde_json::{Map, Value as Json, json};
 
 impl EntitySchema {
-    /// Appends a canonical entity in the form of the Admin API: every field, null if not set, and deprecated forms of
-    /// plugin settings in addition to the new ones.
+    /// Appends a canonical entity in the form of the Admin API. Every field is present, null if not set. Deprecated
+    /// forms of plugin settings are written in addition to the new ones.
     pub fn write_json(&self, entity: &Object, out: &mut Vec<u8>) {
         self.write_json_for(entity, RouterFlavor::default(), out);
     }
 
-    /// Appends the entity as [`write_json`](Self::write_json) does, for a router flavor: routes have more fields with
-    /// `expressions`.
+    /// Appends the entity as [`write_json`](Self::write_json) does, for a given router flavor. With the `expressions`
+    /// flavor, routes have additional fields.
     pub fn write_json_for(&self, entity: &Object, flavor: RouterFlavor, out: &mut Vec<u8>) {
         let ttl = entity.get("ttl").filter(|_| self.ttl);
         let ttl = ttl.map(|ttl| ("ttl", ttl.clone()));
         self.write_json_with(entity, flavor, ttl.as_slice(), out);
     }
 
-    /// Appends an entity with `more` behind its fields: `ttl`, and values that are shown with the entity but not part
-    /// of it.
+    /// Appends an entity, with `more` after its fields. `more` contains `ttl`, and values that are shown with the
+    /// entity but are not part of it.
     pub fn write_json_with(
         &self,
         entity: &Object,
@@ -40,9 +40,9 @@ impl EntitySchema {
         out.push(b'}');
     }
 
-    /// A canonical entity with every field, null if not set, for exports. Deprecated forms of plugin settings are left
-    /// out. Values are as stored: JSON for clients writes 1.0 as 1, this does not. Fields of other router flavors are
-    /// included unless they have their default, because an export must be complete.
+    /// Returns a canonical entity with every field, null if not set, for exports. Deprecated forms of plugin settings
+    /// are left out. Values are as stored, so 1.0 stays a float (the JSON for clients has 1 instead). Fields of other
+    /// router flavors are included unless they have their default, because an export must be complete.
     pub(crate) fn spelled_out(&self, entity: &Object, flavor: RouterFlavor) -> Object {
         let mut all = spell_out(self.shown_as(entity, flavor), entity);
         for field in &self.table(flavor).elsewhere {
@@ -73,7 +73,7 @@ impl EntitySchema {
         self.shown_for(name, flavor)
     }
 
-    /// The record of the subschema with this name, or the base record.
+    /// Returns the record of the subschema with this name, or the base record if there is none.
     pub(super) fn shown_for(&self, name: Option<&str>, flavor: RouterFlavor) -> &Record {
         let table = self.table(flavor);
         let found = name.and_then(|name| {
@@ -152,7 +152,7 @@ fn write_record(record: &Record, object: &Object, out: &mut Vec<u8>) {
 fn write_fields(record: &Record, object: &Object, out: &mut Vec<u8>) {
     let mut separator: &[u8] = b"";
     let is_ordered = is_ordered(record, object);
-    // Canonical objects have their fields in schema order, so one pass through both finds all values.
+    // Canonical objects have their fields in schema order, so one pass over the record and the object finds all values.
     let mut entries = object.iter().peekable();
     for field in record.fields.iter().filter(|field| !field.transient) {
         let value = match entries.peek() {
@@ -182,11 +182,12 @@ fn write_fields(record: &Record, object: &Object, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether the fields of an object are in schema order. Earlier versions appended computed fields at the end.
+/// Whether the fields of an object are in schema order. They may not be if an earlier version stored the object,
+/// because it appended computed fields at the end.
 fn is_ordered(record: &Record, object: &Object) -> bool {
     let mut fields = record.fields.iter();
     let mut rest = object.iter();
-    // The first entry that is out of order and all entries behind it must not be fields of the record.
+    // The object is in order if neither the first misplaced entry nor any entry after it is a field of the record.
     let misplaced = rest.find(|(name, _)| !fields.any(|field| field.name == *name));
     let is_field = |(name, _): (&str, &Value)| record.is_shown(name.as_bytes());
     !misplaced.into_iter().chain(rest).any(is_field)
@@ -266,7 +267,7 @@ pub(super) fn write_float(number: f64, out: &mut Vec<u8>) {
 pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let bytes = text.as_bytes();
-    // Reads every byte without an early exit, which compiles to a few vector instructions.
+    // The loop reads every byte without an early exit, so that it compiles to a few vector instructions.
     let plain = bytes.iter().fold(true, |plain, &byte| {
         plain & (byte >= b' ') & (byte != b'"') & (byte != b'\\')
     });
@@ -299,7 +300,7 @@ pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// The definition that clients see, without attributes that only this program uses.
+/// Returns a definition as clients see it, without attributes that only this program uses.
 fn described(definition: &Json) -> Json {
     let checks = definition["entity_checks"].as_array();
     json!({
@@ -308,7 +309,7 @@ fn described(definition: &Json) -> Json {
     })
 }
 
-/// Applies the changes of a flavor to a definition: fields that it replaces or adds, and checks that it removes.
+/// Applies the changes of a router flavor to a definition. A flavor replaces or adds fields, and removes checks.
 fn changed(definition: &Json, changes: &Json) -> Json {
     let items = |list: &Json| list.as_array().cloned().unwrap_or_default();
     let mut fields = items(&definition["fields"]);

@@ -1,7 +1,8 @@
-//! Entities as JSON Schema (2020-12, the dialect of OpenAPI 3.1), generated from the records that validate them.
+//! Describes entities as JSON Schema (2020-12, the dialect of OpenAPI 3.1). The schemas are generated from the records
+//! that validate the entities.
 //!
-//! Everything that the engine accepts and writes is valid by these schemas. They are less strict than the engine:
-//! checks over several fields are described in words, and validator functions only by name, as `format`.
+//! Every entity that the engine accepts or writes should be valid under these schemas. They are less strict than the
+//! engine. Checks over several fields are described in words, and validator functions only by their name, as `format`.
 
 use super::checks::Check;
 use super::constraint::Constraint;
@@ -11,7 +12,7 @@ use super::{EntitySchema, MAX_TTL, RouterFlavor, registry};
 use crate::value::Value;
 use serde_json::{Map, Value as Json, json};
 
-/// The purpose for which an entity is described.
+/// The kind of message in which an entity is described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// The entity in a response of the Admin API: every field is present, null if not set.
@@ -23,12 +24,13 @@ pub enum Form {
 }
 
 impl EntitySchema {
-    /// The JSON Schema of the entity. Fields that a subschema defines, such as a plugin's `config`, are left open.
+    /// Returns the JSON Schema of the entity. Fields that a subschema defines, such as a plugin's `config`, may have
+    /// any content.
     pub fn json_schema(&self, form: Form, flavor: RouterFlavor) -> Json {
         self.described_by(self.base(flavor), form)
     }
 
-    /// The JSON Schema of the entity with the subschema `name`.
+    /// Returns the JSON Schema of the entity with the subschema `name`.
     pub fn variant_json_schema(&self, name: &str, form: Form, flavor: RouterFlavor) -> Json {
         let mut schema = self.described_by(self.shown_for(Some(name), flavor), form);
         if let Some(key) = &self.subschema_key {
@@ -37,7 +39,7 @@ impl EntitySchema {
         schema
     }
 
-    /// The names of the entity's subschemas, sorted.
+    /// Returns the names of the entity's subschemas, sorted.
     pub fn variants(&self, flavor: RouterFlavor) -> impl Iterator<Item = &str> {
         self.table(flavor).keys.iter().map(|(key, _)| key.as_str())
     }
@@ -124,7 +126,7 @@ fn must_be_given(field: &Field) -> bool {
 fn field(field: &Field, form: Form) -> Json {
     let mut schema = value(field, form);
     let may_be_null = match (form, field.auto) {
-        // The Admin API computes the shown value from the given one.
+        // The Admin API shows a computed value for such a field, which is never null.
         (Form::Shown, _) if field.transient => false,
         (Form::Shown, Some(Auto::Uuid | Auto::UpdatedAt)) => false,
         (Form::Given, Some(_)) => true,
@@ -148,7 +150,7 @@ fn field(field: &Field, form: Form) -> Json {
     schema
 }
 
-/// The schema of a value that is not null.
+/// Returns the schema of a field's value that is not null.
 fn value(field: &Field, form: Form) -> Json {
     let mut schema = kind(&field.kind, form);
     let mut others = Vec::new();
@@ -174,7 +176,8 @@ fn value(field: &Field, form: Form) -> Json {
     schema
 }
 
-/// Adds more conditions, in the schema itself if their keywords are unused there, else in `allOf`.
+/// Adds conditions to a schema. A condition becomes part of the schema itself if the schema does not use its keywords
+/// yet, else a part of `allOf`.
 fn add(schema: &mut Json, others: Vec<Json>) {
     let mut rest = Vec::new();
     for other in others {
@@ -193,7 +196,7 @@ fn add(schema: &mut Json, others: Vec<Json>) {
 }
 
 fn kind(kind: &Kind, form: Form) -> Json {
-    // A patch replaces lists and maps, it does not merge them.
+    // A patch replaces lists and maps as a whole, so their contents are described as in a new entity.
     let inner = match form {
         Form::Patch => Form::Given,
         form => form,
@@ -226,7 +229,7 @@ fn kind(kind: &Kind, form: Form) -> Json {
     }
 }
 
-/// The schema of a reference `{"id": …}`. In requests, a unique field may replace the id.
+/// Returns the schema of a reference `{"id": …}`. Requests may use a unique field of the entity instead of its id.
 fn referred(reference: Reference, form: Form) -> Json {
     let id = json!({ "type": "string", "format": "uuid" });
     if form == Form::Shown {
@@ -253,7 +256,7 @@ fn any_required<'n>(names: impl Iterator<Item = &'n str>) -> Json {
 }
 
 fn constrain(schema: &mut Json, others: &mut Vec<Json>, constraint: &Constraint, kind: &Kind) {
-    // `pattern` accepts every value that is not a text, so its negation must be limited to texts.
+    // `pattern` accepts every value that is not a string, so its negation must be limited to strings.
     let without = |pattern: &Pattern| {
         let pattern = pattern.ecma()?;
         Some(json!({ "not": { "type": "string", "pattern": pattern } }))
@@ -296,7 +299,7 @@ fn constrain(schema: &mut Json, others: &mut Vec<Json>, constraint: &Constraint,
         Constraint::Custom(validator) if matches!(kind, Kind::String) => {
             schema["format"] = validator.name().replace('_', "-").into();
         }
-        // All values must be of the same subset.
+        // All values must belong to the same subset.
         Constraint::ExclusiveSubsets(subsets) => {
             let one = subsets
                 .iter()
@@ -309,7 +312,7 @@ fn constrain(schema: &mut Json, others: &mut Vec<Json>, constraint: &Constraint,
 
 fn at_least(schema: &mut Json, kind: &Kind, length: usize) {
     match kind {
-        // The length is in bytes, and a character has at most four.
+        // `length` is in bytes, but `minLength` is in characters. A character has at most four bytes.
         Kind::String => schema["minLength"] = length.div_ceil(4).into(),
         Kind::Map(_) => schema["minProperties"] = length.into(),
         _ => schema["minItems"] = length.into(),

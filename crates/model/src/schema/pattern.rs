@@ -1,5 +1,5 @@
 //! Translates the Lua patterns of Kong's schemas to regular expressions, which take linear time on any input. The few
-//! common shapes in large configurations are recognised and compared directly.
+//! patterns that are common in large configurations are recognised and compared without a regular expression.
 
 use regex::bytes::Regex;
 
@@ -25,7 +25,7 @@ pub(crate) enum Pattern {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Dialect {
     Rust,
-    /// ECMA-262 with its `u` flag, used by JSON Schema's `pattern`. It refuses unnecessary escapes.
+    /// ECMA-262 with its `u` flag, which JSON Schema's `pattern` uses. This dialect forbids unnecessary escapes.
     Ecma,
 }
 
@@ -73,7 +73,7 @@ impl Pattern {
         }
     }
 
-    /// The pattern in the dialect of JSON Schema, if it can be expressed there.
+    /// Returns the pattern in the dialect of JSON Schema, or `None` if it cannot be expressed there.
     pub(crate) fn ecma(&self) -> Option<String> {
         Some(match self {
             Self::Exact(text) => format!("^{}$", escape_ecma(text)),
@@ -88,7 +88,8 @@ impl Pattern {
     }
 }
 
-/// The text that a pattern without anchors matches, if it contains no special characters.
+/// Returns the only text that a pattern without anchors matches. Returns `None` if the pattern contains special
+/// characters that are not escaped.
 fn literal(body: &str) -> Option<String> {
     let mut text = String::new();
     let mut chars = body.chars();
@@ -173,7 +174,7 @@ fn set(
                     regex.push('-');
                     regex.push_str(&escape(high, dialect));
                 } else if low == '-' {
-                    // Escaped in both dialects, because it is a literal here.
+                    // A literal `-` must be escaped in a set. `escape` does not do this for ECMA.
                     regex.push_str(r"\-");
                 } else {
                     regex.push_str(&escape(low, dialect));
@@ -186,7 +187,7 @@ fn set(
     Some(())
 }
 
-/// Escapes a literal character, inside or outside of a set.
+/// Escapes a literal character, inside or outside of a set. Callers handle `-` in a set.
 fn escape(c: char, dialect: Dialect) -> String {
     let special = match dialect {
         Dialect::Rust => c.is_ascii_punctuation(),

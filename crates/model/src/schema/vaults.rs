@@ -1,5 +1,6 @@
-//! Finds references to vaults in entities. They are stored and shown, but nothing resolves them yet, so users are told
-//! where they are. Their text is never repeated: it says where a secret is kept.
+//! Finds references to vaults in entities, so that users can be warned. References are stored and shown, but the
+//! gateway does not resolve them yet. A warning never repeats the reference itself, because it shows where a secret is
+//! stored.
 
 use super::definition::{Field, Kind, Record};
 use super::engine::is_vault_reference;
@@ -10,13 +11,14 @@ use crate::value::{Object, Value};
 use compact_str::CompactString;
 use std::collections::BTreeMap;
 
-/// Begin of a reference: `{vault://env/my-secret}`.
+/// The first bytes of a reference such as `{vault://env/my-secret}`.
 const BEGIN: &[u8] = b"{vault://";
 
-/// The fields of entities that hold references to vaults. Only fields count where Kong resolves references.
+/// The fields of entities that contain references to vaults. Fields in which Kong does not resolve references are
+/// ignored.
 #[derive(Debug, Default)]
 pub struct VaultReferences {
-    /// Number of entities by the kind of entity and the path of the field.
+    /// Number of entities that contain a reference in a field, by the kind of entity and the path of the field.
     found: BTreeMap<(Subject, String), usize>,
 }
 
@@ -34,8 +36,8 @@ impl VaultReferences {
         EntityKind::Keys,
     ];
 
-    /// Looks for references in an encoded entity. Most entities are not decoded, because their bytes show that they
-    /// have none.
+    /// Looks for references in an encoded entity. The entity is decoded only if its bytes contain the start of a
+    /// reference.
     pub fn look(&mut self, kind: EntityKind, stored: &[u8]) -> Result<(), DecodeError> {
         if Self::KINDS.contains(&kind) && memchr::memmem::find(stored, BEGIN).is_some() {
             self.look_at(kind, &codec::decode(stored)?);
@@ -43,7 +45,7 @@ impl VaultReferences {
         Ok(())
     }
 
-    /// Looks for references in an entity.
+    /// Looks for references in a decoded entity.
     pub fn look_at(&mut self, kind: EntityKind, entity: &Object) {
         if !Self::KINDS.contains(&kind) {
             return;
@@ -97,7 +99,7 @@ fn in_record(record: &Record, object: &Object, path: &str, out: &mut Vec<String>
     }
 }
 
-/// Elements and values of maps are reported by the path of their list or map.
+/// Adds the paths of references in a field to `out`. A reference in a list or map gets the path of the list or map.
 fn in_field(field: &Field, value: &Value, path: &str, out: &mut Vec<String>) {
     if field.referenceable && is_vault_reference(value) {
         out.push(path.to_owned());

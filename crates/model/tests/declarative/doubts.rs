@@ -1,4 +1,4 @@
-//! Documents that are loaded with a warning. Kong loads them without one.
+//! Tests of documents that are loaded with a warning. Kong loads them without a warning.
 
 use crate::running::{Running, object, options};
 use model::declarative::{self, Document, ExportFormat, Nothing};

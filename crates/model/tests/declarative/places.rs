@@ -1,4 +1,5 @@
-//! Lines of entities, suggestions for unknown names, and names given twice, as users see them.
+//! Tests of what users see for an incorrect document: lines of entities, suggestions for unknown names, and warnings
+//! about repeated names.
 
 use crate::running::{Running, options};
 use model::Error;
@@ -95,7 +96,7 @@ fn problems_with_references_have_the_line_of_their_entity() {
     );
 }
 
-/// Kong tells it as if the entity were at the top, with its place among its siblings.
+/// Kong reports a duplicate name as if the entity were at the top level. The index is that among its siblings.
 #[test]
 fn a_name_that_is_taken_has_the_line_of_an_entity_of_this_name() {
     let nested = |route: &str| {
@@ -172,7 +173,7 @@ in 'whatever': unknown field",
     );
 }
 
-/// The answers of the Admin API are Kong's.
+/// The responses of the Admin API must equal Kong's.
 #[test]
 fn answers_have_neither_lines_nor_names_that_were_meant() {
     let text = "_format_version: '3.0'\nservices: [{name: a, ulr: x}]\n";
@@ -226,7 +227,7 @@ fn json_is_loaded_with_the_same_warning_each_time() {
     let long = "x".repeat(5000);
     for text in [
         "{\"_format_version\": \"3.0\", \"services\": [\n{\"host\": \"a\",\n\"name\": \"s\", \"host\": \"b\"}]}".to_owned(),
-        // What is long is taken apart.
+        // The outline splits elements with a long text, so the next two documents take another path.
         format!(
             "{{\"_format_version\": \"3.0\", \"services\": [\n{{\"name\": \"s\", \"host\": \"h\", \"routes\": [{{\
              \"paths\": [\"/{long}\"],\n\"name\": \"r\", \"paths\": [\"/\"]}}]}}]}}"

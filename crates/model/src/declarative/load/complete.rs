@@ -37,7 +37,7 @@ impl Load<'_> {
             Ok(entity) => entity,
             Err(problems) => {
                 if self.nodes[at].id.is_nil() {
-                    // Children need an id to be checked with.
+                    // Nested entities refer to this one when they are checked, so it needs an id.
                     self.nodes[at].id = Uuid::new_v4();
                 }
                 return self.problem(at, Problem::Schema(problems));
@@ -107,7 +107,7 @@ impl Load<'_> {
             let other = other.filter(|other| *other != id);
             let values = &mut self.taken[kind as usize].values;
             let holder = *values.entry((position, value.into())).or_insert(id);
-            // A repeated id is reported as such, not here.
+            // Two entities with the same id are reported by `claim`, not here.
             if holder != id || other.is_some() {
                 let message = self.taken_message(kind, field, value, other);
                 let by = Taken::Field;
@@ -119,7 +119,7 @@ impl Load<'_> {
         }
     }
 
-    /// Checks the name of an entity that is added to the existing ones: no other entity may keep it.
+    /// Checks the name of an entity that is added to the existing ones. No other existing entity may keep this name.
     fn check_stored_name(&mut self, at: usize, relations: &Relations, entity: &Object) {
         let kind = relations.kind;
         if let (Others::Existing, Some(field)) = (self.others, relations.name)
@@ -155,7 +155,7 @@ impl Load<'_> {
         }
     }
 
-    /// The message that a value is taken by an existing entity or by another one of the document.
+    /// The message that an existing entity, or another entity of the document, already has the value.
     fn taken_message(
         &self,
         kind: EntityKind,
@@ -172,7 +172,7 @@ impl Load<'_> {
         }
     }
 
-    /// Transforms an entity to its stored form, such as hashed passwords. The response shows the original.
+    /// Transforms an entity to its stored form, for example with a hashed password. The response shows the original.
     fn transform(&mut self, at: usize, relations: &Relations, entity: Object) -> Object {
         let kind = relations.kind;
         let shown = entity.clone();
@@ -189,7 +189,8 @@ impl Load<'_> {
         }
     }
 
-    /// Compares an entity with the existing one. Its times change only if another field differs.
+    /// Compares an entity with the existing one. Its `updated_at` changes only if another field differs or if the
+    /// document gives a new time.
     fn settle(&mut self, at: usize, relations: &Relations, mut entity: Object, times: Times) {
         if self.failed {
             return;
@@ -199,7 +200,7 @@ impl Load<'_> {
         let given = times.updated(now.as_ref());
         if let Some(old) = self.existing.get(kind, id) {
             take_times(&mut entity, old, times.created);
-            // An `updated_at` equal to the stored one does not count: an edited export still has the old time.
+            // A given `updated_at` that equals the stored one is ignored, because an edited export still contains it.
             let given = given.filter(|given| !is_same_time(Some(given), entity.get("updated_at")));
             let next = given.clone().or(now);
             replace(&mut entity, "updated_at", given);
@@ -217,8 +218,8 @@ impl Load<'_> {
         self.document.puts.push(Put { kind, id, entity });
     }
 
-    /// Returns the bytes of [`codec::encode`] in a reused buffer. Most of the tens of thousands of entities are only
-    /// compared; the others get a vector of the exact size.
+    /// Returns the bytes of [`codec::encode`] in a reused buffer, because most entities are only compared. The others
+    /// are copied to a vector of the exact size.
     fn encode(&mut self, entity: &Object) -> &[u8] {
         self.buffer.clear();
         codec::encode_into(entity, &mut self.buffer);
@@ -235,7 +236,7 @@ struct Times {
 }
 
 impl Times {
-    /// The given `updated_at` in the type of the field. An invalid time counts as absent.
+    /// Returns the given `updated_at` in the type of the field. An invalid time counts as absent.
     fn updated(&self, now: Option<&Value>) -> Option<Value> {
         match (now?, self.updated.as_ref()?) {
             (Value::Int(_), Value::Int(seconds)) if *seconds > 0 => Some(Value::Int(*seconds)),
@@ -270,7 +271,7 @@ fn replace(entity: &mut Object, field: &str, value: Option<Value>) {
     }
 }
 
-/// Compares two times. Whole seconds may be an integer in one and a float in the other.
+/// Compares two times. One may be an integer and the other a float.
 fn is_same_time(given: Option<&Value>, old: Option<&Value>) -> bool {
     let as_float = |value: &Value| match value {
         Value::Int(seconds) => Some(*seconds as f64),

@@ -1,6 +1,6 @@
-//! Input that Kong accepts although it is probably a mistake. It is accepted here too, with a warning.
+//! Handles input that Kong accepts although it is probably a mistake. Such input is accepted here too, with a warning.
 //!
-//! A `Quick` run fails on such a document. The following `Report` run, which knows the positions, accepts it.
+//! A `Quick` run fails on such a document. The following `Report` run knows the positions of entities and accepts it.
 
 use super::{Load, Mode, Others, complete};
 use crate::declarative::memo;
@@ -9,10 +9,10 @@ use crate::hashing::FastSet;
 use crate::kind::EntityKind;
 use crate::value::{Object, Value};
 
-/// Maximum number of warnings, for adversarial documents.
+/// Maximum number of warnings, which limits the output for adversarial documents.
 const MAX_WARNINGS: usize = 50;
 
-/// Warnings, up to a number.
+/// The first [`MAX_WARNINGS`] warnings, and the number of further ones.
 #[derive(Default)]
 pub(in crate::declarative) struct Doubts {
     warnings: Vec<String>,
@@ -38,9 +38,9 @@ impl Doubts {
 }
 
 impl Load<'_> {
-    /// Removes references that the plugin's schema forbids, such as `consumer` of `key-auth`. Kong accepts them in
-    /// nested plugins, because it validates those before it sets the reference to the parent. An export has such
-    /// plugins at the top level and must be loadable again.
+    /// Removes references that the plugin's schema forbids, such as `consumer` of `key-auth`, and returns them. Kong
+    /// accepts them in nested plugins, because it validates a nested plugin before it sets the reference to the parent.
+    /// An export (`_transform: false`) has such plugins at the top level and must be loadable again.
     pub(super) fn take_misplaced(
         &mut self,
         at: usize,
@@ -76,7 +76,7 @@ impl Load<'_> {
     }
 
     /// Finds nested plugins that also exist at the top level, with the same name and for the same entities. Kong keeps
-    /// both and runs the one of the top level.
+    /// both and runs the top-level plugin.
     pub(super) fn find_shadowed(&mut self, nodes: &[usize], relations: &'static Relations) {
         let is_decided_here = self.mode == Mode::Report && matches!(self.others, Others::None);
         if relations.kind != EntityKind::Plugins || !is_decided_here {
@@ -95,7 +95,7 @@ impl Load<'_> {
         }
     }
 
-    /// Leaves out an entity that another one replaces.
+    /// Leaves out a nested plugin that a top-level plugin replaces.
     pub(super) fn leave_out(&mut self, at: usize) {
         let node = &self.nodes[at];
         self.taken[node.kind as usize].ids.remove(&node.id);
@@ -105,7 +105,7 @@ impl Load<'_> {
         });
     }
 
-    /// A plugin and the entity around it, by name. Line breaks are escaped.
+    /// Describes a plugin and the entity around it by their names. Line breaks are escaped.
     fn described(&self, at: usize) -> String {
         let node = &self.nodes[at];
         let input = node.place.as_ref().and_then(|place| place.input.as_ref());

@@ -1,9 +1,10 @@
-//! Loads a document: separates nested entities, identifies them, resolves references, completes each by its schema, and
-//! compares the result with the existing configuration.
+//! Loads a document. Separates nested entities, identifies them, resolves references, completes each entity by its
+//! schema, and compares the result with the existing configuration.
 //!
 //! Entities are processed kind by kind, so that references point to kinds already processed. A `Quick` run stops at the
-//! first problem and keeps no input. A `Report` run keeps the input it needs to report every problem with its position.
-//! Both accept the same documents.
+//! first problem and keeps no input. A `Report` run keeps the input that it needs to report every problem with its
+//! position. A `Quick` run may reject a document that a `Report` run accepts, but not the other way round (see
+//! [`doubts`]).
 
 mod complete;
 pub(super) mod doubts;
@@ -32,14 +33,14 @@ struct Node {
     kind: EntityKind,
     /// Number of the top-level element that contains the entity.
     element: u32,
-    /// Position for problems; only in a `Report` run.
+    /// The entity's position, to which problems are added. Present only in a `Report` run.
     place: Option<Box<DocumentEntity>>,
-    /// The remaining input.
+    /// The input without nested entities. Completion consumes it.
     input: Object,
     parent: Option<Parent>,
     id: Uuid,
     combination: u128,
-    /// Whether another entity of the document replaces this one, which is then checked and left out.
+    /// Whether another entity of the document replaces this one. This one is then checked, but not loaded.
     is_shadowed: bool,
 }
 
@@ -54,7 +55,7 @@ pub(super) struct Parent {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ParentEntity {
     Node(usize),
-    /// An entity that is loaded separately or known already.
+    /// The id of an entity that is a separate element. That element may be unchanged and not loaded again.
     Id(Uuid),
 }
 
@@ -67,10 +68,10 @@ impl ParentEntity {
     }
 }
 
-/// The entities that stay in addition to the loaded ones.
+/// The entities that the result contains in addition to the loaded ones.
 #[derive(Clone, Copy)]
 pub(super) enum Others<'a> {
-    /// There are none: existing entities that are not loaded are deleted.
+    /// None. Existing entities that are not loaded are deleted.
     None,
     /// The entities of unchanged elements of the document, which are not loaded again.
     Unchanged(&'a Unchanged<'a>),
@@ -81,9 +82,9 @@ pub(super) enum Others<'a> {
 /// The result of a run.
 pub(super) struct Loaded {
     pub document: Document,
-    /// The entities of all elements, ordered by element number.
+    /// All loaded entities, ordered by element number.
     pub entities: Vec<Origin>,
-    /// Entities that other elements refer to.
+    /// Entities that are referred to from other elements than their own.
     pub shared: FastSet<(EntityKind, Uuid)>,
 }
 
@@ -119,13 +120,13 @@ pub(super) struct Load<'a> {
     buffer: Vec<u8>,
 }
 
-/// The ids and unique values that entities of one kind have.
+/// The ids and unique values that entities of one kind already use.
 #[derive(Default)]
 struct TakenIn {
-    /// Ids with their elements.
+    /// Ids with the numbers of their elements.
     ids: FastMap<Uuid, u32>,
     names: FastMap<CompactString, Uuid>,
-    /// Values of the other unique fields, with the position of the field.
+    /// Values of the other unique fields. The key contains the position of the field.
     values: FastMap<(usize, CompactString), Uuid>,
     /// Combinations that must be unique, as returned by [`memo::combination`](super::memo::combination).
     combinations: FastMap<u128, Uuid>,
@@ -180,8 +181,8 @@ impl<'a> Load<'a> {
         self.report.top.push(field, Value::from(problem));
     }
 
-    /// Processes the entities added so far, which frees their input. Returns false if the run must stop. The reason may
-    /// be a reference to an entity that would have been added later.
+    /// Processes the entities added so far, which frees their input. Returns false if the run must stop because of a
+    /// problem. The problem may be a reference to an entity that has not been added yet.
     pub(super) fn work_off(&mut self) -> bool {
         for kind in EntityKind::ALL {
             if self.mode == Mode::Quick && self.failed {
@@ -235,7 +236,7 @@ impl<'a> Load<'a> {
 
     // === separating nested entities ===
 
-    /// Adds an element with everything nested in it.
+    /// Adds an entity with everything nested in it.
     pub(super) fn add(
         &mut self,
         kind: EntityKind,
@@ -380,7 +381,8 @@ impl<'a> Load<'a> {
                 derived => unsettled.push((at, derived)),
             }
         }
-        // Looked-up entities come last, so that they do not take the id of another entity.
+        // These get the id of an existing entity if they match one. They come last, so that the id of another entity in
+        // the document has precedence.
         for (at, derived) in unsettled {
             if let Some(id) = self.look_up(at, relations).or(derived) {
                 self.claim(at, relations, id);
@@ -451,7 +453,7 @@ impl<'a> Load<'a> {
     }
 }
 
-/// An entity as shown with its problems: with annotations, without nested entities.
+/// Returns an entity as it is shown with its problems. Nested entities are left out; annotations stay.
 fn without_nested(relations: &Relations, input: &Object) -> Object {
     let mut own = Object::with_capacity(input.len());
     for (name, value) in input.iter() {
@@ -463,7 +465,7 @@ fn without_nested(relations: &Relations, input: &Object) -> Object {
     own
 }
 
-/// The problem of a `_comment` or `_ignore`. Both are allowed everywhere and have no effect.
+/// Returns the problem of a `_comment` or `_ignore`, if any. Both are allowed in every entity and have no effect.
 pub(super) fn annotation_problem(name: &str, value: &Value) -> Option<&'static str> {
     match (name, value) {
         (_, Value::Null) | ("_comment", Value::String(_)) | ("_ignore", Value::Array(_)) => None,
@@ -473,7 +475,7 @@ pub(super) fn annotation_problem(name: &str, value: &Value) -> Option<&'static s
     }
 }
 
-/// Whether entities of this kind are stored in another form than given.
+/// Whether entities of this kind are stored in a different form than given, for example with hashed passwords.
 pub(super) fn is_transformed(kind: EntityKind) -> bool {
     matches!(
         kind,

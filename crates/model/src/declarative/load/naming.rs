@@ -10,7 +10,7 @@ use compact_str::CompactString;
 use uuid::Uuid;
 
 impl Load<'_> {
-    /// Returns the given or derived id of an entity.
+    /// Returns the given or derived id of an entity. Returns `None` if no value identifies it.
     pub(super) fn identify(&mut self, at: usize, relations: &Relations) -> Option<Uuid> {
         let parent = self.parent_id(at);
         let node = &mut self.nodes[at];
@@ -42,7 +42,7 @@ impl Load<'_> {
                 Some(Value::String(text)) => self.find(foreign.kind, text),
                 Some(Value::Object(object)) => match reference_id(object) {
                     Some(id) => self.find_id(foreign.kind, id),
-                    // The schema refuses it.
+                    // The schema refuses such a reference.
                     None => continue,
                 },
                 Some(_) => continue,
@@ -64,7 +64,7 @@ impl Load<'_> {
         }
     }
 
-    /// Finds the entity that a text refers to, by name and then by id.
+    /// Finds the entity that a text refers to. The text is a name or, if no entity has this name, an id.
     fn find(&self, kind: EntityKind, text: &str) -> Option<Uuid> {
         if let Some(id) = self.taken[kind as usize].names.get(text) {
             return Some(*id);
@@ -77,7 +77,7 @@ impl Load<'_> {
         self.find_id(kind, ids::parse(text)?)
     }
 
-    /// Finds an entity with a unique value that is not loaded and stays unchanged.
+    /// Finds the entity with a unique value among those that stay in addition to the loaded ones.
     pub(super) fn other_by_unique(
         &self,
         kind: EntityKind,
@@ -108,7 +108,7 @@ impl Load<'_> {
         is_known.then_some(id)
     }
 
-    /// Assigns an entity its id and name, unless they are taken.
+    /// Assigns an entity its id and name, unless another entity already has them.
     pub(super) fn claim(&mut self, at: usize, relations: &Relations, id: Uuid) {
         let kind = relations.kind;
         let node = &mut self.nodes[at];
@@ -147,11 +147,12 @@ impl Load<'_> {
     ) -> bool {
         let id = self.nodes[at].id;
         let other = match self.others {
-            // The holder of the name may be loaded under another name, so this is checked when all ids are claimed.
+            // The document may rename the entity that has the name, so this is checked after all ids are assigned.
             Others::Existing => None,
             _ => self.other_by_unique(kind, field, &name),
         };
-        // A name that looks like an id could change the meaning of references that are already resolved.
+        // A name that looks like an id could change the meaning of references that are already resolved. The `Report`
+        // run loads the whole document and accepts such a name.
         let is_doubtful = self.mode == Mode::Quick && ids::parse(&name).is_some();
         let elsewhere = is_doubtful || other.is_some_and(|other| other != id);
         if elsewhere || self.taken[kind as usize].names.contains_key(&name) {
@@ -164,13 +165,13 @@ impl Load<'_> {
         true
     }
 
-    /// Whether the entity has only a derived id and may exist under another one.
+    /// Whether the entity is given without an id and may be an existing entity with an id other than the derived one.
     pub(super) fn may_exist_under_another_id(&self, at: usize) -> bool {
         let has_no_id = || self.nodes[at].input.get("id").is_none_or(Value::is_null);
         matches!(self.others, Others::Existing) && has_no_id()
     }
 
-    /// Finds the existing entity with the same name or unique values, whose id the loaded one then keeps.
+    /// Finds the existing entity with the same name or unique values. The loaded entity then gets its id.
     pub(super) fn look_up(&self, at: usize, relations: &Relations) -> Option<Uuid> {
         let kind = relations.kind;
         let input = &self.nodes[at].input;
@@ -183,7 +184,7 @@ impl Load<'_> {
             self.is_free(kind, id).then_some(id)
         };
         let by_name = relations.name.as_ref().and_then(by_unique);
-        // An entity with a name is different from one that merely shares another value.
+        // An entity with another name is a different entity, even if it has the same unique value.
         let is_nameless = relations.name.is_none_or(|name| input.str(name).is_none());
         let others = relations.unique.iter().filter(|_| is_nameless);
         by_name
@@ -191,7 +192,7 @@ impl Load<'_> {
             .or_else(|| others.clone().find_map(by_unique))
     }
 
-    /// Finds the existing entity with the same combination of unique values, after references are resolved.
+    /// Finds the existing entity with the same combination of unique values. References must be resolved.
     pub(super) fn by_cache_key(&self, relations: &Relations, entity: &Object) -> Option<Uuid> {
         if relations.cache_key.len() < 2 {
             return None;

@@ -1,5 +1,6 @@
-//! Validators that are functions, by their names in the data files: [`text`] for texts, [`tls`] for keys and
-//! certificates, [`config`] for whole plugin configurations, [`rules`] for several fields of an entity.
+//! Validators that are functions, by their names in the data files. [`text`] validates texts, [`tls`] keys and
+//! certificates, and [`config`] whole plugin configurations. [`rules`] validates several fields of an entity, and
+//! [`route`] paths and expressions of routes.
 
 mod config;
 mod route;
@@ -10,7 +11,7 @@ mod tls;
 use super::Context;
 use crate::value::Value;
 
-/// The result of a validator. The problem is a text, or for a record a tree of texts.
+/// The result of a validator. A problem is a text, or a tree of texts if the value is a record.
 pub(crate) type Verdict = Result<(), Value>;
 
 /// A validator of a single value that is not null and has the right type.

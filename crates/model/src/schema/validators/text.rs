@@ -77,7 +77,7 @@ pub(super) fn sni(text: &str) -> Verdict {
 }
 
 pub(super) fn path(text: &str) -> Verdict {
-    // RFC 3986: unreserved characters, those reserved for paths, and the percent sign.
+    // RFC 3986 allows unreserved characters, the reserved characters for paths, and the percent sign.
     let is_allowed = |byte: u8| {
         byte.is_ascii_alphanumeric()
             || matches!(
@@ -110,7 +110,7 @@ pub(super) fn path(text: &str) -> Verdict {
     percent_encoding(text)
 }
 
-/// Validates that two hexadecimal digits follow every `%`.
+/// Validates that every `%` is followed by two hexadecimal digits.
 pub(super) fn percent_encoding(text: &str) -> Verdict {
     let bytes = text.as_bytes();
     for (at, _) in text.match_indices('%') {
@@ -241,7 +241,8 @@ fn header_of_pair(name: &str) -> Verdict {
     Err(format!("'{name}' is not a valid header"))
 }
 
-/// Validates `name:value` with a value that is not empty. Text between `$(` and `)` in the value is a template.
+/// Validates `name:value` with a value that is not empty. The value may contain templates between `$(` and `)`, which
+/// are not validated here.
 pub(super) fn template_pair(text: &str) -> Verdict {
     let (name, value) = text.split_once(':').unwrap_or((text, ""));
     if value.is_empty() {
@@ -250,7 +251,7 @@ pub(super) fn template_pair(text: &str) -> Verdict {
     Ok(())
 }
 
-/// Validates that a namespace does not begin with one of the plugin's own keys. Source:
+/// Validates that a namespace of the acme plugin does not begin with one of the plugin's own storage keys. Source:
 /// kong/plugins/acme/reserved_words.lua.
 pub(super) fn acme_namespace(text: &str) -> Verdict {
     const RESERVED: [&str; 5] = [

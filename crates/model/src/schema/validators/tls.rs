@@ -1,5 +1,5 @@
-//! Validates certificates and keys by their encoding only. Whether a key is usable is checked when it is loaded for a
-//! listener.
+//! Validates the encoding of certificates and keys. Also checks whether a key belongs to its certificate and whether a
+//! CA certificate may be used. Whether a key is usable is checked when it is loaded for a listener.
 
 use super::Verdict;
 use crate::value::Value;
@@ -23,7 +23,7 @@ pub(super) fn key(text: &str) -> Result<(), String> {
     }
 }
 
-/// Validates a key for the verification of JSON Web Tokens. Source: kong/plugins/jwt/daos.lua.
+/// Validates a public key that verifies JSON Web Tokens. Source: kong/plugins/jwt/daos.lua.
 pub(super) fn public_key(text: &str) -> Result<(), String> {
     if is_public_key(text) {
         return Ok(());
@@ -95,7 +95,7 @@ pub(super) fn ca_certificate(text: &str, now: i64) -> Result<(), String> {
     ))
 }
 
-/// Hint that is appended to Kong's text.
+/// Hint for certificates of an old version, which is appended to Kong's text.
 const OLD_VERSION: &str = ": a certificate of X.509 version 1 or 2 cannot have it, so reissue it as version 3, for \
                            example with `openssl x509 -req -extfile`";
 
@@ -116,8 +116,8 @@ pub(super) fn key_type(certificate: &str) -> Option<KeyType> {
     })
 }
 
-/// Whether the key may belong to the certificate. A key without its public part cannot be compared here; it is checked
-/// when it is loaded for a listener.
+/// Whether the key may belong to the certificate. A key that does not contain its public part cannot be compared here.
+/// It is checked when it is loaded for a listener.
 pub(super) fn is_pair(certificate: &str, key: &str) -> bool {
     let (Some(pem), Some(key)) = (first_pem(certificate), private_key(key)) else {
         return true;
@@ -164,7 +164,7 @@ fn is_public_key(text: &str) -> bool {
     }
 }
 
-/// The public part that a private key contains.
+/// The type of a private key, and the public part that it contains.
 enum PrivateKey {
     Rsa { modulus: Vec<u8> },
     Ec { public: Option<Vec<u8>> },
@@ -172,7 +172,7 @@ enum PrivateKey {
 }
 
 fn private_key(text: &str) -> Option<PrivateKey> {
-    // A block with the curve's parameters may precede an elliptic curve key.
+    // An `EC PARAMETERS` block with the curve may precede an elliptic curve key.
     let pem = Pem::iter_from_buffer(text.as_bytes())
         .filter_map(Result::ok)
         .find(|pem| pem.label.ends_with("PRIVATE KEY"))?;
@@ -184,7 +184,7 @@ fn private_key(text: &str) -> Option<PrivateKey> {
     }
 }
 
-/// Parses an RSAPrivateKey (RFC 8017): version, modulus, …
+/// Parses an RSAPrivateKey (RFC 8017), which consists of version, modulus and more.
 fn rsa_key(der: &[u8]) -> Option<PrivateKey> {
     let (_, sequence) = Sequence::from_der(der).ok()?;
     let (rest, _) = Any::from_der(sequence.content.as_ref()).ok()?;
@@ -194,7 +194,7 @@ fn rsa_key(der: &[u8]) -> Option<PrivateKey> {
     })
 }
 
-/// Parses an ECPrivateKey (RFC 5915): version, key, `[0]` curve, `[1]` public key.
+/// Parses an ECPrivateKey (RFC 5915), which consists of version, key, `[0]` curve and `[1]` public key.
 fn ec_key(der: &[u8]) -> Option<PrivateKey> {
     let (_, sequence) = Sequence::from_der(der).ok()?;
     let (rest, _) = Any::from_der(sequence.content.as_ref()).ok()?;
@@ -208,14 +208,14 @@ fn ec_key(der: &[u8]) -> Option<PrivateKey> {
         rest = after;
         if field.tag().0 == 1 {
             let (_, bits) = Any::from_der(field.data).ok()?;
-            // The first byte of a bit string counts its unused bits.
+            // The first byte of a bit string is its number of unused bits.
             public = bits.data.get(1..).map(<[u8]>::to_vec);
         }
     }
     Some(PrivateKey::Ec { public })
 }
 
-/// Parses a PrivateKeyInfo (RFC 5958): version, algorithm, key.
+/// Parses a PrivateKeyInfo (RFC 5958), which consists of version, algorithm and key.
 fn pkcs8_key(der: &[u8]) -> Option<PrivateKey> {
     let (_, sequence) = Sequence::from_der(der).ok()?;
     let (rest, _) = Any::from_der(sequence.content.as_ref()).ok()?;
@@ -238,8 +238,8 @@ mod tests {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----\n";
     const END: &str = "-----END CERTIFICATE-----\n";
 
-    /// PEM texts of about `size` bytes: complete and unclosed blocks, empty lines, and DER that is too deep or too
-    /// long.
+    /// Returns PEM texts of about `size` bytes. They contain complete and unclosed blocks, empty lines, and DER that is
+    /// too deep or too long.
     fn texts(size: usize) -> Vec<String> {
         let repeated = |begin: &str, again: &str, end: &str| {
             [begin, &again.repeat(size / again.len()), end].concat()
