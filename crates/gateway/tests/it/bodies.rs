@@ -1,4 +1,5 @@
-//! Boundaries between the requests of a connection, when a plugin reads the body and when nothing does.
+//! Pipelined requests: the gateway finds the start of the next request, whether or not a plugin has read the body of
+//! the previous one.
 
 use super::launch;
 use testkit::http::Client;
@@ -31,7 +32,7 @@ consumers:
 
 const NEXT: &str = "GET /fixed HTTP/1.1\r\nHost: a.test\r\n\r\n";
 
-/// The response statuses of two pipelined requests: the given one, and one for `/fixed`.
+/// Sends the given request and then one for `/fixed` without waiting. Returns the statuses of both responses.
 fn pipelined(first: &str) -> (u16, u16) {
     let gateway = launch().configuration(CONFIGURATION).start();
     let mut client = Client::connect(gateway.proxy);
@@ -71,6 +72,7 @@ fn a_response_below_200_closes_the_connection() {
             "GET /interim HTTP/1.1\r\nHost: a.test\r\n\r\n{NEXT}"
         ))
         .expect("the gateway reads");
-    // A status below 200 is not final. The client keeps reading, and must not take the next response for this one's.
+    // The client keeps reading after an interim response, because a status below 200 is not final. If the gateway sent
+    // the response to the next request now, the client would use it for the first request.
     assert!(client.receive("GET").is_err());
 }

@@ -1,4 +1,4 @@
-//! Client certificates for the Admin API: in addition to tokens, instead of them, and wrong settings.
+//! Client certificates for the Admin API, with and without tokens, and wrong settings for them.
 
 use crate::launch;
 use crate::tls::trusting_anyone_as;
@@ -12,14 +12,15 @@ use testkit::{Client, Gateway, HttpResponse, Launch};
 const CERTIFICATE: &str = "nginx_admin_ssl_client_certificate";
 const VERIFY: &str = "nginx_admin_ssl_verify_client";
 
-/// Launch of a gateway whose Admin API listens with and without TLS and trusts this CA certificate.
+/// A gateway to start. Its Admin API listens with and without TLS and trusts client certificates of this CA.
 fn trusting(authority: &Issued) -> Launch {
     launch()
         .set("admin_listen", "127.0.0.1:0, 127.0.0.1:0 ssl")
         .set(CERTIFICATE, authority.pem())
 }
 
-/// Sends one request over TLS. Returns `None` when the handshake or reading the response fails.
+/// Sends one request over TLS, with the client certificate `shown` if there is one. Returns `None` if the handshake
+/// fails or no response arrives.
 fn ask(
     gateway: &Gateway,
     shown: Option<&Issued>,
@@ -54,7 +55,10 @@ fn a_certificate_of_the_trusted_ca_replaces_a_token() {
     assert_eq!(status(&gateway, Some(&stranger), &[]), None, "no handshake");
     assert_eq!(status(&gateway, None, &[]), Some(401));
     let plain = testkit::get(gateway.admin, "/services", &[]);
-    assert_eq!(plain.status, 401, "there is nothing to show there");
+    assert_eq!(
+        plain.status, 401,
+        "a client can send no certificate without TLS"
+    );
     let token = gateway
         .launch()
         .other(&["tokens", "create", "eyes", "--role", "read-only"])
@@ -64,7 +68,7 @@ fn a_certificate_of_the_trusted_ca_replaces_a_token() {
     let header = [("Authorization", &*bearer)];
     let read = ask(&gateway, None, "GET", &header).map(|answer| answer.status);
     assert_eq!(read, Some(200));
-    // When a client sends both, the token decides who it is.
+    // If a client sends a certificate and a token, the role of the token applies.
     assert_eq!(status(&gateway, Some(&operator), &header), Some(403));
     let audit = gateway.launch().prefix().join("logs/admin_audit.log");
     gateway.signal("TERM");

@@ -322,7 +322,7 @@ fn check_without_a_file_looks_into_the_store() {
         errors.contains("is damaged") && errors.contains("silverback import"),
         "{errors}"
     );
-    assert!(data.exists(), "a check renames nothing");
+    assert!(data.exists(), "`check` must not rename the store");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Loading declarative configurations: requests are proxied by them, and invalid ones are refused.
+//! Declarative configurations: the gateway serves requests with a valid one and refuses an invalid one.
 
 use crate::{launch, launch_in, one_route, shop};
 use serde_json::json;
@@ -41,7 +41,7 @@ fn a_posted_configuration_is_live_when_the_response_arrives() {
         let path = format!("/round-{round}");
         let posted = gateway.post_config(&one_route(&echo.url(), &path));
         assert_eq!(posted.status, 201, "{}", posted.text());
-        // Connections are spread over the workers, and each worker must have the configuration.
+        // The kernel spreads connections over the workers, and every worker must have the new configuration.
         for _ in 0..4 {
             assert_eq!(gateway.get(&path, &[]).status, 200, "{path}");
         }
@@ -214,7 +214,8 @@ fn a_body_of_64_mib_is_handled_in_bounded_memory() {
         answer.json()["body"].as_str().map(str::len),
         Some(body.len())
     );
-    // The body is streamed, so the gateway never holds all of it.
+    // The gateway streams the body in both directions. It would exceed this limit if it held the complete request and
+    // the complete response.
     assert!(gateway.peak_memory() < body.len() as u64 * 3 / 2);
     let nonsense = gateway.post_config(&"- ".repeat(32 << 20));
     assert!(matches!(nonsense.status, 400 | 413), "{}", nonsense.status);

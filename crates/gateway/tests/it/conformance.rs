@@ -52,7 +52,7 @@ fn run_case(gateway: &Gateway, echo: &Echo, case: &Value) -> Vec<String> {
     failures
 }
 
-/// Headers that the client sends unless the case gives others.
+/// Headers that the client sends if the case has no `host`.
 const CLIENT_HEADERS: [(&str, &str); 1] = [("Host", "localhost")];
 
 fn send(gateway: &Gateway, request: &Value) -> HttpResponse {
@@ -107,12 +107,14 @@ const COMPARED: [&str; 9] = [
     "upstream_saw",
 ];
 
-/// The keys of a recorded case; below, those of a step and of a request. [`run_case`] and [`send`] read them.
+/// The keys that a recorded case may have. `plugin` and `source` are only information for readers.
 const CASE: [&str; 5] = ["name", "plugin", "source", "config", "steps"];
+/// The keys that a step of a case may have.
 const STEP: [&str; 2] = ["request", "expect"];
+/// The keys that the request of a step may have. [`send`] reads them.
 const REQUEST: [&str; 6] = ["method", "path", "host", "headers", "body", "target"];
 
-/// Reports keys that no code here reads: they are misspelt, or need support, and would assert nothing.
+/// Reports keys that are not in `known`. Without this report, a misspelt or unsupported key would check nothing.
 fn unknown_keys(value: &Value, known: &[&str]) -> impl Iterator<Item = String> {
     fields(value)
         .map(|(name, _)| name)
@@ -181,7 +183,8 @@ fn joined(answer: &HttpResponse, name: &str) -> Value {
     }
 }
 
-/// Whether a value is equal, or fulfils `{"regex"}`, `{"not"}` or `{"absent"}`. An object may have more fields.
+/// Whether the actual value equals the wanted one. A wanted object may instead be a condition: `{"regex"}`, `{"not"}`
+/// or `{"absent"}`. In any other object, every wanted field must match; the actual object may have more fields.
 fn matches(wanted: &Value, actual: &Value) -> bool {
     let Some(object) = wanted.as_object() else {
         return wanted == actual;

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use testkit::{Client, Echo};
 
+/// Maximum number of open files of the gateway.
 const MOST: u32 = 160;
 
 fn metric(admin: &mut Client, name: &str) -> u64 {
@@ -46,7 +47,7 @@ fn without_descriptors_new_connections_wait_and_open_ones_work() {
         .start();
     let mut admin = Client::connect(gateway.admin);
     assert_eq!(metric(&mut admin, "silverback_accept_errors_total"), 0);
-    // These leave idle connections to the upstream, which the gateway closes first.
+    // These requests leave idle connections to the upstream. The gateway closes them when it runs out of descriptors.
     let mut clients: Vec<Client> = (0..20).map(|_| Client::connect(gateway.proxy)).collect();
     for client in &mut clients {
         client
@@ -57,36 +58,37 @@ fn without_descriptors_new_connections_wait_and_open_ones_work() {
         assert_eq!(client.receive("GET").expect("an answer").status, 200);
     }
     let flood: Vec<TcpStream> = (0..MOST)
-        .map(|_| TcpStream::connect(gateway.proxy).expect("the system takes it"))
+        .map(|_| TcpStream::connect(gateway.proxy).expect("the kernel accepts the connection"))
         .collect();
     let deadline = Instant::now() + Duration::from_secs(30);
     while metric(&mut admin, "silverback_accept_errors_total") < 5 {
-        assert!(Instant::now() < deadline, "no accept fails");
+        assert!(Instant::now() < deadline, "no failed accept is counted");
         thread::sleep(Duration::from_millis(20));
     }
     for client in &mut clients {
         // This route needs no connection to the upstream.
         assert_eq!(client.request("GET", "/gone", &[], b"").status, 410);
     }
-    // This route needs one, but no descriptor is left: the gateway must soon respond with a server error.
+    // This route needs a connection to the upstream. If no descriptor is free, the response must be a server error. The
+    // request succeeds if the gateway has just freed a descriptor.
     let answer = clients[0].request("GET", "/open", &[], b"");
     assert!(matches!(answer.status, 200 | 502 | 503), "{}", answer.line);
     gateway.wait_for_log("cannot accept connections");
     let told = gateway.log().matches("cannot accept connections").count();
     assert!(
         (1..=2).contains(&told),
-        "told {told} times:\n{}",
+        "logged {told} times:\n{}",
         gateway.log()
     );
     drop(flood);
-    // After connections are closed, everything works again.
+    // The gateway recovers after the clients have closed their connections.
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let mut client = Client::connect(gateway.proxy);
         if client.request("GET", "/open", &[], b"").status == 200 {
             break;
         }
-        assert!(Instant::now() < deadline, "it does not recover");
+        assert!(Instant::now() < deadline, "the gateway does not recover");
     }
     assert_eq!(clients[1].request("GET", "/open", &[], b"").status, 200);
     assert_eq!(metric(&mut admin, "silverback_panics_total"), 0);

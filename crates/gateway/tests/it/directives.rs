@@ -10,7 +10,7 @@ fn pages() -> Scripted {
     Scripted::start(|mut stream| {
         read_until_blank_line(&mut stream);
         let answer = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nX-Inner: yes\r\nContent-Length: 2\r\n\r\nhi";
-        // The gateway may have closed the connection.
+        // Writing fails if the gateway has already closed the connection.
         let _ = stream.write_all(answer.as_bytes());
     })
 }

@@ -1,4 +1,4 @@
-//! The error log: writing it delays no request, and clients cannot fill it.
+//! The error log. Writing to it must not delay requests, and clients must not be able to fill it.
 
 use crate::{launch, one_route};
 use std::io::{self, Read, Write};
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use testkit::Client;
 
-/// An upstream that refuses every connection.
+/// Returns a URL that refuses every connection. The listener only finds a free port, and closes on return.
 fn dead_upstream() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("a bound address");
@@ -27,7 +27,7 @@ fn a_log_that_nobody_reads_delays_no_request() {
     const FILLING: usize = 1 << 20;
     let (mut pipe, full) = io::pipe().expect("a pipe");
     let mut filler = full.try_clone().expect("a descriptor");
-    // Fills the pipe, and blocks until it is read.
+    // This thread fills the pipe and blocks until the test reads it.
     let filler = thread::spawn(move || filler.write_all(&b"x".repeat(FILLING)));
     let gateway = launch()
         .set("log_level", "debug")
@@ -40,7 +40,7 @@ fn a_log_that_nobody_reads_delays_no_request() {
         metrics.contains("\nsilverback_error_log_dropped_lines_total "),
         "{metrics}"
     );
-    // From here on the pipe is read, and the process must write the last lines before it exits.
+    // The test reads the pipe from here on. The gateway must write its last lines before it exits.
     let reader = thread::spawn(move || {
         let mut text = Vec::new();
         pipe.read_to_end(&mut text).map(|_| text)
@@ -68,7 +68,8 @@ fn errors_caused_by_clients_do_not_fill_the_log() {
         .lines()
         .filter(|line| line.contains("cannot connect to upstream"))
         .collect();
-    // On a slow machine several intervals may have passed, each with its line.
+    // The gateway logs at most 100 lines of one kind every 10 seconds and counts the rest. A slow machine may need several
+    // such intervals.
     assert!(told.len() < REQUESTS, "{} lines", told.len());
     assert!(told.iter().any(|line| line.contains(" more like it: ")));
 }
@@ -81,7 +82,7 @@ fn upstream_that_sends(answer: &'static [u8]) -> SocketAddr {
         for stream in listener.incoming() {
             let mut stream = stream.expect("a connection");
             let mut request = [0; 4096];
-            // The gateway sends the head in one piece. Its content does not matter here.
+            // One read is enough, because the gateway sends the request head in one piece.
             let _ = stream.read(&mut request);
             let _ = stream.write_all(answer);
         }
@@ -179,7 +180,7 @@ fn a_refused_request_is_logged_with_its_reason_at_level_debug() {
 fn a_gateway_that_cannot_start_exits_even_if_its_output_is_not_read() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let taken = taken.local_addr().expect("a bound address").to_string();
-    // The first setting fails before the log is open, the second one after that.
+    // The wrong `proxy_listen` fails before the gateway opens the log, the occupied `admin_listen` afterwards.
     for (setting, value) in [("proxy_listen", "nowhere"), ("admin_listen", &taken)] {
         let (pipe, full) = io::pipe().expect("a pipe");
         let mut filler = full.try_clone().expect("a descriptor");

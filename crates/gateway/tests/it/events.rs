@@ -1,4 +1,4 @@
-//! Following the revisions of a running gateway from another process, through upgrades and crashes.
+//! `silverback events`: another process follows the revisions of a running gateway, through upgrades and crashes.
 
 use crate::{launch, launch_in};
 use admin::events::wire::{self, Frame, Reason, Start};
@@ -17,7 +17,7 @@ use testkit::{Client, Gateway, HttpResponse, Launch, http};
 
 const WRITERS: usize = 5;
 const WRITES_EACH: usize = 200;
-/// Maximum time to wait for an event; longer than any takes on a busy machine.
+/// Maximum time to wait for an event. It is long enough for a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running `silverback events` and the lines that it prints. It is killed when dropped.
@@ -88,7 +88,7 @@ struct Raw {
 impl Raw {
     fn subscribe(prefix: &Path, start: Start) -> Self {
         let mut raw = Self::connect(prefix);
-        // A process that is stopping may have closed the connection already; the next read finds that.
+        // A process that is stopping may have closed the connection already. The next read returns that error.
         let _ = raw.stream.write_all(&wire::encode_opening(start));
         raw
     }
@@ -102,7 +102,8 @@ impl Raw {
         }
     }
 
-    /// The next complete revision; an error when the connection has ended, with the reason if the gateway sent one.
+    /// Returns the number of the next revision when all its changes have arrived. If the connection ends before that,
+    /// returns the reason that the gateway sent, if any.
     fn revision(&mut self) -> Result<u64, Option<Reason>> {
         let mut coming = None;
         loop {
@@ -110,7 +111,9 @@ impl Raw {
                 match frame {
                     Frame::Revision(head) => coming = Some((head.revision, head.changes as usize)),
                     Frame::Changes(changes) => {
-                        let (_, left) = coming.as_mut().expect("a revision before");
+                        let (_, left) = coming
+                            .as_mut()
+                            .expect("the head of the revision comes first");
                         *left -= changes.len();
                     }
                     Frame::End { reason, .. } => return Err(Some(reason)),
@@ -131,7 +134,7 @@ impl Raw {
     }
 }
 
-/// Follows all revisions, with a new connection after every few of them.
+/// Follows all revisions, but opens a new connection after every 17 of them.
 fn reconnecting(prefix: &Path, last: u64) -> Vec<u64> {
     let mut seen = Vec::new();
     while seen.len() < last as usize {
@@ -177,7 +180,7 @@ fn subscribers_see_every_revision_once_and_in_order_through_an_upgrade() {
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| scope.spawn(move || write(writer)))
             .collect();
-        // The upgrade comes in the middle of the revisions.
+        // Upgrade while the writers are still creating revisions.
         assert_eq!(fast.revisions(100), (1..=100).collect::<Vec<_>>());
         gateway.upgrade().expect("it takes over");
         for writer in writers {
@@ -189,7 +192,7 @@ fn subscribers_see_every_revision_once_and_in_order_through_an_upgrade() {
         );
         let all: Vec<u64> = (1..=total).collect();
         assert_eq!(hopping.join().expect("it follows"), all);
-        // This subscriber has read nothing so far, and its process has announced its end in between.
+        // This subscriber has read nothing so far. Meanwhile its process has sent the end frame because of the upgrade.
         let mut seen = Vec::new();
         let ended = loop {
             match slow.revision() {
@@ -200,14 +203,14 @@ fn subscribers_see_every_revision_once_and_in_order_through_an_upgrade() {
         assert!(matches!(ended, None | Some(Reason::Leaving)), "{ended:?}");
         let mut again = Raw::subscribe(&prefix, Start::After(seen.len() as u64));
         while seen.len() < all.len() {
-            seen.push(again.revision().expect("the new process tells the rest"));
+            seen.push(again.revision().expect("the new process sends the rest"));
         }
         assert_eq!(seen, all);
     });
     assert!(gateway.wait().success());
 }
 
-/// Creates consumers until the gateway is gone, and returns the ids of the acknowledged ones.
+/// Creates consumers until the gateway is killed. Returns the ids of the consumers whose creation was acknowledged.
 fn write_until_killed(admin: SocketAddr, writer: usize) -> Vec<String> {
     let mut acknowledged = Vec::new();
     for number in 0.. {
@@ -355,5 +358,5 @@ fn following_reports_why_it_is_impossible() {
     assert!(unknown.contains("revision 8 is unknown"), "{unknown}");
     let prefix = gateway.launch().prefix().to_owned();
     assert!(gateway.stop().success());
-    assert!(!socket(&prefix).exists(), "it goes with the process");
+    assert!(!socket(&prefix).exists(), "the process removes its socket");
 }

@@ -1,5 +1,5 @@
-//! WebSockets, limits and failing upstreams with the real binary: settings reach the data plane, and whatever happens
-//! to one request, the next one is served.
+//! WebSockets, connection limits and failing upstreams with the real binary. The settings must take effect, and a
+//! failed request must not affect the next one.
 
 use super::launch;
 use std::io::{Read, Write};
@@ -67,15 +67,18 @@ fn a_websocket_is_a_tunnel_until_one_side_ends_it() {
     }
     client
         .shutdown(std::net::Shutdown::Write)
-        .expect("one side may end");
+        .expect("half of a connection can be closed");
     let mut rest = Vec::new();
-    client.read_to_end(&mut rest).expect("the other side");
+    client
+        .read_to_end(&mut rest)
+        .expect("the upstream sends the rest");
     assert_eq!(rest, b"bye");
 }
 
 #[test]
 fn whatever_an_upstream_does_the_next_request_is_served() {
-    // Each connection gets a different faulty response, chosen by its number, and is then closed.
+    // Each of the first six connections fails in a different way. Later connections get a valid response. The upstream
+    // closes every connection afterwards.
     let number = std::sync::atomic::AtomicUsize::new(0);
     let upstream = Scripted::start(move |mut stream| {
         read_until_blank_line(&mut stream);
@@ -86,7 +89,7 @@ fn whatever_an_upstream_does_the_next_request_is_served() {
             3 => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
             4 => b"nonsense\r\n\r\n",
             5 => {
-                // Sends nothing for longer than the service's timeout.
+                // Sends nothing until the gateway closes the connection after its `read_timeout`.
                 let _ = stream.read(&mut [0]);
                 return;
             }

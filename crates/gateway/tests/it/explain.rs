@@ -182,7 +182,8 @@ fn errors_in_an_explain_request_are_reported_by_field() {
 fn the_command_line_explains_gateway_store_and_document_alike() {
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let file = prefix.path().join("explained.yml");
-    // The ids are given because they decide between routes of equal priority and are otherwise generated on each load.
+    // Ids decide between routes of equal priority, and each load generates the missing ones. The fixed id keeps the
+    // order the same for every load.
     let text = CONFIGURATION.replace(
         "name: long,",
         "name: long, id: 5c1dd8bb-8e4c-4f2f-a86c-5b6bd9e3c1ef,",
@@ -255,7 +256,8 @@ fn conflicts_are_listed_and_bounded() {
     assert_eq!(gateway.admin_get("/router/conflicts?route=x").status, 400);
 }
 
-/// For each flavor, an HTTP route that can never match and a stream route that can never match.
+/// An HTTP route (`new`) and a stream route (`some`) that can never match in any flavor, because another route always
+/// matches first.
 const SHADOWED: &str = r#"
 _format_version: "3.0"
 services:
@@ -314,7 +316,7 @@ fn conflicts_of_streams_are_listed_with_those_of_requests() {
         let first_only = told("?size=1");
         assert_eq!(pairs(&first_only), [pair("old", "new")]);
         assert_eq!(first_only["truncated"], true);
-        // Both routes match the example, and the first one is chosen.
+        // Both routes of the conflict match its example request. The gateway chooses the first one.
         let mut example = all["ties"][1]["example"].clone();
         example["route"] = json!("some");
         let explained = explain(&gateway, &example);
@@ -351,7 +353,7 @@ services:
     assert_eq!(reason["found"]["net.src.ip"], json!(["192.0.2.1"]));
     let told = explain(&gateway, &json!({"protocol": "tls", "sni": "Mail.example"}));
     assert_eq!(told["matched"]["name"], "named", "{told:#}");
-    // A client that sends no server name matches a route despite its server names, as in Kong.
+    // As in Kong, the `snis` of a route do not restrict connections without TLS.
     let told = explain(&gateway, &json!({"protocol": "udp", "destination": ":53"}));
     assert_eq!(told["matched"]["name"], "named", "{told:#}");
     let told = explain(
@@ -408,7 +410,7 @@ fn writes_warn_of_conflicts_on_request() {
     );
 }
 
-/// Routes whose search for conflicts takes as long as its limit allows.
+/// Many similar routes. A conflict search among them runs until it reaches its limit, so it takes long.
 fn alike() -> String {
     let routes = (0..20).map(|route| {
         let hosts: Vec<_> = (0..1000).map(|host| format!("*.h{host}.test")).collect();
@@ -434,7 +436,10 @@ fn an_explanation_does_not_wait_for_searches_for_conflicts() {
     for client in searching {
         client.set_nonblocking(true).expect("a socket");
         let answered = client.peek(&mut [0]);
-        assert!(answered.is_err(), "a search was over before");
+        assert!(
+            answered.is_err(),
+            "a conflict search ended before the explanation"
+        );
     }
 }
 

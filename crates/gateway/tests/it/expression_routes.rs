@@ -1,4 +1,5 @@
-//! Expression routes, with the real binary: the request fields that they match, and the captures that plugins get.
+//! Expression routes with the real binary. The tests cover the fields that expressions can match, and the captures that
+//! plugins receive.
 
 use crate::launch;
 use serde_json::{Value, json};
@@ -100,7 +101,7 @@ fn plugins_see_what_an_expression_captured() {
     assert_eq!(name, "captures");
     assert_eq!(captured["named"]["uid"], "12");
     assert_eq!(captured["named"]["tag"], "7");
-    // The first group of the later predicate overwrites that of the earlier one.
+    // Groups are numbered per predicate. Group 1 of the later predicate overwrites group 1 of the earlier one.
     assert_eq!(captured["unnamed"], json!(["7", "abc"]));
     assert_eq!(asked(&gateway, "/u/12/abc", &[]).0, "none");
 }

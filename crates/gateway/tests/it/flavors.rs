@@ -1,12 +1,13 @@
-//! `router_flavor`: the routes that a gateway accepts in each flavor, its messages about wrong expressions, and stores
-//! whose flavor changes.
+//! The setting `router_flavor`: the routes that each flavor accepts, messages about wrong expressions, and a store that
+//! is opened with another flavor.
 
 use crate::{launch, launch_in};
 use serde_json::{Value, json};
 use testkit::{Echo, Gateway, Launch};
 
-/// Text in every response about [`WRONG`]: the position of the error, and the field underlined.
+/// An expression with an unknown field in its second line.
 const WRONG: &str = "http.method == \"GET\" &&\nhttp.pathh == \"/a\"";
+/// The line of [`WRONG`] that every error message repeats. The next line of the message underlines the unknown field.
 const UNDERLINED: &str = "http.pathh == \"/a\"\n";
 
 fn expressions() -> Launch {

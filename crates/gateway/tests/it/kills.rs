@@ -1,7 +1,8 @@
-//! `kill -9` at random moments while clients write single entities and change sets. After each kill every acknowledged
-//! write is present, and an unacknowledged write is either complete or absent.
+//! Kills the gateway with SIGKILL at random moments while clients write single entities and change sets. After each
+//! kill every acknowledged write is present, and an unacknowledged write is either complete or absent.
 //!
-//! `ENDURE_KILLS` sets the number of kills (`cargo xtask soak` sets more), `ENDURE_SEED` the random seed.
+//! The environment variable `ENDURE_KILLS` sets the number of kills; `cargo xtask soak` sets a higher one.
+//! `ENDURE_SEED` sets the random seed.
 
 use crate::launch_in;
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ const WRITERS: u64 = 6;
 /// Approximate number of groups that each writer keeps in the store.
 const GROUPS: usize = 12;
 
-/// Entities that are written together.
+/// Entities that one request creates together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
     Consumer(u64),
@@ -28,7 +29,7 @@ enum Group {
     Shop(u64),
 }
 
-/// The collection and the name of an entity.
+/// Collection and name of an entity. For a credential, the name is its key.
 type Entity = (&'static str, String);
 
 impl Group {
@@ -79,7 +80,8 @@ impl Group {
         }
     }
 
-    /// The changes that remove the group. Deleting a consumer also deletes its credential.
+    /// Returns the changes that remove the group. They do not name the credential, because deleting a consumer deletes
+    /// its credentials.
     fn removals(self, writer: u64) -> Vec<String> {
         let entities = self.entities(writer).into_iter().rev();
         entities
@@ -91,7 +93,7 @@ impl Group {
     }
 }
 
-/// A write, and the groups that it adds and removes.
+/// A write request, with the groups that it adds and removes.
 struct Write {
     method: &'static str,
     target: String,
@@ -100,12 +102,12 @@ struct Write {
     removed: Vec<Group>,
 }
 
-/// A client that writes, and its groups, which nobody else changes.
+/// A client that writes. No other client changes its groups.
 struct Writer {
     number: u64,
     random: Random,
     groups: BTreeSet<Group>,
-    /// The last write, if it was not acknowledged.
+    /// The write whose response was lost because of the kill.
     pending: Option<Write>,
     next: u64,
     acknowledged: u64,
@@ -134,7 +136,7 @@ impl Writer {
                 added: vec![Group::Consumer(number)],
                 removed: vec![],
             },
-            // There are enough groups: remove one.
+            // The writer has enough groups, so it removes one.
             (3, Some(old)) if is_enough => self.change_set(vec![], vec![old], url),
             (_, old) => {
                 let removed = Vec::from_iter(old.filter(|_| is_enough));
@@ -158,7 +160,7 @@ impl Writer {
         }
     }
 
-    /// Writes until the gateway is gone.
+    /// Sends writes until the gateway is killed.
     fn write(&mut self, admin: SocketAddr, url: &str) {
         let Ok(stream) = TcpStream::connect(admin) else {
             return;
@@ -187,7 +189,8 @@ impl Writer {
         }
     }
 
-    /// Checks that the entities found are those with or without the pending write, and continues from them.
+    /// Checks the stored entities of this writer: the pending write must be complete or absent. Updates the groups
+    /// accordingly.
     fn settle(&mut self, found: &BTreeSet<Entity>) {
         let prefix = format!("w{}-", self.number);
         let own: BTreeSet<Entity> = found
@@ -235,14 +238,14 @@ fn stored(gateway: &Gateway) -> BTreeSet<Entity> {
             .json();
         assert!(list["next"].is_null(), "more than a page of {collection}");
         for entity in list["data"].as_array().expect("a list") {
-            let name = entity[field].as_str().expect("every one has a name");
+            let name = entity[field].as_str().expect("every entity has a name");
             found.insert((collection, name.to_owned()));
         }
     }
     found
 }
 
-/// Checks with requests that stored routes are live and that one that was never created is not.
+/// Checks with requests that stored routes are live, and that a route that was never created gets 404.
 fn check_traffic(gateway: &Gateway, writer: &Writer) {
     let shops = writer.groups.iter().filter_map(|group| match group {
         Group::Shop(number) => Some(*number),
@@ -263,7 +266,7 @@ fn verify(prefix: &Path) {
     assert_eq!(store.verify().expect("it can be read"), []);
 }
 
-/// Starts the gateway and kills it before it serves, or soon after.
+/// Starts the gateway and kills it after `pause`. The gateway may or may not serve already at that moment.
 fn kill_at_start(prefix: &Path, pause: Duration) {
     let mut command = launch_in(prefix).command();
     let command = command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -309,7 +312,7 @@ fn acknowledged_writes_survive_kills_and_others_are_complete_or_absent() {
                 let url = &url;
                 scope.spawn(move || writer.write(admin, url));
             }
-            // Each round kills at a different moment of the writes, and must succeed at any moment.
+            // The kill comes at a random moment of the writes. The checks must pass for every moment.
             thread::sleep(Duration::from_micros(random.below(150_000)));
             gateway.kill();
         });

@@ -1,4 +1,5 @@
-//! The Admin API socket in the prefix: it always exists, only its owner may use it, and the newest process serves it.
+//! The local socket of the Admin API in the prefix. Every running gateway has it, only its owner may use it, and after
+//! an upgrade the new process serves it.
 
 use crate::{launch, launch_in};
 use std::os::unix::fs::PermissionsExt;
@@ -31,7 +32,7 @@ fn it_serves_the_whole_admin_api_without_any_listener() {
     assert_eq!(list["data"].as_array().map(Vec::len), Some(1));
     gateway.signal("TERM");
     assert!(gateway.wait().success());
-    assert!(!socket(&prefix).exists(), "it goes with the process");
+    assert!(!socket(&prefix).exists(), "the process removes its socket");
 }
 
 #[test]
@@ -68,5 +69,8 @@ fn an_upgrade_loses_no_request_and_leaves_the_socket_to_the_new_process() {
     assert_eq!(pid(ask(&prefix, "GET", "/", b"")), last);
     gateway.signal("TERM");
     gateway.wait_for_successor();
-    assert!(!socket(&prefix).exists(), "it goes with the last process");
+    assert!(
+        !socket(&prefix).exists(),
+        "the last process removes the socket"
+    );
 }

@@ -50,7 +50,7 @@ fn launch() -> Launch {
     Launch::new(env!("CARGO_BIN_EXE_silverback"))
 }
 
-/// A launch with a prefix that is kept after the gateway has stopped.
+/// A launch with a prefix that still exists after the gateway has stopped.
 fn launch_in(prefix: &std::path::Path) -> Launch {
     Launch::in_prefix(env!("CARGO_BIN_EXE_silverback"), prefix)
 }
@@ -83,7 +83,8 @@ consumers:
     )
 }
 
-/// A configuration with one service and one route with this path.
+/// A configuration with one service and one route with this path. The short `read_timeout` keeps tests with silent
+/// upstreams short.
 fn one_route(url: &str, path: &str) -> String {
     format!(
         r#"

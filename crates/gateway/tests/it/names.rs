@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use testkit::{Echo, Gateway, Launch, NameServer};
 
-/// A gateway that queries this server only, with one route `/a` to a host. The names end with a dot, so that the search
-/// list of the machine does not matter.
+/// A gateway to start. It queries only this name server and has one route `/a` to a host. Callers end names with a dot,
+/// so that the search list of the machine does not matter.
 fn launch_with(server: &NameServer, host: &str, port: u16) -> Launch {
     let configuration = format!(
         r#"
@@ -105,7 +105,7 @@ fn starting_and_other_routes_do_not_wait_for_name_servers() {
     let gateway = start(&server, "slow.test.", 80);
     assert_eq!(gateway.get("/nowhere", &[]).status, 404);
     assert!(started.elapsed() < Duration::from_secs(4));
-    // The name is resolved as soon as a name server responds; that needs no request.
+    // The gateway retries in the background and resolves the name as soon as a name server responds.
     let echo = Echo::start();
     let port = echo.address.port();
     server.set(&format!(
@@ -127,7 +127,7 @@ fn an_outage_of_the_name_servers_is_not_seen_by_traffic() {
     server.set("shop.test 1 A 127.0.0.1");
     let gateway = start(&server, "shop.test.", one.address.port());
     check(&gateway, 200, "");
-    // Each kind of outage lasts many times the TTL of the record.
+    // Each kind of outage lasts four times the TTL of the record.
     for outage in [None, Some(2), Some(5)] {
         match outage {
             None => server.go_silent(),
@@ -150,7 +150,8 @@ fn an_outage_of_the_name_servers_is_not_seen_by_traffic() {
     until_reached(&gateway, &two);
 }
 
-/// The name moves between two addresses under load, and the upstream at the previous address stops. No request fails.
+/// The DNS records of the name change under load. At times they also contain an address where nothing listens. No
+/// request fails.
 #[test]
 fn a_flapping_target_costs_no_request() {
     let server = NameServer::start();
@@ -178,7 +179,7 @@ fn a_flapping_target_costs_no_request() {
             }
         });
     };
-    // Nothing listens at the third address: attempts there fail, and the request is retried at another one.
+    // Nothing listens at the third address. The gateway retries a request at another address if this one refuses it.
     requests(1);
     for round in 0..3 {
         zone(false, if round % 2 == 0 { 4 } else { 1 });
@@ -213,7 +214,7 @@ fn dns_statistics_need_the_new_dns_client() {
         let stats = gateway.admin_get("/status/dns").json();
         stats["stats"]["shop.test.:all"]["runs"].as_u64()
     };
-    // This request may have waited for the DNS answer and then looked the name up a second time.
+    // This request may count twice: once before it waits for the DNS response, and once after.
     check(&gateway, 200, "");
     let before = runs().expect("uses are counted");
     for _ in 0..3 {

@@ -1,5 +1,5 @@
-//! Services and targets with host names, under load, while name servers fail and addresses change. Requests succeed
-//! whenever they can.
+//! Services and targets with host names, under load, while name servers fail and addresses change. No request may fail
+//! as long as the gateway knows an address that works.
 
 use crate::launch;
 use std::fmt::Write;
@@ -15,7 +15,8 @@ const ALGORITHMS: [&str; 4] = [
     "latency",
 ];
 
-/// A gateway with a service at `/host` and one at the name of each balancing algorithm. All have the same host name.
+/// A gateway with one service at `/host` and one for each balancing algorithm, at a path with the name of the
+/// algorithm. All of them use the host name `shop.test`.
 fn start(server: &NameServer, port: u16) -> Gateway {
     let mut services = format!(
         "- {{name: host, host: shop.test., port: {port}, routes: [{{name: host, paths: [/host]}}]}}\n"
@@ -56,8 +57,8 @@ fn twins() -> [Echo; 2] {
     panic!("no port is free on both addresses");
 }
 
-/// Sends requests to every service from several threads while `events` runs, and returns their number. No request may
-/// fail or be delayed.
+/// Sends requests to every service from several threads while `events` runs. Checks that no request fails or is
+/// delayed. Returns the number of requests.
 fn load(gateway: &Gateway, events: impl FnOnce()) -> usize {
     let (over, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -69,7 +70,7 @@ fn load(gateway: &Gateway, events: impl FnOnce()) -> usize {
                         break;
                     }
                     let places = ["host"].iter().chain(&ALGORITHMS);
-                    let place = places.cycle().nth(turn % 5).expect("a place");
+                    let place = places.cycle().nth(turn % 5).expect("a path");
                     let began = Instant::now();
                     let target = format!("/{place}/{turn}");
                     let method = if turn % 2 == 0 { "GET" } else { "POST" };
@@ -89,7 +90,7 @@ fn load(gateway: &Gateway, events: impl FnOnce()) -> usize {
 }
 
 fn pass(seconds: f64) {
-    // These tests depend on real time, because the records have TTLs of one second.
+    // These tests need real time, because TTLs are whole seconds.
     thread::sleep(Duration::from_secs_f64(seconds));
 }
 
@@ -105,7 +106,7 @@ fn name_servers_that_are_down_for_many_ttls_cost_no_request() {
         pass(6.0);
         server.fail(2);
         pass(3.0);
-        // Invalid responses, which no proper name server sends.
+        // Invalid responses: a truncated one, and one that cannot be parsed.
         server.behave(|question, _| vec![question.truncated(), vec![0xff; 40]]);
         pass(3.0);
     });
@@ -121,13 +122,16 @@ fn name_servers_that_are_down_for_many_ttls_cost_no_request() {
             answer.status == 200 && two.requests() > before
         };
         while !reached() {
-            assert!(Instant::now() < deadline, "{place} stays where it was");
+            assert!(
+                Instant::now() < deadline,
+                "/{place} still goes to the old address"
+            );
             thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
-/// The name resolves to one address, to the other, to both, and to both and one where nothing listens.
+/// The name resolves to one address, to the other, to both, and to one together with an address where nothing listens.
 #[test]
 fn addresses_that_come_and_go_cost_no_request() {
     let server = NameServer::start();
@@ -176,7 +180,10 @@ fn a_request_stays_with_its_upstream_when_dns_changes() {
         while two.requests() == 0 {
             assert_eq!(get(gateway.proxy, "/host", &[]).status, 200);
         }
-        assert!(!slow.is_finished(), "too late to show anything");
+        assert!(
+            !slow.is_finished(),
+            "the slow request ended before DNS changed"
+        );
         assert_eq!(slow.join().expect("an answer"), 200);
     });
 }

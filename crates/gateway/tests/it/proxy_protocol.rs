@@ -27,7 +27,7 @@ fn gateway(echo: &Echo, trusted: &str, header: &str) -> Gateway {
         .start()
 }
 
-/// Sends these bytes and then a request on one connection.
+/// Sends `preface` and then a request on the same connection.
 fn request(gateway: &Gateway, preface: &[u8]) -> std::io::Result<HttpResponse> {
     let mut client = Client::connect(gateway.proxy);
     client.send(preface)?;

@@ -1,4 +1,4 @@
-//! The store after a crash, and stores that cannot be read.
+//! The store after a crash, unreadable stores, and starts that fail and must not change the store.
 
 use crate::{launch_in, one_route, shop};
 use std::fs;
@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 use testkit::{Client, Echo, Gateway, http};
 
-/// Number of routes in each configuration. Every route contains the configuration's number, so that mixtures are found.
+/// Number of routes in each configuration. The path of every route contains the number of its configuration. This shows
+/// whether the served routes come from different configurations.
 const ROUTES: usize = 300;
 
 fn numbered(echo: &Echo, number: usize) -> String {
@@ -25,7 +26,7 @@ fn numbered(echo: &Echo, number: usize) -> String {
     text
 }
 
-/// The number of the served configuration. Checks that it is one of `candidates`, complete and not mixed with another.
+/// Returns the number of the served configuration. Checks that it is exactly one of `candidates`, and complete.
 fn served(gateway: &Gateway, candidates: std::ops::Range<usize>) -> usize {
     let is_served = |route: usize, number: usize| {
         gateway.get(&format!("/{route}/of/{number}"), &[]).status == 200
@@ -35,7 +36,7 @@ fn served(gateway: &Gateway, candidates: std::ops::Range<usize>) -> usize {
         .filter(|number| is_served(0, *number))
         .collect();
     let [number] = alive.as_slice() else {
-        panic!("of {candidates:?}, {alive:?} are served");
+        panic!("exactly one of {candidates:?} must be served, not {alive:?}");
     };
     for route in [1, ROUTES / 2, ROUTES - 1] {
         assert!(is_served(route, *number), "route {route} of {number}");
@@ -43,7 +44,7 @@ fn served(gateway: &Gateway, candidates: std::ops::Range<usize>) -> usize {
     *number
 }
 
-/// Posts configurations until the gateway is gone, and reports the number of each acknowledged one.
+/// Posts configurations until the gateway is killed, and sends the number of each acknowledged one to the channel.
 fn post_until_killed(
     admin: SocketAddr,
     texts: Vec<(usize, String)>,
@@ -85,7 +86,7 @@ fn a_kill_during_loads_leaves_the_old_or_the_new_configuration_whole() {
         let (sender, numbers) = mpsc::channel();
         let loader = thread::spawn(move || post_until_killed(admin, texts, &sender));
         acknowledged = numbers.recv().expect("a load was acknowledged");
-        // The next load is in progress. Each round kills at a different moment of it, and must succeed at any moment.
+        // The gateway is loading the next configuration now. Each round kills it at a different moment of this load.
         thread::sleep(Duration::from_millis(4 * round));
         gateway.kill();
         loader.join().expect("a load was refused");
@@ -146,7 +147,7 @@ fn after_damage_an_import_makes_a_new_store() {
     let again = launch_in(prefix.path()).start();
     assert_eq!(again.get("/open", &[]).status, 200);
     assert!(again.stop().success());
-    // The import itself may find the damage.
+    // Now `import` is the first command to find the damage.
     damage(&prefix.path().join("silverback.lmdb"));
     let (is_done, errors) = import();
     assert!(is_done, "{errors}");

@@ -24,7 +24,8 @@ fn in_json(launch: &Launch, words: &[&str]) -> Value {
     serde_json::from_str(&say(launch, &words)).expect("JSON")
 }
 
-/// Makes three revisions: 1 creates a service, 2 creates a route of it, 3 changes the path of the route.
+/// Creates three revisions. Revision 1 creates a service, 2 creates a route for it, and 3 changes the path of the
+/// route.
 fn three_revisions(gateway: &Gateway, echo: &Echo) {
     let service = format!(r#"{{"name": "shop", "url": "{}"}}"#, echo.url());
     let route = r#"{"name": "r", "paths": ["/old"]}"#;
@@ -83,7 +84,7 @@ fn without_a_database_the_hash_goes_back_with_the_configuration() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(gateway.get("/open", &[]).status, 200);
     assert_eq!(hash(&gateway), first);
-    // The next configuration is compared with the one after the rollback.
+    // A new configuration is compared with the one that the rollback restored.
     assert_eq!(gateway.post_config(&shop(&echo)).status, 201);
     assert_eq!(gateway.get("/open", &[]).status, 200);
 }
@@ -192,7 +193,7 @@ fn revisions_beyond_the_limit_are_removed_without_further_changes() {
     }
     let deadline = Instant::now() + Duration::from_secs(30);
     while gateway.admin_get("/revisions/3").status != 410 {
-        assert!(Instant::now() < deadline, "old revisions stay");
+        assert!(Instant::now() < deadline, "old revisions are not removed");
         std::thread::yield_now();
     }
     let kept = gateway.admin_get("/revisions").json();

@@ -1,4 +1,4 @@
-//! Signals: draining, reloading, and starting twice.
+//! Signals and `silverback reload`: graceful shutdown, reloading, and a second gateway in the same prefix.
 
 use crate::{launch, launch_in, one_route, shop};
 use std::net::TcpListener;
@@ -166,7 +166,7 @@ fn plugins_in_use_must_stay_enabled() {
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let conf = prefix.path().join("silverback.conf");
     let gateway = launch_in(prefix.path()).conf("log_level = info\n").start();
-    // Kong refuses a plugin that is switched off, too.
+    // As in Kong, a plugin entity needs its plugin in the setting `plugins` even with `enabled: false`.
     let plugin = r#"{"name": "request-termination", "enabled": false}"#;
     for _ in 0..2 {
         let route = gateway.admin_send("POST", "/routes", r#"{"paths": ["/a"]}"#);
@@ -238,7 +238,7 @@ fn reload_prints_warnings_about_the_declarative_file() {
     let warnings = "warning: the declarative configuration: line 2: `_format_version` was given already in line 1; the later value is used\n\
                     warning: plugin acl is not implemented: every request it applies to (all requests) gets 500\n";
     std::fs::write(prefix.path().join("kong.yml"), format!("{twice}{acl}")).expect("writable");
-    // A configuration that has not changed has the same warnings.
+    // The second reload finds the same configuration and must print the same warnings.
     for _ in 0..2 {
         let output = reload(prefix.path(), &[]);
         assert!(output.status.success());
@@ -330,7 +330,7 @@ fn reload_without_the_socket_names_the_signal() {
     assert!(failed.contains(&signal), "{failed}");
 }
 
-/// Runs `reload` with the prefix and these arguments, and no other settings.
+/// Runs `silverback reload` with this prefix and these arguments. It gets no other settings of the gateway.
 fn reload(prefix: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_silverback"));
     let command = command.arg("reload").arg("--prefix").arg(prefix);

@@ -1,4 +1,5 @@
-//! Clients that are slow on purpose, or idle, at every stage of a request: their cost, and their effect on others.
+//! Clients that are slow on purpose, or idle, at every stage of a request. The tests measure their cost in memory and
+//! their effect on other clients.
 
 use crate::{launch, shop};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -39,9 +40,9 @@ fn most_connections(wanted: u64) -> u64 {
 /// The cost of a request.
 #[derive(Debug)]
 struct Cost {
-    /// The median response time in the best of several rounds, because other tests run at the same time.
+    /// Smallest median response time of several rounds. Other tests run at the same time and slow some rounds down.
     time: Duration,
-    /// CPU time of the gateway, which other processes hardly affect.
+    /// CPU time of the gateway per request. Other processes hardly affect it.
     processor: Duration,
 }
 
@@ -70,7 +71,7 @@ fn median(gateway: &Gateway, requests: u32) -> Duration {
     times[times.len() / 2]
 }
 
-/// The CPU time that all threads of the gateway have used.
+/// Returns the CPU time that all current threads of the gateway have used.
 fn on_processor(gateway: &Gateway) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{}/task", gateway.pid())).expect("the process runs");
     let nanoseconds = tasks.filter_map(|task| {
@@ -93,16 +94,16 @@ fn slow_clients_at_every_stage_leave_others_unharmed() {
         stream.write_all(stage).expect("it reads");
         slow.push(stream);
     }
-    // The cost of accepting the slow clients must not be counted as a cost of other requests.
+    // Wait, so that the cost of accepting the slow clients does not count as a cost of other requests.
     wait_until_read(&gateway);
     let during = Cost::of(&gateway);
     println!("{count} slow clients: {before:?} before, {during:?} during");
-    // If each request made the gateway visit every slow client, it would cost many times as much.
+    // A request would cost many times as much if the gateway looked at every slow client for each request.
     assert!(
         during.processor < before.processor * 2,
         "a request cost {before:?}, and costs {during:?}"
     );
-    // Allows twice the time, and 2 ms for the scheduler. Waiting for a slow client would take longer.
+    // The limit is twice the time plus 2 ms for the scheduler. Waiting for a slow client would take longer.
     assert!(
         during.time < before.time * 2 + Duration::from_millis(2),
         "a request took {before:?}, and takes {during:?}"
@@ -126,7 +127,7 @@ fn an_idle_connection_costs_little_memory() {
             })
             .collect()
     };
-    // Memory that the gateway allocates once, for the first connections, is not counted.
+    // The gateway allocates some memory only once. The first connections keep that memory out of the measurement.
     let first = connect(200);
     let before = resident(&gateway);
     let count = most_connections(2000);
@@ -163,7 +164,8 @@ fn a_slow_client_costs_no_more_memory_than_it_has_sent() {
     drop((first, slow));
 }
 
-/// Waits until the gateway has read what clients have sent: its one worker handles input in the order of arrival.
+/// Waits until the gateway has read the data that clients have sent. This works because the gateway has only one
+/// worker, which handles input in the order of arrival.
 fn wait_until_read(gateway: &Gateway) {
     for _ in 0..3 {
         assert_eq!(gateway.get("/open", &[]).status, 200);
@@ -180,5 +182,5 @@ fn resident(gateway: &Gateway) -> u64 {
         .lines()
         .find_map(|line| line.strip_prefix("RssAnon:"));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    number.expect("the kernel tells it") * 1024
+    number.expect("the kernel reports the number") * 1024
 }

@@ -1,4 +1,4 @@
-//! The Status API, also while the node shuts down.
+//! The Status API, in normal operation and during shutdown.
 
 use crate::{launch, one_route, shop};
 use std::io::Write;
@@ -41,7 +41,7 @@ fn a_node_is_ready_when_every_worker_serves_what_is_stored() {
     let hash =
         |gateway: &Gateway| gateway.admin_get("/status").json()["configuration_hash"].clone();
     assert_eq!(hash(&gateway), "0".repeat(32));
-    // This tests that idle workers see each change too.
+    // No proxy request wakes the workers here. The node becomes ready only if idle workers apply each change too.
     for path in ["/a", "/b", "/c"] {
         assert_eq!(
             gateway.post_config(&one_route(&echo.url(), path)).status,
@@ -122,17 +122,21 @@ fn before_listeners_close_the_node_reports_draining_and_keeps_serving() {
     gateway.signal("TERM");
     gateway.wait_for_log("connections are still taken");
     assert_eq!(ready(&gateway), (503, "draining".to_owned()));
-    // Connections close after their next response, so that clients go elsewhere. A worker may learn of it a bit later.
+    // The gateway closes each connection after its next response, so that clients reconnect to another node. A worker
+    // may start doing so a moment after the log line.
     let deadline = Instant::now() + Duration::from_secs(30);
     while gateway.get("/open", &[]).header("connection") != Some("close") {
-        assert!(Instant::now() < deadline, "connections are kept");
+        assert!(
+            Instant::now() < deadline,
+            "the gateway does not close connections"
+        );
     }
     assert_eq!(
         kept.request("GET", "/open", &[], b"").header("connection"),
         Some("close")
     );
     assert!(kept.is_closed());
-    // A second signal ends the waiting time before the shutdown.
+    // A second signal ends the `drain_delay`.
     gateway.signal("TERM");
     assert!(gateway.wait().success());
 }
@@ -144,7 +148,9 @@ fn the_apis_close_after_the_last_request() {
     let held = Mutex::new(held);
     let upstream = Scripted::start(move |mut stream| {
         read_until_blank_line(&mut stream);
-        let held = held.lock().expect("nobody panics with it");
+        let held = held
+            .lock()
+            .expect("no thread panics while it holds the lock");
         if held.recv().is_ok() {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
         }
@@ -195,7 +201,7 @@ fn connections_in_the_queue_are_answered_at_the_end() {
     let echo = Echo::start();
     let mut gateway = launch().configuration(&shop(&echo)).start();
     let proxy = gateway.proxy;
-    // A stopped process accepts nothing, but the kernel still puts new connections in its queue.
+    // A process stopped by SIGSTOP accepts nothing, but the kernel still queues new connections for it.
     gateway.signal("STOP");
     let mut queued: Vec<Client> = (0..20).map(|_| Client::connect(proxy)).collect();
     for client in &mut queued {

@@ -1,4 +1,5 @@
-//! Streams with the real binary: every kind of stream route, with upstreams in the test process.
+//! Streams (TCP, TLS and UDP) with the real binary, for every kind of stream route. The upstreams run in the test
+//! process.
 
 use crate::launch;
 use crate::tls::trusting_anyone;
@@ -11,9 +12,10 @@ use std::thread;
 use std::time::Duration;
 use testkit::{Gateway, Launch, Scripted};
 
+/// Read timeout of all clients in these tests.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// An upstream that sends its name and then echoes everything, until the other side closes.
+/// An upstream that sends its name and then echoes everything until the gateway closes its sending side.
 fn named_echo(name: &'static str) -> Scripted {
     Scripted::start(move |mut stream| {
         let _ = stream.write_all(name.as_bytes());
@@ -22,7 +24,7 @@ fn named_echo(name: &'static str) -> Scripted {
     })
 }
 
-/// A service with one route, in YAML. `route` has the remaining fields of the route in YAML's flow style.
+/// Returns a service with one route, as YAML. `route` contains the fields of the route besides its name.
 fn service(name: &str, protocol: &str, address: SocketAddr, route: &str) -> String {
     format!(
         "- name: {name}\n  protocol: {protocol}\n  host: {}\n  port: {}\n  read_timeout: 20000\n  connect_timeout: 2000\n  \
@@ -49,7 +51,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends a text, closes its sending side, and reads the whole response.
+/// Sends a text, closes the sending side of the connection, and reads the whole response.
 fn ask(mut stream: TcpStream, question: &str) -> String {
     stream.write_all(question.as_bytes()).expect("it reads");
     stream.shutdown(Shutdown::Write).expect("it is open");
@@ -82,7 +84,7 @@ fn connections_are_routed_by_addresses_and_pass_both_ways() {
         ]))
         .start();
     let listening = gateway.listening("stream");
-    // The gateway forwards the end of the client's data, and the response comes after it.
+    // `ask` closes its sending side before it reads. The gateway must forward that and still deliver the response.
     assert_eq!(ask(connect(listening[0]), "hello"), "one:hello");
     assert_eq!(ask(connect(listening[1]), "hello"), "two:hello");
     let large = "x".repeat(3_000_000);
@@ -137,7 +139,7 @@ fn routes_of_streams_and_of_http_do_not_see_each_other() {
         )]))
         .start();
     assert_eq!(gateway.get("/", &[]).status, 404);
-    // A stream route that is changed into an HTTP route no longer matches streams, and the reverse.
+    // This changes the stream route into an HTTP route. It must no longer match streams, but HTTP requests.
     let http = "_format_version: '3.0'\nservices:\n- {name: s, url: 'http://127.0.0.1:9', routes: [{name: s, paths: [/]}]}\n";
     assert_eq!(gateway.post_config(http).status, 201);
     assert!(is_closed(connect(gateway.listening("stream")[0])));
@@ -175,7 +177,7 @@ fn a_connection_that_cannot_be_forwarded_is_closed_and_logged() {
     assert_eq!(gateway.post_config(&guarded).status, 201);
     assert!(
         is_closed(connect(address)),
-        "no plugin looks at streams yet"
+        "no plugin supports streams yet"
     );
     gateway.wait_for_log("plugin ip-restriction cannot look at streams");
 }
@@ -313,7 +315,7 @@ fn tls_echo(name: &'static str) -> TlsEcho {
         let asked = tls.server_name().unwrap_or("nobody").to_owned();
         let mut tls = StreamOwned::new(tls, stream);
         let _ = tls.write_all(format!("{name}({asked}):").as_bytes());
-        // Reads to the end, because closing a socket with unread data resets it, and the sent data would be lost.
+        // Read to the end. Closing a socket with unread data resets the connection, and the sent data would be lost.
         let mut heard = Vec::new();
         let _ = tls.read_to_end(&mut heard);
         let _ = tls.write_all(&heard);
@@ -398,7 +400,7 @@ fn tls_is_terminated_and_may_be_used_again_towards_the_upstream() {
             "protocols: [tls], snis: [host.test]",
         ),
     ]);
-    // The service has a host name instead of an address, so that the gateway sends a server name.
+    // A host name instead of an address makes the gateway send a server name to the upstream.
     let text = text.replace(
         "- name: host\n  protocol: tls\n  host: 127.0.0.1",
         "- name: host\n  protocol: tls\n  host: localhost",
@@ -414,7 +416,7 @@ fn tls_is_terminated_and_may_be_used_again_towards_the_upstream() {
     assert_eq!(
         ask_tls(address, "named.test").expect("an answer"),
         "secure.test(named.test):hello",
-        "the client's name is passed on"
+        "the gateway forwards the server name of the client"
     );
     assert_eq!(
         ask_tls(address, "host.test").expect("an answer"),
@@ -427,7 +429,7 @@ fn an_upstream_that_resets_is_no_proper_end_of_tls() {
     let upstream = Scripted::start(|mut stream| {
         let _ = stream.write_all(b"half of");
         let mut byte = [0];
-        // Closing with unread data resets the connection.
+        // Leave the other bytes unread, because closing a socket with unread data resets the connection.
         let _ = stream.read_exact(&mut byte);
     });
     let gateway = stream_launch("127.0.0.1:0 ssl")
@@ -439,7 +441,7 @@ fn an_upstream_that_resets_is_no_proper_end_of_tls() {
         )]))
         .start();
     let lost = ask_tls(gateway.listening("stream_tls")[0], "half.test");
-    // The client sees a reset if it closes its side after the gateway has closed.
+    // The client gets a reset instead of an EOF if it still sends after the gateway has closed the connection.
     let kind = lost.expect_err("no end").kind();
     assert!(
         matches!(
@@ -469,7 +471,7 @@ fn a_hello_may_come_in_pieces_and_behind_a_proxy_header() {
     stream
         .write_all(b"PROXY TCP4 192.0.2.9 127.0.0.1 1234 80\r\n")
         .expect("it reads");
-    // A relay in front of the gateway that sends every byte separately.
+    // This relay in front of the gateway sends every byte separately.
     let between = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let near = connect(between.local_addr().expect("a bound address"));
     let (mut far, _) = between.accept().expect("a connection");

@@ -22,7 +22,7 @@ fn issue(name: &str) -> Issued {
     }
 }
 
-/// A TLS connection that trusts only the given certificate.
+/// Returns a TLS client that trusts only the given certificate and requests the given server name.
 fn connect(
     address: SocketAddr,
     name: &str,
@@ -125,6 +125,7 @@ fn a_certificate_and_key_that_do_not_match_are_refused() {
     assert_eq!(answer.json()["code"], 14);
 }
 
+/// Accepts any server certificate. It still checks that the server has the private key of its certificate.
 #[derive(Debug)]
 struct Unverified(Arc<rustls::crypto::CryptoProvider>);
 
@@ -172,6 +173,7 @@ pub(crate) fn trusting_anyone(
     trusting_anyone_by(rustls::crypto::ring::default_provider(), versions)
 }
 
+/// Client settings that accept any server certificate, with this cryptography of rustls.
 pub(crate) fn trusting_anyone_by(
     provider: rustls::crypto::CryptoProvider,
     versions: &[&'static rustls::SupportedProtocolVersion],
@@ -185,7 +187,7 @@ pub(crate) fn trusting_anyone_by(
         .with_no_client_auth()
 }
 
-/// Client settings that accept any server certificate, with or without a client certificate.
+/// Client settings that accept any server certificate. The client sends `shown` as its certificate, if given.
 pub(crate) fn trusting_anyone_as(
     shown: Option<(CertificateDer<'static>, PrivatePkcs8KeyDer<'static>)>,
 ) -> ClientConfig {
@@ -204,7 +206,7 @@ pub(crate) fn trusting_anyone_as(
     }
 }
 
-/// Starts TLS on an open connection, and accepts any server certificate.
+/// Returns a client that speaks TLS on an open connection and accepts any server certificate.
 pub(crate) fn over(
     stream: TcpStream,
     name: &str,

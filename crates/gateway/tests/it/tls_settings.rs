@@ -1,5 +1,5 @@
-//! TLS with clients: versions, ciphers, two key types, resumed sessions, and certificates that change while connections
-//! are open.
+//! TLS with clients: versions, ciphers, certificates with two key types, resumed sessions, and certificates that are
+//! replaced while connections are open.
 
 use crate::launch;
 use crate::tls::trusting_anyone;
@@ -25,7 +25,8 @@ fn address(gateway: &Gateway) -> SocketAddr {
     gateway.proxy_tls.expect("a TLS listener")
 }
 
-/// Completes the handshake and then sends a request, because session tickets of TLS 1.3 arrive with the response.
+/// Connects and completes the handshake. To resume sessions of TLS 1.3, also call [`Shaken::get`]: rustls reads the
+/// session tickets together with the first response.
 fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> Result<Shaken, std::io::Error> {
     let name = ServerName::try_from("shop.test").expect("a valid name");
     let mut connection = ClientConnection::new(Arc::clone(config), name).expect("a valid setup");
@@ -46,6 +47,7 @@ fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> Result<Shaken, st
     Ok(shaken)
 }
 
+/// A connection after its handshake.
 struct Shaken {
     kind: HandshakeKind,
     version: rustls::ProtocolVersion,
@@ -166,7 +168,8 @@ fn wrong_tls_settings_are_reported_at_start() {
     assert!(log.contains("`ECDHE-STRONG` is no cipher"), "{log}");
 }
 
-/// Whether every connection after the first one resumes the session. Successive connections reach different workers.
+/// Whether every connection after the first one resumes the session. The kernel spreads the connections over the
+/// workers, so a session is usually resumed by another worker.
 fn resumes(gateway: &Gateway, config: &Arc<ClientConfig>) -> bool {
     for attempt in 0..12 {
         let mut shaken = connect(address(gateway), config).expect("a handshake");
@@ -198,7 +201,7 @@ fn sessions_are_resumed_by_their_ids_without_tickets() {
     assert!(resumes(&gateway, &config(&[&TLS13])));
 }
 
-/// A new certificate and its key, of this key type.
+/// Returns a new certificate and its key as PEM, and the certificate as DER. The key has the type of `algorithm`.
 fn issue(algorithm: &'static rcgen::SignatureAlgorithm) -> (String, String, Vec<u8>) {
     let params = rcgen::CertificateParams::new(vec!["shop.test".to_owned()]).expect("a name");
     let key = rcgen::KeyPair::generate_for(algorithm).expect("a key");
@@ -206,9 +209,13 @@ fn issue(algorithm: &'static rcgen::SignatureAlgorithm) -> (String, String, Vec<
     (made.pem(), key.serialize_pem(), made.der().to_vec())
 }
 
+/// The certificate that the gateway sent, as DER.
 fn shown(shaken: &mut Shaken) -> Vec<u8> {
     let stream = shaken.client.stream_ref();
-    let certificates = stream.conn.peer_certificates().expect("it is shown");
+    let certificates = stream
+        .conn
+        .peer_certificates()
+        .expect("the gateway sent a certificate");
     certificates[0].to_vec()
 }
 
@@ -250,6 +257,7 @@ fn checking(schemes: &'static [SignatureScheme]) -> Arc<ClientConfig> {
 /// An RSA key for tests only. It is stored because generating one is slow.
 const RSA_KEY: &str = include_str!("../data/rsa-key.pem");
 
+/// Like [`issue`], but with [`RSA_KEY`].
 fn issue_rsa() -> (String, String, Vec<u8>) {
     let params = rcgen::CertificateParams::new(vec!["shop.test".to_owned()]).expect("a name");
     let key = rcgen::KeyPair::from_pem_and_sign_algo(RSA_KEY, &rcgen::PKCS_RSA_SHA256);
@@ -292,7 +300,7 @@ fn a_certificate_changes_without_dropping_connections() {
         gateway.post_config(&with_certificate(&[&after])).status,
         201
     );
-    assert_eq!(old.get(), 404, "the open connection goes on");
+    assert_eq!(old.get(), 404, "the open connection still works");
     let mut new = connect(address(&gateway), &config(BOTH)).expect("a handshake");
     assert_eq!(shown(&mut new), after.2);
     assert_eq!(old.get(), 404);

@@ -54,7 +54,8 @@ fn an_export_succeeds_when_its_reader_closes_the_pipe() {
     }
 }
 
-/// A configuration whose plugin and credentials affect requests only once they are live.
+/// The configuration of [`crate::shop`]. Its plugins and credentials change responses, so that a test sees when they
+/// are live.
 fn shop(echo: &Echo) -> String {
     crate::shop(echo)
 }
@@ -71,13 +72,13 @@ fn an_import_is_live_in_the_running_gateway() {
         text,
         "import successful: 8 created, 0 updated, 0 unchanged, revision 1\n"
     );
-    // Standard error is not a terminal in this test.
+    // Standard error is not a terminal here, so `import` prints one line per stage.
     let stages: Vec<&str> = errors.lines().collect();
     assert_eq!(
         stages,
         ["reading", "validating 8 entities", "writing", "making live"]
     );
-    // The revision has the same numbers, and no entity that the file lacks.
+    // The revision reports the same numbers. It contains only entities of the file, so no default workspace.
     let revision = gateway.admin_get("/revisions/1?size=1000").json();
     assert_eq!(revision["created"], 8, "{revision}");
     let changes = revision["data"].as_array().expect("a list");
@@ -159,7 +160,7 @@ fn errors_are_the_same_online_and_offline_and_change_nothing() {
             r#"{"_format_version": "3.0", "services": [{"name": "a","#.to_owned(),
             vec!["failed parsing"],
         ),
-        // The schema allows it, but no configuration with it can be served.
+        // This regex is too large to compile. Validation of the route finds that.
         (
             "regex.yml",
             "_format_version: '3.0'\nroutes: [{name: r, paths: ['~/(?<x>a)\\\\k<x>{99999999}']}]\n".to_owned(),
@@ -216,7 +217,7 @@ fn files_are_for_their_owner_and_db_export_overwrites_none() {
     assert!(export(&["config", "db_export", &named(&other)]).0);
     let json = fs::read_to_string(&other).expect("it was written");
     assert!(json.starts_with("{\n  \"_format_version\""), "{json}");
-    // Overwriting is useful for a file under version control.
+    // Unlike `config db_export`, `export --output` overwrites a file. This is useful for files under version control.
     fs::write(&new, "old").expect("writable");
     let (done, _, errors) = export(&["export", "--output", &named(&new)]);
     assert!(done, "{errors}");

@@ -13,7 +13,7 @@ const UPGRADES: usize = 10;
 const WEBSOCKETS: usize = 30;
 const CLIENTS: usize = 6;
 
-/// Clients that send requests without a pause until they are stopped, and panic at the first failed request.
+/// Clients that send requests without a pause until they are stopped. A client panics at its first failed request.
 struct Load {
     stop: Arc<AtomicBool>,
     requests: Arc<AtomicU64>,
@@ -139,7 +139,9 @@ impl WebSocket {
     fn echoes(&mut self, text: &str) {
         self.0.write_all(text.as_bytes()).expect("sent");
         let mut back = vec![0; text.len()];
-        self.0.read_exact(&mut back).expect("it comes back");
+        self.0
+            .read_exact(&mut back)
+            .expect("the upstream echoes the text");
         assert_eq!(back, text.as_bytes());
     }
 }
@@ -192,7 +194,7 @@ fn ten_upgrades_under_load_lose_no_request_no_change_and_no_websocket() {
             .upgrade()
             .unwrap_or_else(|reason| panic!("upgrade {number}: {reason}"));
         assert_ne!(gateway.pid(), before);
-        // Each process accepts some that are still open after it has been replaced.
+        // Open a WebSocket in every process. It must stay open after the process has been replaced.
         websockets.push(WebSocket::open(gateway.proxy));
         kept.wait_for(20);
         fresh.wait_for(5);
@@ -201,7 +203,10 @@ fn ten_upgrades_under_load_lose_no_request_no_change_and_no_websocket() {
     for load in [kept, fresh, changes] {
         load.stop();
     }
-    assert!(!gateway.first_has_ended(), "the WebSockets are its");
+    assert!(
+        !gateway.first_has_ended(),
+        "the first process must keep its WebSockets open"
+    );
     for (number, socket) in websockets.iter_mut().enumerate() {
         socket.echoes(&format!("still here {number}"));
     }
@@ -263,12 +268,13 @@ fn listeners_and_workers_may_change() {
     for workers in [1, 4, 2] {
         std::fs::write(&path, conf(workers, "")).expect("writable");
         gateway.upgrade().expect("it takes over");
-        // Connections are spread over all sockets, and those of workers that no longer exist must be served too.
+        // The kernel spreads connections over all listening sockets. Connections to a socket whose worker no longer
+        // exists must be served too.
         for _ in 0..40 {
             assert_eq!(gateway.get("/open", &[]).status, 200);
         }
     }
-    // The first process keeps the connection until its next response.
+    // The first process still serves this connection, and closes it after the next response.
     let answer = client.request("GET", "/open", &[], b"");
     assert_eq!(
         (answer.status, answer.header("connection")),
@@ -277,7 +283,7 @@ fn listeners_and_workers_may_change() {
     assert!(gateway.wait().success());
     assert!(
         std::net::TcpStream::connect(dropped).is_err(),
-        "it was left out of the settings"
+        "the settings no longer contain this listener"
     );
 }
 

@@ -59,10 +59,11 @@ impl Issued {
     }
 }
 
-/// A handshake as the upstream saw it.
+/// What the upstream recorded about a handshake.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     kind: Option<HandshakeKind>,
+    /// The client certificate of the gateway, as DER.
     shown: Option<Vec<u8>>,
 }
 
@@ -71,7 +72,8 @@ struct Upstream {
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 
-/// An HTTPS server with this certificate chain that closes every connection after one response.
+/// Starts an HTTPS server with this certificate chain. It closes every connection after one response. If `clients` is
+/// given, it requires a client certificate of this CA.
 fn upstream(chain: &[&Issued], clients: Option<&Issued>) -> Upstream {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -130,7 +132,8 @@ fn indented(pem: &str) -> String {
 const AUTHORITY_ID: &str = "6f1b0f0e-5c1f-4a52-9d2a-000000000001";
 const CERTIFICATE_ID: &str = "6f1b0f0e-5c1f-4a52-9d2a-000000000002";
 
-/// A configuration with a service `s` at `/` and these lines for it, a CA certificate and a client certificate.
+/// A configuration with a service `s` at `/`, a CA certificate and a client certificate. `lines` are additional fields
+/// of the service.
 fn configuration(upstream: &Upstream, lines: &str, authority: &Issued, own: &Issued) -> String {
     let lines: String = lines.lines().map(|line| format!("  {line}\n")).collect();
     format!(
@@ -166,14 +169,14 @@ fn an_upstream_is_verified_by_the_settings_of_its_service() {
         status(&gateway, &text)
     };
     assert_eq!(check("tls_verify: false", &stranger), 200);
-    assert_eq!(check("tls_verify: true", &root), 502, "nobody is trusted");
+    assert_eq!(check("tls_verify: true", &root), 502, "no CA is trusted");
     assert_eq!(check(&trusts, &stranger), 502);
     assert_eq!(check(&format!("{trusts}\ntls_verify_depth: 1"), &root), 502);
     assert_eq!(check(&format!("{trusts}\ntls_verify_depth: 2"), &root), 200);
     assert_eq!(
         check(&trusts, &root),
         502,
-        "one certificate in between by default"
+        "by default at most one intermediate CA is allowed"
     );
     assert_eq!(check(&trusts, &between), 200);
     let gateway = launch()

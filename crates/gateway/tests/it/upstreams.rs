@@ -98,7 +98,8 @@ fn bodies_stream_both_ways() {
     );
 }
 
-/// Ten thousand, or half of the descriptors that this process may open, since other tests run at the same time.
+/// Ten thousand connections, but at most half of the descriptors that this process may open. Other tests run in this
+/// process at the same time.
 fn most_connections() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

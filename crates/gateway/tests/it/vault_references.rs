@@ -1,4 +1,4 @@
-//! References to vaults in entities: every way to write one warns of it, and none repeats its text.
+//! Vault references in entities. Every way to write an entity warns about them, and no output repeats their text.
 
 use crate::{launch, launch_in};
 use serde_json::json;
@@ -18,7 +18,7 @@ fn written(prefix: &Path, text: &str) -> String {
     path.to_str().expect("a path in UTF-8").to_owned()
 }
 
-/// Runs a command. Neither of its outputs may have the text of the reference.
+/// Runs a command. Checks that neither standard output nor standard error contains the text of the reference.
 fn run(launch: &Launch, words: &[&str]) -> (bool, String) {
     let Output {
         status,
@@ -44,7 +44,7 @@ fn check_warns_and_fails_if_it_is_strict() {
     let (done, errors) = run(&launch, &["check", &path, "--strict"]);
     let problem = "error: there are warnings, which --strict does not accept\n";
     assert!(!done && errors.contains(problem), "{errors}");
-    // A certificate is read when the configuration is compiled.
+    // A vault reference in `cert` is an error, because compiling the configuration parses the certificate.
     let path = written(prefix.path(), CERTIFICATE);
     let (done, errors) = run(&launch, &["check", &path]);
     let problem = "certificate 5c1dd8bb-8e4c-4f2f-a86c-5b6bd9e3c1ef: cert is a vault reference, which is not resolved yet";

@@ -1,5 +1,5 @@
-//! Writes of single entities over the Admin API with the embedded store: concurrent writes, and writes that are live
-//! when the response arrives.
+//! Writes of single entities and change sets over the Admin API with the embedded store. Concurrent writes must not get
+//! lost, and a write must be live when its response arrives.
 
 use crate::{launch, launch_in};
 use std::thread;
@@ -67,13 +67,17 @@ fn concurrent_writes_are_all_kept_or_refused_with_the_right_reason() {
             .map(|writer| writer.join().expect("it does not panic"));
         won.sum()
     });
-    assert_eq!(contested, EACH, "each contested name is given once");
+    assert_eq!(
+        contested, EACH,
+        "exactly one writer creates each contested name"
+    );
     let listed = gateway.admin_get("/consumers?size=1000").json();
     let listed = listed["data"].as_array().expect("a list").len();
     assert_eq!(listed, 1 + WRITERS * EACH + EACH);
 }
 
-/// A PATCH is merged with the entity as it is stored when the write is applied, not when the request was read.
+/// The gateway merges a PATCH with the stored entity when it applies the write, not when it reads the request. So
+/// concurrent patches of different fields must all take effect.
 #[test]
 fn concurrent_patches_lose_nothing() {
     const FIELDS: [&str; 5] = [
@@ -126,7 +130,7 @@ fn a_change_set_is_completely_live_when_the_response_arrives() {
     assert_eq!(made.json()["revision"], 1);
     assert_eq!(gateway.get("/shop", &[]).status, 401);
     assert_eq!(gateway.get("/shop", &[("apikey", "k")]).status, 200);
-    // A valid change that cannot be served is refused too, also in a dry run.
+    // The schema refuses this plugin, because `bad name` is no header name. A dry run must refuse it too.
     let broken = r#"{"changes": [{"action": "create", "type": "plugins", "data":
         {"name": "key-auth", "config": {"key_names": ["bad name"]}}}]}"#;
     for broken in [
@@ -138,7 +142,7 @@ fn a_change_set_is_completely_live_when_the_response_arrives() {
     }
 }
 
-/// Workers remember the keys that they have looked up, until a credential or a consumer changes.
+/// Each worker caches the keys that it has looked up. A change of a credential or a consumer invalidates the cache.
 #[test]
 fn a_key_in_use_is_invalid_once_the_response_to_its_removal_arrives() {
     let echo = Echo::start();
@@ -159,7 +163,7 @@ fn a_key_in_use_is_invalid_once_the_response_to_its_removal_arrives() {
         let made = gateway.admin_send("POST", "/consumers/alice/key-auth", r#"{"key": "k"}"#);
         assert_eq!(made.status, 201, "{}", made.text());
         assert_eq!(asked().status, 200);
-        // A change of something else, which keeps the remembered keys.
+        // A new route does not invalidate the cached keys.
         let route = format!(r#"{{"paths": ["/aside/{round}"]}}"#);
         assert_eq!(gateway.admin_send("POST", "/routes", &route).status, 201);
         assert_eq!(asked().status, 200);
