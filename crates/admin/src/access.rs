@@ -1,5 +1,5 @@
-//! The access log: an exchange is logged when the client has received the last byte of the response, or has
-//! disconnected.
+//! The access log of the Admin API and the Status API. A response with a known size is logged just before it is sent.
+//! Any other response is logged when its body ends or the client disconnects.
 
 use crate::control::{Access, Api, Control};
 use crate::peer::{Connection, Peer};
@@ -62,7 +62,8 @@ impl Exchange {
         let (parts, body) = response.into_parts();
         let mut exchange = self;
         let counted = body.into_data_stream().inspect(move |piece| {
-            // Capture the whole exchange, which is logged when the stream is dropped.
+            // Makes the closure own the whole exchange, not only the field that it changes. The exchange is then logged
+            // when the stream is dropped.
             let exchange = &mut exchange;
             if let Ok(piece) = piece {
                 exchange.access.body_size += piece.len() as u64;

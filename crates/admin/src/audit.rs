@@ -15,7 +15,7 @@ use store::Revision;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-/// The revision that a request has created, as an extension of its response.
+/// The newest revision after a successful write, as an extension of the response.
 pub(crate) type Made = Revision;
 
 /// A write in progress. It is logged when it is dropped, so that aborted writes are logged too.
@@ -101,6 +101,7 @@ const NAMED_BY_SECRET: [&str; 4] = [
     "oauth2_authorization_codes",
 ];
 
+/// Masks the secrets in a path. Ids are not secret, so they stay readable.
 fn without_secrets(path: &str) -> String {
     let mut is_secret = false;
     let segments = path.split('/').map(|segment| {

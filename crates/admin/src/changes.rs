@@ -110,11 +110,11 @@ pub(crate) struct Applied {
     changes: Vec<Made>,
 }
 
-/// A change and the resulting entity; `entity` is null if the change deletes it.
+/// A change and the entity that results from it; `entity` is null after a delete.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Made {
     action: Verb,
-    /// The type of the entity, `services`.
+    /// Type of the entity, such as `services`.
     #[serde(rename = "type")]
     kind: &'static str,
     entity: Option<Entity>,
@@ -130,9 +130,10 @@ struct Written {
     references: VaultReferences,
 }
 
-/// Applies each change to the state that the changes before it have left. Returns the changes with their entities, and
-/// the ids of the written routes. After an invalid change the others are still tried, so that the error lists up to
-/// [`MAX_OF_DOCUMENT`] problems.
+/// Applies each change to the state after the previous change. Returns the written entities.
+///
+/// After an invalid change the remaining ones are still tried, so that the error lists up to [`MAX_OF_DOCUMENT`]
+/// problems.
 fn apply_all(
     changes: &[Result<Change, String>],
     control: &dyn Control,
@@ -230,7 +231,7 @@ fn problem(index: usize, failure: &Failure) -> serde_json::Value {
     let (error, paths) = match failure {
         Failure::Error(error) => {
             let mut paths = Vec::new();
-            // With the other codes the fields hold keys, not texts.
+            // With other error codes, `fields` contains keys of entities instead of error texts.
             if let ErrorCode::SchemaViolation | ErrorCode::ForeignKeysUnresolved = error.code
                 && let Some(fields) = &error.fields
             {
@@ -270,7 +271,7 @@ fn collect(path: &str, problems: &Value, found: &mut Vec<serde_json::Value>) {
         Value::Object(fields) => {
             for (name, problem) in fields.iter() {
                 match (name, problem) {
-                    // Problems of the entity as a whole.
+                    // The field `@entity` lists the problems of the entity as a whole.
                     ("@entity", Value::Array(texts)) => {
                         texts.iter().for_each(|text| collect(path, text, found));
                     }

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
-/// The running node, as the Admin API sees it. All methods return immediately and do no I/O, except those that return
-/// futures.
+/// The running node, as the Admin API sees it. Methods that return futures may take long. All other methods return
+/// immediately: they read at most a small local file, for example in `/proc`.
 pub trait Control: Send + Sync + 'static {
     /// Validates a declarative configuration, stores it and makes it live in every worker; resolves when it is live. On
     /// any error the running configuration stays. Validation is expensive: the implementation moves it off the caller's
@@ -38,8 +38,9 @@ pub trait Control: Send + Sync + 'static {
         None
     }
 
-    /// Marks a target (`host:port`) healthy or unhealthy: all its addresses, or only those with the given IP (or name
-    /// from an SRV record) and port. Errors are shown to the client.
+    /// Marks a target (`host:port`) healthy or unhealthy. Without an address, this affects all addresses of the target.
+    /// Otherwise it affects those with this port and this IP address, or this name from an SRV record. The client
+    /// receives the text of an error.
     fn set_target_health(
         &self,
         upstream: Uuid,
@@ -66,8 +67,8 @@ pub trait Control: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Reads the settings again, and with `database = off` the declarative file. Resolves with warnings, or with the
-    /// reason why nothing changes.
+    /// Reads the settings again. With `database = off`, also reads the declarative file again. Resolves with warnings.
+    /// If nothing was changed, resolves with the reason as an error.
     fn reload(&self, _reload: Reload) -> BoxFuture<'_, Result<Vec<String>, String>> {
         Box::pin(async { Err("reloading is not available".to_owned()) })
     }
@@ -75,7 +76,7 @@ pub trait Control: Send + Sync + 'static {
     /// The store with the entities at the newest revision.
     fn store(&self) -> &store::Store;
 
-    /// Data that schemas need for validation: router flavor, enabled plugins and the current time.
+    /// Data that schemas need for validation, such as the router flavor, the enabled plugins and the current time.
     fn context(&self) -> model::schema::Context;
 
     fn database(&self) -> Database;
@@ -131,7 +132,7 @@ pub trait Control: Send + Sync + 'static {
 
     fn log_level(&self) -> LogLevel;
 
-    /// Sets the log level, and restores the previous one after `timeout` (zero: never).
+    /// Sets the log level. Restores the previous level after `timeout`, unless `timeout` is zero.
     fn set_log_level(&self, level: LogLevel, timeout: Duration);
 }
 
@@ -142,8 +143,8 @@ pub struct Credentials {
     /// Role of clients whose certificate a listener has verified; `None` if certificates are not accepted as
     /// credentials.
     pub certificates: Option<tokens::Role>,
-    /// If no credentials are configured, clients are admitted over every listener, not only over those on loopback
-    /// addresses.
+    /// Whether every listener admits clients while no credentials are configured. Otherwise only listeners on loopback
+    /// addresses admit them.
     pub unauthenticated: bool,
 }
 
@@ -165,7 +166,7 @@ pub struct DnsStatistics {
 #[derive(Debug)]
 pub struct Load {
     pub body: DeclarativeBody,
-    /// Return [`Loaded::Unchanged`] if the text has the hash of the running configuration. Ignored for all bodies but
+    /// Return [`Loaded::Unchanged`] if the text has the hash of the running configuration. This affects only
     /// [`DeclarativeBody::Text`], because only a text has a comparable hash.
     pub check_hash: bool,
     /// Report errors as `flattened_errors` too.
@@ -190,8 +191,8 @@ pub enum Loaded {
     Unchanged,
     Live {
         revision: store::Revision,
-        /// Entities that a write transformation has changed (a password was hashed). The response to `POST /config`
-        /// shows them as they were sent. Unsorted; there are few of them.
+        /// Entities that storing has changed, for example by hashing a password. Here they are as the client sent them,
+        /// because the response to `POST /config` shows this form. The list is short and unsorted.
         untransformed: Vec<(EntityKind, Uuid, Object)>,
         /// Sentences about input that is probably a mistake, about plugins that are not implemented, and about vault
         /// references.
@@ -236,18 +237,21 @@ pub enum Database {
 pub struct Node {
     pub id: Uuid,
     pub hostname: String,
-    /// Silverback's own version, `0.1.0`.
+    /// Silverback's own version, for example `0.1.0`.
     pub version: String,
-    /// The Kong version reported to clients, `3.9.1`.
+    /// The Kong version reported to clients, for example `3.9.1`.
     pub kong_version: String,
     pub role: Role,
-    /// Whether responses carry Kong's `Server` header, and its latency headers (setting `headers`).
+    /// Whether responses have Kong's `Server` header (setting `headers`).
     pub server_header: bool,
+    /// Whether responses have Kong's latency headers (setting `headers`).
     pub latency_header: bool,
     /// Origins of `admin_gui_url`, the CORS allow-list. If empty, every origin is allowed.
     pub gui_origins: Vec<String>,
-    /// `nginx_admin_client_max_body_size` in bytes; `None` for no limit. `POST /config` uses [`Node::max_config_size`].
+    /// Maximum size of a request body in bytes (setting `nginx_admin_client_max_body_size`); `None` for no limit. Some
+    /// paths have the limit [`Node::max_config_size`] instead.
     pub max_body_size: Option<usize>,
+    /// Maximum size of the bodies of `POST /config`, `/changes` and `/import` in bytes; `None` for no limit.
     pub max_config_size: Option<usize>,
 }
 
@@ -287,8 +291,9 @@ pub struct Connections {
 pub struct Memory {
     /// Resident memory of the process, in bytes.
     pub resident: u64,
-    /// Bytes used in the store's memory map; `store_capacity` is the size of the map.
+    /// Bytes used in the store's memory map.
     pub store_used: u64,
+    /// Size of the store's memory map, in bytes.
     pub store_capacity: u64,
 }
 
@@ -329,7 +334,8 @@ pub struct Audit {
     pub request_id: String,
     pub method: String,
     pub path: String,
-    /// `None` if the client disconnected before the response; the write may have taken effect.
+    /// `None` if the client disconnected before the response, or if the write panicked. The write may have taken
+    /// effect.
     pub status: Option<u16>,
     pub took: Duration,
     /// The newest revision after a successful write.
@@ -341,11 +347,11 @@ pub struct Audit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
     Ready,
-    /// The node is shutting down, or was told to report so.
+    /// The node is shutting down, or [`Control::announce_drain`] was called.
     Draining,
     /// `database = off`, and no configuration is loaded.
     Empty,
-    /// `ready` of `workers` serve the stored configuration.
+    /// Only `ready` of the `workers` serve the stored configuration so far.
     Building {
         ready: usize,
         workers: usize,

@@ -69,7 +69,7 @@ pub(crate) enum Action {
     Disabled,
 }
 
-/// `child` references `parent` by the field `field`.
+/// A reference from `child` to `parent`, stored in the field `field` of `child`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Relation {
     pub(crate) child: EntityKind,
@@ -81,7 +81,7 @@ pub(crate) struct Relation {
 pub(crate) struct Endpoint {
     /// Path with `{parameters}`, in the notation of both the router and `GET /endpoints`.
     pub(crate) path: String,
-    /// Supported methods besides OPTIONS, and HEAD where there is GET.
+    /// The supported methods, without the implied ones: HEAD is supported wherever GET is, and OPTIONS everywhere.
     pub(crate) methods: &'static [&'static str],
     pub(crate) action: Action,
 }
@@ -136,8 +136,9 @@ pub(crate) fn nested(kind: EntityKind) -> &'static str {
     })
 }
 
-/// Finds a type of entities by one of its names: `keyauth_credentials` as in schemas and errors, `key-auths` as in its
-/// paths, or `key-auth` as below a consumer. The error lists the names of the allowed types.
+/// Finds an entity type by one of its names. For example, `keyauth_credentials` (in schemas and errors), `key-auths`
+/// (in top-level paths) and `key-auth` (in paths below a consumer) name the same type. The error lists the allowed
+/// types.
 pub(crate) fn kind_named(
     name: &str,
     is_allowed: fn(EntityKind) -> bool,
@@ -332,7 +333,7 @@ pub(crate) fn of_status(database: Database) -> Vec<Endpoint> {
     endpoints
 }
 
-/// Endpoints that Kong does not have. `GET /endpoints` omits them because clients compare it with Kong's.
+/// Endpoints that Kong does not have. `GET /endpoints` omits them, because clients compare its response with Kong's.
 pub(crate) fn own() -> Vec<Endpoint> {
     const POST: &[&str] = &["POST"];
     let histories = EntityKind::ALL.into_iter().filter_map(|kind| {
@@ -360,7 +361,7 @@ pub(crate) fn own() -> Vec<Endpoint> {
     .collect()
 }
 
-/// Kong's web server answers this path, not its API, so `GET /endpoints` omits it.
+/// In Kong, nginx answers this path, not the Admin API. So `GET /endpoints` omits it.
 pub(crate) fn robots() -> Endpoint {
     endpoint("/robots.txt", READ, Action::Robots)
 }

@@ -4,7 +4,7 @@
 pub struct UpstreamHealth {
     /// Whether health checks are enabled.
     pub checked: bool,
-    /// Whether more of the weight is available than the threshold.
+    /// Whether the available share of the weight exceeds the threshold of the upstream.
     pub healthy: bool,
     pub weight: Weight,
     pub targets: Vec<TargetHealth>,

@@ -139,8 +139,8 @@ struct Reachable {
     reachable: bool,
 }
 
-/// Memory in Kong's format, which has an entry per Lua heap of a worker and the shared dictionaries. Here all workers
-/// share one heap, and the store is shown as a dictionary.
+/// Memory in Kong's format. Kong lists the Lua heap of each worker and the shared dictionaries. Here all workers share
+/// one heap, and the store is shown as a dictionary.
 #[derive(Debug, Serialize, JsonSchema)]
 struct ShownMemory {
     workers_lua_vms: Vec<Heap>,
@@ -374,7 +374,7 @@ fn log_level_timeout(given: Option<&str>) -> Result<Duration, Failure> {
         .map_err(|_| Failure::bad_request("timeout must be greater than or equal to 0"))
 }
 
-/// The gateway has no cache besides the store, so no key is ever found and there is nothing to purge.
+/// The gateway has no cache of entities besides the store. So no key is ever found, and there is nothing to purge.
 pub(crate) fn cache_key(call: &Call<'_>) -> ApiResult {
     match call.method {
         "GET" => Err(Failure::not_found()),

@@ -21,19 +21,25 @@ use tokio::time::Instant;
 pub(crate) struct Pace {
     /// Whether several requests may share the connection, as in HTTP/2.
     is_shared: bool,
+    /// What the client is expected to send: `HEAD`, `NOTHING` or `NEXT_REQUEST`.
     awaited: AtomicU8,
     /// Number of requests in progress; in HTTP/2 there may be several.
     busy: AtomicU32,
     /// Number of responses with a piece that the client could read but has not read yet.
     offered: AtomicU32,
-    /// Number of response pieces that clients have read. It does not change while the client reads nothing.
+    /// Changes whenever a response body is polled or dropped. It stays the same while the client reads no response,
+    /// because hyper polls a body only if the client has room for another piece.
     taken: AtomicU32,
-    /// Waker of the connection while it expects nothing; woken when that changes, because its timeout starts then.
+    /// Wakes the connection after a change of `busy`, `offered` or `taken` in a response, because a time limit may then
+    /// start or end.
     connection: AtomicWaker,
 }
 
+/// A request head, or the rest of one.
 const HEAD: u8 = 0;
+/// Nothing: requests are in progress.
 const NOTHING: u8 = 1;
+/// The first byte of another request.
 const NEXT_REQUEST: u8 = 2;
 
 impl Pace {
@@ -59,7 +65,7 @@ impl Pace {
         }
     }
 
-    /// Number of pieces that the client has read; `None` if there is no piece that it could read now.
+    /// Returns `taken`, or `None` if the client has read all pieces that it could read.
     fn offered(&self) -> Option<u32> {
         let offered = self.offered.load(Ordering::Acquire);
         (offered > 0).then(|| self.taken.load(Ordering::Acquire))
@@ -77,22 +83,24 @@ impl Pace {
 /// A request in progress, until this is dropped.
 pub(crate) struct Busy {
     pace: Arc<Pace>,
-    /// Whether the client could read a piece of the response.
+    /// Whether this response is counted in `offered` of the connection.
     is_offered: bool,
 }
 
 impl Busy {
+    /// Keeps the request in progress until its response body ends.
     pub(crate) fn until_sent(self, response: Response) -> Response {
         if response.body().size_hint().exact().is_some() {
-            // The body is complete and is handed to the connection immediately.
+            // The body is complete, so hyper accepts all of it immediately. `Paced::sent` limits the time for writing
+            // it.
             return response;
         }
         response.map(|body| {
             let (mut busy, mut body) = (self, body.into_data_stream());
             Body::from_stream(poll_fn(move |cx| {
                 let piece = body.poll_next_unpin(cx);
-                // This is the only sign of an HTTP/2 client that grants no more flow control window: the body is not
-                // polled again.
+                // If an HTTP/2 client grants no more flow control window, hyper does not poll the body again. Nothing
+                // else shows that the client has stopped reading.
                 busy.set_offered(matches!(piece, Poll::Ready(Some(_))));
                 piece
             }))
@@ -134,7 +142,7 @@ pub(crate) struct Paced<S> {
     awaited: u8,
     /// Set while writes to the client are blocked.
     writing: Option<Deadline>,
-    /// Set while the client does not read the offered pieces: how many it had read, and its time limit.
+    /// Set while the client could read pieces: the last value of `taken`, and the time limit for it to change.
     offered: Option<(u32, Deadline)>,
 }
 
@@ -157,6 +165,7 @@ impl<S> Paced<S> {
         self.reading.set(Instant::now() + self.limits.head);
     }
 
+    /// Called while no bytes arrive from the client. Fails if the client exceeds the time limit for what is expected.
     fn wait_to_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.pace.connection.register(cx.waker());
         let awaited = self.pace.awaited();
@@ -172,6 +181,7 @@ impl<S> Paced<S> {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
+    /// Fails if the client could read a piece of a response but has read none for too long.
     fn wait_to_be_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(taken) = self.pace.offered() else {
             self.offered = None;

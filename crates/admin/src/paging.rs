@@ -25,7 +25,8 @@ pub(crate) struct Page {
 pub(crate) enum Offset {
     Start,
     After(String),
-    /// Not an offset that we issued. Without a database, base64 text gives an empty page and any other text an error.
+    /// Not an offset that Silverback has issued. With a database, this is an error. Without one, only text that is not
+    /// base64 is an error; any other text gives an empty page.
     Invalid(BadOffset),
 }
 
@@ -170,7 +171,7 @@ static EITHER_ALPHABET: LazyLock<data_encoding::Encoding> = LazyLock::new(|| {
         .expect("the two characters are free in this alphabet")
 });
 
-/// Decodes up to the first `=`.
+/// Decodes base64 with or without padding: the first `=` and everything after it are ignored.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let text = text.split('=').next().unwrap_or_default();
     EITHER_ALPHABET.decode(text.as_bytes()).ok()

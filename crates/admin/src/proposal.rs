@@ -71,9 +71,11 @@ impl Proposal {
         }
     }
 
-    /// Creates the revision in a transaction that may hold other revisions too. `Ok(Err(..))` means that the proposal
-    /// was refused and the transaction is unchanged. Returns the newest revision if nothing changes. An outer error
-    /// ends the transaction.
+    /// Creates the revision in a transaction that may contain other revisions too. Returns the newest revision if
+    /// nothing changes.
+    ///
+    /// `Ok(Err(..))` means that the proposal was refused and the transaction is as before. After an outer error, the
+    /// transaction must not be used any more.
     pub fn run(
         &mut self,
         transaction: &mut Transaction<'_>,
@@ -161,7 +163,7 @@ pub(crate) async fn propose<T: Send + 'static>(
     Ok(proposed)
 }
 
-/// Submits a document, which may live longer than its request.
+/// Submits a document. This takes no [`Call`], because a document may be processed after its request has ended.
 pub(crate) async fn propose_document<T: Send + 'static>(
     control: &dyn Control,
     origin: Origin,
@@ -272,7 +274,8 @@ fn refused(error: LoadError) -> Failure {
     }
 }
 
-/// Response for a failed write. The client sees only the cause, because paths belong in the log.
+/// Response for a failed write. The client receives only the cause. The full error may contain paths, so it is only
+/// logged.
 pub(crate) fn unwritable(error: &io::Error) -> Failure {
     tracing::error!(%error, "a change cannot be written");
     let cause = match error.kind() {
@@ -282,7 +285,7 @@ pub(crate) fn unwritable(error: &io::Error) -> Failure {
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
             "the store is read-only"
         }
-        // LMDB reports this error for a short write, which is also the last write before a disk is full.
+        // LMDB reports an I/O error for a short write, and the last write before a disk is full is a short write.
         _ => "the disk is full or failing",
     };
     let text = format!("the change cannot be written: {cause}");
@@ -320,7 +323,7 @@ mod tests {
             .transact(&mut |transaction| proposal.run(transaction))
             .unwrap_err();
         let LoadError::Invalid(error) = LoadError::from(error) else {
-            panic!("another error");
+            panic!("expected LoadError::Invalid");
         };
         assert_eq!(
             error.message,

@@ -15,9 +15,10 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use std::time::Duration;
 
-/// Maximum initial size of the buffer for a body, whatever length the client announces. Memory that is not yet written
-/// costs nothing, but growing a buffer costs a copy and, for a moment, both sizes. So the buffer grows once, to the
-/// announced size.
+/// Maximum initial size of the buffer for a body, whatever length the client announces. Small buffers would grow often,
+/// and each time the bytes are copied and both buffers exist for a moment. A large buffer costs nothing until it is
+/// written, because the kernel allocates pages on first use. A body that exceeds this size makes the buffer grow once,
+/// to the announced length.
 const FIRST_BUFFER: usize = 64 << 20;
 
 /// Maximum body of a request to the Status API, which needs no authentication.

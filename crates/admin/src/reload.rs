@@ -9,17 +9,19 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The settings that a command was given. They do not reach the node, which says so.
+/// The settings that were given to the command `reload`. The node does not apply them. It only reports how they differ
+/// from its own.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reload {
-    /// The settings file. If the node was started with another one, it refuses to reload.
+    /// The settings file. The node refuses to reload if it was started with another file.
     pub settings_file: Option<PathBuf>,
-    /// Environment variables that are settings. There is a warning for each that has another value in the node.
+    /// Environment variables that are settings. The node warns of each variable that has another value in its own
+    /// environment.
     pub variables: BTreeMap<String, String>,
 }
 
-/// The outcome of a reload. The OpenAPI document is generated from this.
+/// The outcome of a reload.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Reloaded {
     /// Process id of the node.

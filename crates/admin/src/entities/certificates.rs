@@ -15,12 +15,12 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Keep,
-    /// A PUT replaces the whole entity.
+    /// Deletes them, because a PUT replaces the whole entity.
     Replace,
 }
 
-/// Reads the `snis` of the input, if they are null (the same as an empty list) or a list of names; the schema refuses
-/// anything else. An invalid name is reported before all other errors.
+/// Returns the `snis` of the input; null is the same as an empty list. Returns `None` if the input has no `snis`, or if
+/// they are not a list of names; the schema then refuses them. An invalid name is reported before all other errors.
 pub(crate) fn take(
     control: &dyn Control,
     kind: EntityKind,
@@ -39,7 +39,7 @@ pub(crate) fn take(
     Ok(Some(names.into_iter().map(str::to_owned).collect()))
 }
 
-/// Adds the SNI of the path to the `snis` of a PUT, if it has any.
+/// Adds the SNI in the path of a PUT to the list `snis` of the body. Does nothing if the body has no such list.
 pub(crate) fn add_sni_of_path(input: &mut Object, sni: &str) {
     if let Some(Value::Array(names)) = input.get_mut("snis")
         && !names.iter().any(|name| name.as_str() == Some(sni))
@@ -144,7 +144,7 @@ fn violation(text: String) -> Error {
     Error::schema_violation(Object::from_iter([("snis", Value::from(text))]))
 }
 
-/// Returns the deletions that go with the deletion of a certificate.
+/// Returns the changes that delete the SNIs of a deleted certificate; none for other entity types.
 pub(crate) fn deletes(view: &View<'_>, kind: EntityKind, id: Uuid) -> Result<Vec<Change>, Failure> {
     if kind != EntityKind::Certificates {
         return Ok(Vec::new());

@@ -25,7 +25,7 @@ struct Targets {
     node_id: Uuid,
 }
 
-/// Fields that are shown with a target's own fields.
+/// Health fields that a response adds to the target's own fields.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct OfTarget {
     health: Word,
@@ -200,7 +200,7 @@ fn of_target(health: Option<&UpstreamHealth>, target: Option<&TargetHealth>) -> 
     }
 }
 
-/// Indexes targets by `host:port`. Two targets with the same name are one peer, and the first is used for both.
+/// Indexes targets by `host:port`. If several targets have the same `host:port`, the first stands for all of them.
 fn by_name(health: &UpstreamHealth) -> HashMap<String, &TargetHealth> {
     let mut targets = HashMap::with_capacity(health.targets.len());
     for target in &health.targets {
@@ -286,7 +286,7 @@ pub(crate) fn set_target(call: &Call<'_>, healthy: bool) -> ApiResult {
     }
 }
 
-/// Parses the address of a target. The default port is that of targets.
+/// Parses the address in a path, with or without a port. The default port is the same as for targets.
 fn ip_and_port(text: &str) -> Result<(String, u16), Failure> {
     let address = Address::parse(text).map_err(|error| Failure::bad_request(error.to_string()))?;
     let port = address.port.unwrap_or(DEFAULT_TARGET_PORT);

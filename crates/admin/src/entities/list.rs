@@ -106,7 +106,8 @@ fn by_id(
     answer(call.control, view, kind, listed, path, &[])
 }
 
-/// Returns the start of a page; `None` for the empty page that an invalid offset gives without a database.
+/// Returns the id after which a page starts (`Some(None)` for the first page). Without a database, an invalid offset
+/// may give an empty page instead of an error; then this returns `None`.
 fn start(control: &dyn Control, offset: &Offset) -> Result<Option<Option<Uuid>>, Failure> {
     match offset {
         Offset::Start => Ok(Some(None)),
@@ -114,6 +115,7 @@ fn start(control: &dyn Control, offset: &Offset) -> Result<Option<Option<Uuid>>,
             Ok(id) => Ok(Some(Some(id))),
             Err(_) => invalid(control, paging::invalid_offset(key)),
         },
+        // Kong reports this error without a database too.
         Offset::Invalid(bad) if bad.encoding == Encoding::Base64 => Err(bad.error().into()),
         Offset::Invalid(bad) => invalid(control, bad.error()),
     }
@@ -159,7 +161,7 @@ impl Listed {
     }
 }
 
-/// `next` is the path of the list with the offset, followed by the repeated arguments.
+/// Renders a page. Its link `next` consists of `path`, the offset and the `repeated` arguments.
 fn answer(
     control: &dyn Control,
     view: &View<'_>,
@@ -251,14 +253,14 @@ struct TargetPosition {
     id: Uuid,
 }
 
-/// The decoded `offset` of a list of targets. Kong's offset is a position in the list, which is accepted too.
+/// The decoded `offset` of a list of targets. An index in the list is accepted too, because Kong's offset is one.
 #[derive(Debug, PartialEq)]
 enum Start {
     At(usize),
     After(TargetPosition),
 }
 
-/// Number of decimal digits of an id.
+/// Number of decimal digits of the largest id. Smaller ids are padded with zeros.
 const ID_DIGITS: usize = 39;
 
 impl TargetPosition {
@@ -274,7 +276,7 @@ impl TargetPosition {
     }
 }
 
-/// A number, like Kong's offsets of targets.
+/// Writes the position as a number, because Kong's offsets of targets are numbers too.
 impl fmt::Display for TargetPosition {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

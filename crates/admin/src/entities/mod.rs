@@ -39,7 +39,7 @@ pub(crate) async fn entity(call: &Call<'_>, kind: EntityKind) -> ApiResult {
     }
     let selector = Selector::of_entity(call.control, kind, segment)?;
     if call.method != "PUT" && matches!(selector, Selector::Sni(_)) {
-        // Kong looks up the SNI before it writes.
+        // As in Kong, an unknown SNI is reported before any error in the body.
         find::find(call.control, &view(call)?, kind, segment)?;
     }
     write(call, kind, action(call, selector), None).await
@@ -77,7 +77,7 @@ pub(crate) async fn child(call: &Call<'_>, relation: Relation) -> ApiResult {
     }
     let found = found.ok_or_else(Failure::not_found)?;
     let selector = match kind {
-        // Kong looks these up itself and continues with their ids.
+        // Kong finds these entities first, and then writes them by id.
         EntityKind::Targets | EntityKind::Acls => Selector::Id(found.id),
         _ => Selector::parse(call.control, kind, segment)?,
     };
@@ -118,7 +118,7 @@ pub(crate) async fn referenced(call: &Call<'_>, relation: Relation) -> ApiResult
     write(call, relation.parent, action, None).await
 }
 
-/// Returns the action of the method on the entity that the path names.
+/// Returns the action for the request's method.
 fn action(call: &Call<'_>, selector: Selector) -> Action {
     match call.method {
         "PUT" => Action::Upsert(selector),
@@ -149,7 +149,7 @@ async fn write(
         return Ok(empty(status));
     };
     if kind == EntityKind::Targets && call.method == "PATCH" {
-        // Only this response shows a target as the client sent it.
+        // This response shows the target as it is stored. All other responses add a missing port.
         let mut out = Vec::new();
         registry().entity(kind).write_json(&found.entity, &mut out);
         return Ok(json_bytes(status, out));
@@ -157,7 +157,7 @@ async fn write(
     shown(call, &view(call)?, kind, &found, status)
 }
 
-/// `/upstreams/{upstreams}/targets/all`: lists targets as they are stored.
+/// `/upstreams/{upstreams}/targets/all`: lists targets, ordered by id.
 pub(crate) fn all_targets(call: &Call<'_>) -> ApiResult {
     let parent = parent_id(call, TARGETS)?;
     list::all_targets(call, &view(call)?, parent)
@@ -173,7 +173,7 @@ fn view<'a>(call: &'a Call<'_>) -> Result<View<'a>, Failure> {
     call.control.store().view().map_err(Failure::internal)
 }
 
-/// Returns the id of the parent that the path names, which must exist.
+/// Returns the id of the parent that the path names, or the error 404 if there is no such parent.
 fn parent_id(call: &Call<'_>, relation: Relation) -> Result<Uuid, Failure> {
     let view = view(call)?;
     let segment = call.parameter(relation.parent.name());

@@ -10,7 +10,7 @@ pub(crate) fn normalise(target: &mut Object) {
     }
 }
 
-/// Refuses a new target without a normal form. The schema would refuse it too, but with another text. Source:
+/// Refuses a new target that is not a valid address. The schema would refuse it too, but with another text. Source:
 /// kong/db/dao/targets.lua.
 pub(crate) fn check(target: &Object) -> Result<(), Error> {
     if target

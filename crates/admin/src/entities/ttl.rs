@@ -1,4 +1,5 @@
-//! The `ttl` of entities: a duration in requests and responses, but in the store the second at which it ends.
+//! The `ttl` of entities. Requests and responses contain a duration in seconds. The store contains the time at which
+//! the entity expires, in seconds since 1970.
 //! Source: kong/db/dao/init.lua (validate_ttl_value).
 
 use crate::control::Control;
@@ -6,8 +7,8 @@ use crate::respond::Failure;
 use model::schema::{MAX_TTL, registry};
 use model::{EntityKind, Error, ErrorCode, Object, Value};
 
-/// Removes `ttl` from the input. Returns `None` if it is absent, and `Some(None)` if the entity's `ttl` is to be
-/// removed.
+/// Removes `ttl` from the input and returns the expiry time to store. Returns `None` if the input has no `ttl`, and
+/// `Some(None)` if the stored `ttl` is to be removed.
 pub(crate) fn take(
     control: &dyn Control,
     kind: EntityKind,
@@ -21,7 +22,7 @@ pub(crate) fn take(
     };
     let seconds = match &value {
         Value::Null => return Ok(Some(None)),
-        // Forms have only text, and no schema field says that `ttl` is a number.
+        // Forms contain only text. Other fields of a form are converted by their schema, but `ttl` is no schema field.
         Value::String(text) => text.trim().parse().ok(),
         value => value.as_int(),
     };

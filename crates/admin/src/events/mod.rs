@@ -1,9 +1,9 @@
 //! The event socket: other programs on this machine receive every revision in order, once it is durable and live in the
 //! workers of this process.
 //!
-//! There is no queue. Each subscriber is a position in the change log, so a slow one only lags behind. If its next
-//! revisions are no longer kept, it gets a gap event. As with the Admin API's socket, clients that may open the
-//! socket's file act as the operator.
+//! There is no queue: each subscriber has a position in the change log, so a slow subscriber only lags behind. If the
+//! change log no longer contains the next revisions, the subscriber receives a gap event. As with the Admin API's local
+//! socket, everyone who may open the socket's file acts as the operator.
 
 #[cfg(test)]
 mod tests;
@@ -24,13 +24,13 @@ use wire::{CHANGES_AT_ONCE, Frame, HEARTBEAT, Head, Malformed, OPENING, Reason, 
 
 /// Maximum number of subscribers.
 pub const MAX_SUBSCRIBERS: usize = 64;
-/// Maximum time until a client has sent its first bytes.
+/// Maximum time until a client has sent its complete opening.
 const OPENING_LIMIT: Duration = Duration::from_secs(5);
 /// Maximum time for sending the last events to subscribers when this process ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Bytes that are read from a client at a time. Clients send only heartbeats; after a pause several may arrive at once.
+/// Initial size of the buffer for bytes from a client. Clients send only heartbeats, but several may arrive at once.
 const HEARD_AT_ONCE: usize = 64;
 
 /// The source of events.
@@ -41,7 +41,7 @@ pub struct Feed {
     pub live: watch::Receiver<u64>,
 }
 
-/// Serves subscribers until `stop` resolves, then notifies them of the end.
+/// Serves subscribers until `stop` resolves, then sends each of them a final frame.
 pub async fn serve(listener: UnixListener, feed: Feed, stop: impl Future<Output = ()>) {
     let stopping = watch::Sender::new(false);
     let mut subscribers = JoinSet::new();
@@ -77,7 +77,8 @@ pub async fn serve(listener: UnixListener, feed: Feed, stop: impl Future<Output 
     let _ = timeout(FAREWELL, all).await;
 }
 
-/// The send buffer of a new connection always has room for this frame.
+/// Sends the reason without waiting; the connection is closed afterwards. The send buffer of a new connection always
+/// has room for this frame.
 fn refuse(stream: &UnixStream) {
     let mut bytes = Vec::new();
     wire::encode(
@@ -138,7 +139,7 @@ struct Subscriber {
     stopping: watch::Receiver<bool>,
     /// Bytes to send: at most a page of changes and the head of a revision.
     bytes: Vec<u8>,
-    /// Whether a frame may have been sent only in part.
+    /// Whether a frame may have been sent only in part. Then no other frame can follow.
     is_cut: bool,
 }
 
@@ -229,7 +230,7 @@ impl Subscriber {
         }
     }
 
-    /// Sends a revision page by page. Changes that are not sent yet stay in the change log.
+    /// Sends a revision page by page, so that only one page of its changes is in memory.
     async fn send_revision(
         &mut self,
         info: &RevisionInfo,
@@ -267,7 +268,7 @@ impl Subscriber {
     }
 }
 
-/// Reads until the client sends anything but heartbeats, or nothing for too long.
+/// Reads heartbeats. Fails if the client sends any other frame, closes the connection, or sends nothing for too long.
 async fn listen(reader: &mut ReadHalf<'_>) -> Result<Infallible, Ended> {
     let mut bytes = Vec::with_capacity(HEARD_AT_ONCE);
     loop {

@@ -61,7 +61,7 @@ fn malformed_frames_are_refused() {
         (b"\0\0\0\x01\0", Malformed::Kind),
         (b"\0\0\0\x01\x07", Malformed::Kind),
         (b"\0\0\0\x02\x05x", Malformed::Content),
-        // No changes, an unknown effect, an invalid name, and a name that is too long for its frame.
+        // These frames have no changes, an unknown effect, an invalid name, and a name that is too long for its frame.
         (b"\0\0\0\x01\x03", Malformed::Content),
         (
             b"\0\0\0\x14\x03\x04\x01a0123456789abcdef",
@@ -75,7 +75,7 @@ fn malformed_frames_are_refused() {
             b"\0\0\0\x14\x03\x01\x02a0123456789abcdef",
             Malformed::Content,
         ),
-        // `from` after `to`, an unknown reason, an invalid text.
+        // These frames have `from` after `to`, an unknown reason, and a text that is not UTF-8.
         (
             b"\0\0\0\x11\x04\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01",
             Malformed::Content,
@@ -135,7 +135,11 @@ fn openings_have_a_start_and_nothing_else() {
     assert_eq!(changed(0, b'G'), Err(Malformed::Magic));
     assert_eq!(changed(8, 1), Err(Malformed::Version(257)));
     assert_eq!(changed(10, 2), Err(Malformed::Content));
-    assert_eq!(changed(18, 1), Err(Malformed::Content), "now is no number");
+    assert_eq!(
+        changed(18, 1),
+        Err(Malformed::Content),
+        "`Now` has no revision number"
+    );
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub struct Explanation {
     pub omitted: usize,
     /// Other candidates, those with the fewest false parts first.
     pub closest: Vec<Candidate>,
-    /// The route that the request named in `route`.
+    /// The route that the body of the call names in `route`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<Asked>,
     /// The plugins, in the order in which they run.
@@ -91,7 +91,7 @@ pub struct Candidate {
 pub enum Verdict {
     /// The request gets this route.
     Matches,
-    /// The candidate matches, but one with a higher position was chosen.
+    /// The candidate matches, but another matching candidate was tried before it and chosen.
     ComesLater,
     Fails,
 }
@@ -108,7 +108,7 @@ pub struct Reason {
     pub found: BTreeMap<String, Vec<String>>,
 }
 
-/// The route that the request named in `route`, with all of its candidates.
+/// The route that the body of the call names in `route`, with all of its candidates.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Asked {
     #[serde(flatten)]
@@ -134,7 +134,7 @@ pub struct Plugin {
     /// Whether it is an access-control plugin that is not implemented, so that all requests get status 500.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refuses: bool,
-    /// It is not implemented and ignored: requests pass as if it were absent.
+    /// Whether it is not implemented and ignored, so that requests pass as if it were absent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ignored: bool,
 }

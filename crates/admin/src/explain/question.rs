@@ -21,7 +21,7 @@ pub struct Question {
     pub headers: Vec<(String, String)>,
     /// Server name in the TLS handshake, in lower case.
     pub sni: Option<String>,
-    /// Address of the client, after trusted hops.
+    /// Address of the client. Behind trusted proxies, this is the address that they report.
     pub source: Option<SocketAddr>,
     /// Address of the listener.
     pub destination: Option<IpAddr>,
@@ -60,7 +60,7 @@ impl Protocol {
         }
     }
 
-    /// Whether it is a stream: the gateway reads nothing of it except its server name.
+    /// Whether this is a TCP, TLS or UDP stream. The gateway reads nothing of a stream except the server name.
     pub fn is_stream(self) -> bool {
         !matches!(self, Self::Http | Self::Https)
     }
@@ -95,9 +95,11 @@ const MAX_REPORTED: usize = 100;
 /// Maximum number of header lines of a request.
 const MAX_HEADERS: usize = 1000;
 
+/// Default of `closest`.
 pub(crate) const CLOSEST: usize = 5;
+/// Default of `limit`.
 pub(crate) const LIMIT: usize = 100;
-/// Upper limit of both; nobody reads more results.
+/// Maximum of `closest` and `limit`, because nobody reads more results.
 pub(crate) const MOST: i64 = 1000;
 
 impl Question {
@@ -212,7 +214,7 @@ impl Reader {
                                 .into_iter()
                                 .map(|value| (name.to_string(), value.to_owned())),
                         ),
-                        // Each name occurs only once in an object.
+                        // A name occurs only once in an object, so this adds no duplicate.
                         Err(problem) => problems.push(name, Value::from(problem)),
                     }
                     if problems.len() == MAX_REPORTED || headers.len() > MAX_HEADERS {
@@ -321,7 +323,7 @@ fn target(text: &str) -> Result<&str, &'static str> {
 
 fn read_url(text: &str) -> Result<UrlParts, String> {
     let Some((protocol, rest)) = text.split_once("://") else {
-        // A path alone is what is given most often.
+        // The most frequent mistake is a path without a host, so the example contains that path.
         let path = match target(text) {
             Ok(path) if path.len() <= 100 => path,
             _ => "/users",
@@ -432,15 +434,15 @@ mod tests {
     use serde_json::json;
 
     fn read(body: serde_json::Value) -> Result<Question, Error> {
-        let body = serde_json::from_value::<Value>(body).expect("it is a value");
+        let body = serde_json::from_value::<Value>(body).expect("JSON converts to a model value");
         let Value::Object(body) = body else {
-            panic!("an object")
+            panic!("the body must be an object")
         };
         Question::read(body)
     }
 
     fn problems(body: serde_json::Value) -> serde_json::Value {
-        read(body).expect_err("it is wrong").to_json()["fields"].clone()
+        read(body).expect_err("the body is invalid").to_json()["fields"].clone()
     }
 
     #[test]
@@ -482,7 +484,9 @@ mod tests {
                     json!({ "url": format!("https://{}/{}?{}", text("a."), text("%2e/"), text("a=&")) }),
                     json!({ "host": text("a."), "path": text("/."), "source": text("1:") }),
                 ];
-                bodies.map(|body| serde_json::from_value::<Value>(body).expect("it is a value"))
+                bodies.map(|body| {
+                    serde_json::from_value::<Value>(body).expect("JSON converts to a model value")
+                })
             },
             |bodies| {
                 for body in bodies {

@@ -1,5 +1,5 @@
 //! Parts that operations share: schemas of entities in each of their forms, errors, headers, and arguments of lists.
-//! The document contains only schemas that an operation refers to.
+//! Schemas of entities are added when an operation refers to them.
 
 use axum::http::StatusCode;
 use model::schema::{EntitySchema, Form, RouterFlavor, registry};
@@ -15,7 +15,7 @@ pub(super) struct Components {
     schemas: Map<String, Value>,
 }
 
-/// The schema of a body of fields.
+/// A request body that contains the fields of an entity.
 pub(super) struct Fields {
     pub(super) schema: Value,
     /// Whether a body is required.
@@ -53,7 +53,7 @@ impl Components {
         self.entity(kind, Form::Shown, type_name(kind), &[])
     }
 
-    /// Schema of an entity to be created; `known` are fields that the path sets.
+    /// The body that creates an entity. `known` lists fields that the path sets, so the body may omit them.
     pub(super) fn input(&mut self, kind: EntityKind, known: &[&str]) -> Fields {
         let mut name = format!("{}Input", type_name(kind));
         let schema = registry()
@@ -81,7 +81,8 @@ impl Components {
     pub(super) fn patch(&mut self, kind: EntityKind) -> Fields {
         let name = format!("{}Patch", type_name(kind));
         let flavor = self.flavor;
-        // A patch may omit the name, so nothing distinguishes variants.
+        // The schemas of plugins and vaults have one variant per name. A patch may omit the name, so its schema has no
+        // variants.
         let patch = || registry().entity(kind).json_schema(Form::Patch, flavor);
         Fields {
             schema: self.shared(&name, patch),
@@ -95,7 +96,7 @@ impl Components {
         self.shared(&format!("{}Page", type_name(kind)), || page_of(&entity))
     }
 
-    /// Returns a reference to a schema, which is created at the first reference to it.
+    /// Returns a reference to the schema with this name. The first call creates the schema.
     pub(super) fn shared(&mut self, name: &str, schema: impl FnOnce() -> Value) -> Value {
         if !self.schemas.contains_key(name) {
             let schema = schema();

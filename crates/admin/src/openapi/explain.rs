@@ -85,7 +85,7 @@ mod tests {
 
     fn read(body: &Value) -> Option<Question> {
         let body = serde_json::from_value::<model::Object>(body.clone());
-        Question::read(body.expect("an object")).ok()
+        Question::read(body.expect("the body must be an object")).ok()
     }
 
     /// For each field, valid and invalid values.

@@ -1,11 +1,12 @@
 //! `GET /openapi.json`: the Admin API described by an OpenAPI 3.1 document.
 //!
 //! The document is generated from the definitions of the API: paths and methods from the table of [`endpoints`],
-//! entities from `model::schema`. So it always matches the served API; only its texts are written by hand.
+//! entities from `model::schema`, and most responses from their structs. So these parts always match the served API.
+//! Texts, arguments and the other bodies are written by hand.
 //!
-//! A new endpoint is described in one place: its arm in [`node::describe`], which does not compile without one, sets
+//! To describe a new endpoint, add an arm to [`node::describe`], which does not compile without one. The arm sets
 //! summary, arguments, body and responses. [`Operation::path`] describes path parameters that do not name an entity.
-//! Responses are JSON Schemas, written in place; [`Components::shared`] defines those that several operations use.
+//! [`Components::shared`] defines schemas that several operations use.
 
 mod components;
 mod entities;
@@ -85,7 +86,7 @@ fn document(control: &dyn Control) -> Value {
     })
 }
 
-/// Description of the argument `warn` of writes of routes.
+/// Description of the query argument `warn`, which all writes of routes have.
 const WARN: &str = "With `conflicts`, `Warning` headers of the response list the written route's conflicts with other routes.";
 
 /// Whether a method of an endpoint may create or change a route.

@@ -1,4 +1,5 @@
-//! The operations that do not belong to entities: of the node, of schemas, and of whole configurations.
+//! The operations that do not belong to one entity type: node, schemas, routing, history, tags and whole
+//! configurations.
 
 use super::components::{Components, Fields, failure, integer, object, page_of, schema_of, text};
 use super::operation::Operation;
