@@ -79,7 +79,8 @@ pub(super) const REFUSED: [(&str, &str); 27] = [
     ("valid_referers", "use routes with headers"),
 ];
 
-/// Specific reasons why directives have no effect. The reason for all other ignored directives is that there is no nginx.
+/// Specific reasons why directives have no effect. All other ignored directives get the general reason that there is no
+/// nginx.
 const IGNORED: [(&str, &str); 21] = [
     ("access_log", "set proxy_access_log"),
     ("brotli*", "responses are not compressed"),
