@@ -1,5 +1,5 @@
-//! Binds all listeners of the settings, and reports all failures together. In an upgrade, the new process takes over the
-//! sockets of the previous one. These sockets are never closed, so no connection is lost.
+//! Binds all listeners of the settings, and reports all failures together. In an upgrade, the new process takes over
+//! the sockets of the previous one. These sockets are never closed, so no connection is lost.
 
 use crate::commands::Failure;
 use crate::occupant;

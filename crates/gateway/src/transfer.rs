@@ -1,6 +1,6 @@
 //! Transfers entities between the store and a file, for the commands `import` and `export`, and for `config db_import`
-//! and `config db_export`, as Kong calls them. The commands use the gateway that runs with the prefix. If none runs, they
-//! open the store themselves, because only one process at a time can open it.
+//! and `config db_export`, as Kong calls them. The commands use the gateway that runs with the prefix. If none runs,
+//! they open the store themselves, because only one process at a time can open it.
 
 use crate::cli::TextFormat;
 use crate::client::{ApiClient, ClientError};
@@ -187,8 +187,8 @@ fn unexpected(details: &dyn std::fmt::Display) -> Failure {
 
 // === with the store ===
 
-/// Imports into the store. The resulting configuration is built before the commit, so that a problem is reported now and
-/// not at the next start.
+/// Imports into the store. The resulting configuration is built before the commit, so that a problem is reported now
+/// and not at the next start.
 fn import_offline(
     settings: &Settings,
     text: &Text,

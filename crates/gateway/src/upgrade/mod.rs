@@ -1,12 +1,12 @@
 //! Replaces the program while it serves (SIGUSR2, `silverback upgrade`). The running process starts the binary that is
 //! now installed under its name, and hands it the listening sockets and the locks of the prefix and of the store. The
 //! new process loads the configuration, starts serving, and reports that it serves. Only then does the old process stop
-//! accepting connections, and it exits when its last connection has ended. If the new process fails, the old one logs the
-//! reason and keeps running unchanged.
+//! accepting connections, and it exits when its last connection has ended. If the new process fails, the old one logs
+//! the reason and keeps running unchanged.
 //!
-//! No connection is lost, because listening sockets, in which connections may wait, stay open. No change is lost, because
-//! both processes use the same store, which allows one write at a time. They announce the revisions that they commit to
-//! each other ([`link`]).
+//! No connection is lost, because listening sockets, in which connections may wait, stay open. No change is lost,
+//! because both processes use the same store, which allows one write at a time. They announce the revisions that they
+//! commit to each other ([`link`]).
 
 mod handover;
 mod link;
