@@ -218,8 +218,8 @@ impl Reader for Hyper {
 }
 
 /// Sends everything, and reads the responses until the server closes the connection. Some servers drop the requests of
-/// a client that has closed its sending side. So the client does that only if `cut` is set: then the last request is
-/// incomplete, and the server would otherwise wait for the rest.
+/// a client that has closed its sending side. So the client does that only if `cut` is set. Then the
+/// bytes do not end with a complete request, and the server would otherwise wait for the rest.
 fn exchange(address: SocketAddr, bytes: &[u8], cut: bool) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("it listens");
     let limit = Some(Duration::from_secs(20));
