@@ -29,8 +29,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers. Call it before anything is served: an earlier signal ends the process immediately, a
-    /// later one waits here.
+    /// Installs the handlers. Call this before anything is served. A signal that arrives earlier ends the process
+    /// immediately. A later one waits until [`Signals::next_or`] returns it.
     pub(crate) fn catch() -> io::Result<Self> {
         let runtime = current_thread_runtime()?;
         let guard = runtime.enter();
@@ -40,8 +40,8 @@ impl Signals {
         let quit = signal(SignalKind::quit())?;
         let reopen = signal(SignalKind::user_defined1())?;
         let upgrade = signal(SignalKind::user_defined2())?;
-        // SIGXFSZ is caught and then ignored: when a file reaches its maximum size (`ulimit -f`), the write fails, but
-        // the process keeps running.
+        // Without a handler, SIGXFSZ would end the process when a file reaches its maximum size (`ulimit -f`). The
+        // handler does nothing, so that only the write fails.
         drop(signal(SignalKind::from_raw(
             rustix::process::Signal::XFSZ.as_raw(),
         ))?);
@@ -57,7 +57,8 @@ impl Signals {
         })
     }
 
-    /// Waits for the next signal and for `event`, and returns the one that comes first.
+    /// Waits for `event` or for the next signal, whichever comes first. The event's output is `Ok`, the request of a
+    /// signal is `Err`.
     pub(crate) fn next_or<T>(&mut self, event: impl Future<Output = T>) -> Result<T, Request> {
         let Self {
             runtime,

@@ -1,5 +1,5 @@
-//! Binds all listeners of the settings, and reports all failures together. An upgrade takes over the sockets of the
-//! previous process: no connection is lost, because these sockets are never closed.
+//! Binds all listeners of the settings, and reports all failures together. In an upgrade, the new process takes over
+//! the sockets of the previous one. These sockets are never closed, so no connection is lost.
 
 use crate::commands::Failure;
 use crate::occupant;
@@ -16,7 +16,8 @@ pub(crate) struct Bound<S = TcpListener> {
     pub(crate) setting: &'static str,
     pub(crate) listen: Listen,
     pub(crate) address: SocketAddr,
-    /// One socket for each worker that serves the listener. There are more after an upgrade to fewer workers.
+    /// One socket for each worker that serves the listener. After an upgrade to fewer workers there are more. There are
+    /// fewer if sockets for additional workers could not be bound.
     pub(crate) sockets: Vec<S>,
 }
 
@@ -173,7 +174,8 @@ fn complete<S: Socket>(
 }
 
 impl Inherited {
-    /// Takes all sockets of a listener.
+    /// Takes all sockets of a listener. They are those with the same setting and configured address, or else those with
+    /// the same actual address, because the address may have moved to another setting.
     fn take<S: Socket>(&mut self, setting: &str, listen: &Listen) -> Option<(SocketAddr, Vec<S>)> {
         let of_kind = |one: &&InheritedSocket| one.udp == listen.udp;
         let same =

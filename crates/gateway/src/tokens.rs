@@ -155,8 +155,8 @@ pub(crate) fn revoke(path: &Path, name: &str) -> Result<(), FileError> {
     })
 }
 
-/// Changes the file under a lock, for one command at a time. Readers see the file as before or after the change, never
-/// half of it.
+/// Changes the file under a lock, so that concurrent commands run one after another. Readers see the file as it was
+/// before the change or as it is after the change, never half of it.
 fn change<T>(
     path: &Path,
     act: impl FnOnce(&mut Tokens) -> Result<T, FileError>,
@@ -192,7 +192,8 @@ fn replace(path: &Path, text: &str, folder: &File) -> io::Result<()> {
         .mode(0o600)
         .open(&partial)?;
     file.set_permissions(Permissions::from_mode(0o600))?;
-    // The gateway may run as another user than the one who edits its tokens. Its user is the owner of the directory.
+    // The gateway may run as another user than this command. It must be able to read the file, and its user owns the
+    // directory, so the file gets the same owner.
     let (owner, own) = (folder.metadata()?, file.metadata()?);
     if (owner.uid(), owner.gid()) != (own.uid(), own.gid()) {
         let given = fchown(&file, Some(owner.uid()), Some(owner.gid()));
@@ -215,28 +216,37 @@ mod tests {
     fn tokens_are_made_found_and_revoked() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("tokens");
-        let file = TokenFile::open(&path).expect("none is fine");
+        let file = TokenFile::open(&path).expect("a missing file is fine");
         assert!(file.tokens().is_empty());
-        let text = create(&path, "ci", Role::Admin).expect("made");
-        let other = create(&path, "eyes", Role::ReadOnly).expect("made");
+        let text = create(&path, "ci", Role::Admin).expect("a new token");
+        let other = create(&path, "eyes", Role::ReadOnly).expect("a new token");
         assert_eq!(
-            file.tokens().find(text.as_bytes()).expect("known").name,
+            file.tokens()
+                .find(text.as_bytes())
+                .expect("a valid token")
+                .name,
             "ci"
         );
         assert_eq!(
-            file.tokens().find(other.as_bytes()).expect("known").role,
+            file.tokens()
+                .find(other.as_bytes())
+                .expect("a valid token")
+                .role,
             Role::ReadOnly
         );
-        let mode = fs::metadata(&path).expect("there").permissions().mode();
+        let mode = fs::metadata(&path)
+            .expect("the file exists")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
-        let twice = create(&path, "ci", Role::Admin).expect_err("there is one");
+        let twice = create(&path, "ci", Role::Admin).expect_err("the name exists");
         assert!(twice.to_string().contains("`ci`"), "{twice}");
-        revoke(&path, "ci").expect("there is one");
+        revoke(&path, "ci").expect("the token exists");
         assert!(file.tokens().find(text.as_bytes()).is_none());
         assert!(file.tokens().find(other.as_bytes()).is_some());
-        let missing = revoke(&path, "ci").expect_err("there is none");
+        let missing = revoke(&path, "ci").expect_err("the token is revoked");
         assert!(missing.to_string().contains("no token `ci`"), "{missing}");
-        fs::remove_file(&path).expect("there");
+        fs::remove_file(&path).expect("the file exists");
         assert!(file.tokens().is_empty());
     }
 
@@ -244,18 +254,18 @@ mod tests {
     fn a_file_that_cannot_be_read_changes_nothing() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("tokens");
-        let text = create(&path, "ci", Role::Admin).expect("made");
+        let text = create(&path, "ci", Role::Admin).expect("a new token");
         let file = TokenFile::open(&path).expect("readable");
         fs::write(&path, "ci admin\n").expect("writable");
         assert!(file.tokens().find(text.as_bytes()).is_some());
-        let error = TokenFile::open(&path).expect_err("no such line");
+        let error = TokenFile::open(&path).expect_err("a line is invalid");
         assert!(error.to_string().contains("line 1"), "{error}");
         fs::write(&path, "").expect("writable");
-        fs::set_permissions(&path, Permissions::from_mode(0o620)).expect("ours");
+        fs::set_permissions(&path, Permissions::from_mode(0o620)).expect("a file of this user");
         assert!(file.tokens().find(text.as_bytes()).is_some());
         let error = TokenFile::open(&path).expect_err("exposed");
         assert!(error.to_string().contains("chmod 600"), "{error}");
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("ours");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a file of this user");
         assert!(file.tokens().is_empty());
     }
 
@@ -266,8 +276,9 @@ mod tests {
         std::thread::scope(|scope| {
             for number in 0..8 {
                 let path = &path;
-                scope
-                    .spawn(move || create(path, &format!("t{number}"), Role::Admin).expect("made"));
+                scope.spawn(move || {
+                    create(path, &format!("t{number}"), Role::Admin).expect("a new token")
+                });
             }
         });
         assert_eq!(list(&path).expect("readable").iter().count(), 8);

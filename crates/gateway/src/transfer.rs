@@ -1,5 +1,6 @@
-//! Transfers entities between the store and a file: `import`, `export` and Kong's names for them. They use the running
-//! gateway of the prefix. If none runs, they open the store, which admits one process at a time.
+//! Transfers entities between the store and a file, for the commands `import` and `export`, and for `config db_import`
+//! and `config db_export`, as Kong calls them. The commands use the gateway that runs with the prefix. If none runs,
+//! they open the store themselves, because only one process at a time can open it.
 
 use crate::cli::TextFormat;
 use crate::client::{ApiClient, ClientError};
@@ -186,7 +187,8 @@ fn unexpected(details: &dyn std::fmt::Display) -> Failure {
 
 // === with the store ===
 
-/// Imports into the store. Before the commit, it finds every problem that a start with the result would have.
+/// Imports into the store. The resulting configuration is built before the commit, so that a problem is reported now
+/// and not at the next start.
 fn import_offline(
     settings: &Settings,
     text: &Text,

@@ -1,6 +1,7 @@
-//! The threads that serve: one for each worker of the data plane, one for health checks, one for the Admin API and one
-//! for the Status API, each with its own runtime. A thread that panics is started again with the same listeners while
-//! the others keep serving.
+//! The threads that serve: one for each worker of the data plane, one for health checks, one for the Admin API, one for
+//! the Status API and one that resolves names, each with its own runtime. If the server of a thread panics, the thread
+//! starts it again with the same listeners, while the others keep serving. Only the thread that resolves names is not
+//! started again.
 
 use crate::commands::Failure;
 use crate::control::Gateway;
@@ -36,9 +37,9 @@ pub(crate) struct Workers {
     pub(crate) listeners: Listeners,
 }
 
-/// The sockets of all threads. They are kept in addition to the copies that the threads accept on, for a thread that is
-/// started again and for the next process. They are closed at the end, because a socket accepts connections while any
-/// copy is open.
+/// The sockets of all listeners. The threads accept connections on copies. The originals are kept so that a thread that
+/// is started again and the next process can get copies too. The originals are closed at a shutdown, because a socket
+/// accepts connections while any copy is open.
 #[derive(Clone)]
 pub(crate) struct Listeners(Arc<Mutex<Sockets>>);
 
@@ -48,7 +49,7 @@ impl Listeners {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the sockets. The threads close their copies when they are told to stop.
+    /// Closes the sockets. The threads close their copies when they receive the order to stop.
     pub(crate) fn close(&self) {
         *self.lock() = Sockets::default();
     }
@@ -274,10 +275,10 @@ fn clones(bound: &[Bound]) -> io::Result<Vec<(Listen, TcpListener)>> {
     Ok(sockets)
 }
 
-/// Threads that are told to stop together.
+/// Threads that receive the same order to stop.
 pub(crate) struct Crew {
     stop: watch::Sender<Stop>,
-    /// Each thread holds a clone while it lives. It is never used to send anything.
+    /// Each thread holds a clone while it runs. Nothing is ever sent: `ended` only notices that the last clone is gone.
     alive: Option<mpsc::Sender<()>>,
     ended: mpsc::Receiver<()>,
 }
@@ -296,7 +297,7 @@ impl Crew {
         self.stop.send_replace(stop);
     }
 
-    /// Waits until every thread has ended. Threads end only after they were told to stop.
+    /// Waits until every thread has ended. Threads end only after the order to stop.
     pub(crate) async fn ended(&mut self) {
         self.alive = None;
         while self.ended.recv().await.is_some() {}
@@ -325,7 +326,7 @@ impl Crew {
             Ok(Err(error)) => Err(Failure::new(format!(
                 "cannot start the thread {name}: {error}"
             ))),
-            // Without an answer the thread has panicked, and starts again.
+            // An error means that the server panicked during its preparation. The thread starts it again.
             Ok(Ok(())) | Err(_) => Ok(()),
         }
     }
@@ -334,13 +335,14 @@ impl Crew {
 /// The end of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Served {
-    /// It was told to stop, or it could not be prepared at the start.
+    /// It received the order to stop, or it could not be prepared at the start.
     Ended,
     /// Its thread must start it again.
     Failed,
 }
 
-/// Runs a server until it ends. `first` learns whether it can be prepared; if not, it is not started again.
+/// Runs a server until it ends. At the first start, `first` receives whether the server could be prepared. If not, the
+/// server is not started again.
 fn serve_once<F, S>(
     serve: &mut F,
     stop: &watch::Receiver<Stop>,
@@ -357,7 +359,7 @@ where
         let prepared = runtime.and_then(|runtime| Ok((runtime, serve(stop.clone())?)));
         let (runtime, server) = match (prepared, first) {
             (Ok(prepared), first) => {
-                // The receiver waits for it.
+                // This cannot fail, because `spawn` waits for the result.
                 let _ = first.map(|first| first.send(Ok(())));
                 prepared
             }
@@ -386,8 +388,9 @@ fn is_ending(stop: Stop) -> bool {
     matches!(stop, Stop::Drain(_) | Stop::HandOver(_))
 }
 
-/// Starts the thread that resolves names. It runs until the process ends, because draining requests may still need
-/// names.
+/// Starts the thread that resolves names. It runs until the process exits, because requests in flight may still need
+/// names during a shutdown. Unlike the threads of a [`Crew`], it is not started again after a panic. Panics of single
+/// lookups are caught in `net::dns`.
 pub(crate) fn serve_names(settings: net::dns::DnsSettings) -> Result<Resolver, Failure> {
     let (resolver, background) = Resolver::new(settings);
     let runtime = current_thread_runtime().map_err(Failure::of("start the thread dns"))?;

@@ -51,8 +51,8 @@ pub(super) fn settings(raw: &mut RawSettings, prefix: &Path) -> AdminSettings {
     }
 }
 
-/// Returns the origins of Kong Manager's URLs, which may have a path. Source: kong/conf_loader/init.lua
-/// (admin_gui_origin).
+/// Returns the origins of Kong Manager's URLs. A URL may have a path, which is dropped. Source:
+/// kong/conf_loader/init.lua (admin_gui_origin).
 fn gui_origins(raw: &mut RawSettings) -> Vec<String> {
     const URLS: &str = "admin_gui_url";
     let mut origins = Vec::new();
@@ -98,7 +98,7 @@ fn client_certificates(raw: &mut RawSettings, prefix: &Path) -> Option<ClientCer
     })
 }
 
-/// Minimum memory for bodies with which a gateway can still be administered.
+/// Minimum memory for request bodies. With less, the Admin API could not accept ordinary changes.
 const LEAST_BODY_MEMORY: u64 = 1 << 20;
 
 fn limits(raw: &mut RawSettings) -> Limits {

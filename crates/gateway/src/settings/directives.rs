@@ -1,6 +1,6 @@
 //! nginx's directives, which Kong's users put into nginx's blocks by settings such as `nginx_proxy_add_header`. This
 //! module decides which block's setting counts, which directives are refused because ignoring them is not safe, and why
-//! others have no effect. The directives that work are settings of the table.
+//! others have no effect. The directives that work are in the table of settings.
 
 use super::table::{Setting, Table};
 
@@ -16,8 +16,8 @@ pub(super) enum Block {
     Location,
 }
 
-/// Returns the setting that a directive of another block sets, and that block. `nginx_http_proxy_ssl_verify`, for
-/// example, also sets `nginx_proxy_proxy_ssl_verify`.
+/// Returns the setting for the same directive in another block, and the block that `name` names. For example,
+/// `nginx_http_proxy_ssl_verify` sets `nginx_proxy_proxy_ssl_verify`.
 pub(super) fn inherited<'t>(table: &'t Table, name: &str) -> Option<(&'t Setting, Block)> {
     let blocks = [
         ("nginx_location_", Block::Location),
@@ -29,8 +29,8 @@ pub(super) fn inherited<'t>(table: &'t Table, name: &str) -> Option<(&'t Setting
     let works = |setting: &&Setting| setting.no_effect.is_none() && setting.alias_of.is_none();
     let of = |prefix: &str| table.by_name(&format!("{prefix}{directive}")).filter(works);
     let setting = match block {
-        // Kong writes its own settings into the proxy's block, where they win over the block around it. So only
-        // Silverback's settings are inherited.
+        // Kong always writes the directives of its own settings into the proxy's block, where they win over the outer
+        // block. So only settings that Kong does not have inherit from the outer block.
         Block::Outer => of("nginx_proxy_").filter(|setting| setting.own),
         _ => of("nginx_proxy_").or_else(|| of("nginx_http_")),
     };
@@ -79,7 +79,8 @@ pub(super) const REFUSED: [(&str, &str); 27] = [
     ("valid_referers", "use routes with headers"),
 ];
 
-/// Reasons why a directive has no effect, where there is more to say than that there is no nginx.
+/// Specific reasons why directives have no effect. All other ignored directives get the general reason that there is no
+/// nginx.
 const IGNORED: [(&str, &str); 21] = [
     ("access_log", "set proxy_access_log"),
     ("brotli*", "responses are not compressed"),

@@ -31,8 +31,8 @@ fn legacy(raw: &mut RawSettings) -> DnsSettings {
     }
 }
 
-/// Reads the `resolver_*` settings. There is none for names that do not exist: they are cached for 30 seconds
-/// (kong/dns/client.lua DEFAULT_EMPTY_TTL).
+/// Reads the `resolver_*` settings. No setting changes how long it is cached that a name does not exist. It is 30
+/// seconds, as in Kong (kong/dns/client.lua DEFAULT_EMPTY_TTL).
 fn newer(raw: &mut RawSettings) -> DnsSettings {
     DnsSettings {
         servers: servers(raw, "resolver_address"),

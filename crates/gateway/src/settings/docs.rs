@@ -113,7 +113,7 @@ fn why_without_effect(setting: &Setting) -> Option<&'static str> {
     setting.no_effect.as_deref()
 }
 
-/// Writes one row with all settings for each reason, because there is nothing else to say about them.
+/// Writes a table with one row for each reason. The row lists all settings that have no effect for that reason.
 fn write_without_effect(out: &mut String) {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for setting in table().iter() {

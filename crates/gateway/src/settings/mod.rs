@@ -41,7 +41,7 @@ use std::time::Duration;
 use store::Retention;
 use uuid::Uuid;
 
-/// Files that are tried in this order when `--conf` names none.
+/// Settings files that are tried in this order if the flag `--conf` is missing.
 pub(crate) const SEARCHED_FILES: [&str; 3] = [
     "/etc/silverback/silverback.conf",
     "/etc/kong/kong.conf",
@@ -198,7 +198,7 @@ pub(crate) struct ProxySettings {
     pub(crate) client_send_timeout: Duration,
     pub(crate) client_max_requests: u32,
     pub(crate) ignore_client_abort: bool,
-    /// Bytes of a response that are read ahead of a slow client.
+    /// Maximum number of response bytes that are read ahead of a slow client.
     pub(crate) read_ahead: usize,
     pub(crate) body_memory: u64,
     pub(crate) connections: ConnectionLimits,
@@ -573,7 +573,8 @@ const SYSTEM_BUNDLES: [&str; 6] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Returns the files that `lua_ssl_trusted_certificate` names.
+/// Returns the files that `lua_ssl_trusted_certificate` names. `system` names the first of [`SYSTEM_BUNDLES`] that
+/// exists. If none exists, it is left out.
 fn trusted_bundles(raw: &RawSettings) -> Vec<PathBuf> {
     let named = texts(raw, "lua_ssl_trusted_certificate").into_iter();
     let paths = named.filter_map(|name| match &*name {

@@ -115,7 +115,7 @@ impl RawSettings {
             problems: Vec::new(),
             warnings: Vec::new(),
         };
-        // If a variable occurs twice, its first value counts.
+        // If a variable occurs twice, references use its first value.
         let variables = inputs.variables.iter().rev().cloned().collect();
         if let Some((path, text)) = inputs.file {
             raw.add_file(&path, &text);
@@ -382,8 +382,8 @@ fn resolve<'t>(
 }
 
 /// Whether an unknown `KONG_…` variable is certainly not a setting. Kubernetes sets `KONG_SERVICE_HOST` for a service
-/// named `kong`, and `KONG_PROXY_PORT_80_TCP` for one named `kong-proxy`; container images set others. Users cannot
-/// change such variables, so there is no warning.
+/// named `kong`, and `KONG_PROXY_PORT_80_TCP` for one named `kong-proxy`. Container images set others. There is no
+/// warning, because users did not write such variables.
 fn is_foreign(name: &str, value: &str) -> bool {
     let after_service = format!("_{name}");
     let is_port = after_service.contains("_port_");

@@ -292,7 +292,7 @@ fn a_kubernetes_service_named_kong_does_not_disturb() {
     assert_eq!(warnings("", &variables), Vec::<String>::new());
 }
 
-/// For services named `kong-pg` and so on, Kubernetes sets variables with these names, which must not stop the start.
+/// For services named `kong-pg` and so on, Kubernetes sets variables with these names. They must not prevent the start.
 #[test]
 fn a_kubernetes_service_does_not_overwrite_a_port() {
     let ports = ["pg_port", "pg_ro_port"];

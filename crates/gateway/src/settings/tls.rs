@@ -9,14 +9,14 @@ use net::tls::{
 /// Number of sessions that nginx stores in a megabyte of `ssl_session_cache`.
 const SESSIONS_PER_MEGABYTE: u64 = 4_000;
 
-/// Settings that list TLS versions. nginx's directives narrow the versions of all listeners.
+/// Settings that list TLS versions. All listeners offer only versions that are in every list.
 const PROTOCOLS: [&str; 3] = [
     "ssl_protocols",
     "nginx_http_ssl_protocols",
     "nginx_stream_ssl_protocols",
 ];
 
-/// Returns the TLS settings of all listeners. They include those of the Admin API, as in Kong.
+/// Returns the TLS settings, which all listeners share. As in Kong, listeners of the Admin API use them too.
 pub(super) fn server(raw: &mut RawSettings) -> ServerSettings {
     let named = raw.text("ssl_cipher_suite").unwrap_or("intermediate");
     let named = named.to_owned();

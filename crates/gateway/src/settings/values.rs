@@ -30,7 +30,7 @@ pub(crate) enum ValueError {
     Workers,
 }
 
-/// Checks one non-empty value against the table.
+/// Checks one value against its setting in the table.
 pub(crate) fn check(setting: &Setting, text: &str) -> Result<(), ValueError> {
     match setting.kind {
         Kind::Number => check_number(setting, text),

@@ -1,5 +1,6 @@
-//! Passes everything from the running process to its successor, over the Unix socket that is the successor's standard
-//! input: first a description in JSON, then the open files, attached to single bytes (SCM_RIGHTS).
+//! Hands over listening sockets and locks from the running process to its successor. They pass through the Unix socket
+//! that is the successor's standard input. First a description in JSON is sent, then the file descriptors, attached to
+//! single bytes (SCM_RIGHTS).
 
 use crate::sockets::{Inherited, InheritedSocket, Sockets};
 use rustix::io::Errno;
@@ -26,7 +27,8 @@ struct Description {
     prefix: PathBuf,
     /// Directory of the store.
     store: PathBuf,
-    /// Listeners in the order of their descriptors, which follow those of the process id file and of the store's lock.
+    /// Listeners in the order of their descriptors. The descriptors of the process id file and of the store's lock are
+    /// sent before those of the listeners.
     listeners: Vec<Listener>,
 }
 

@@ -1,7 +1,6 @@
-//! The link between a process and its successor, while both live. Each tells the other which revision it has committed.
-//! The other one confirms when the revision is live on its side. A change is therefore acknowledged when it is live in
-//! both processes, whichever of them accepted it, unless the other one takes longer than `ANSWER_TIMEOUT`. When a process
-//! ends, its link is closed.
+//! The link between a process and its successor, while both run. Each process announces the revisions that it commits,
+//! and the other process confirms each revision when it is live there. So a change is acknowledged when it is live in
+//! both processes, whichever of them accepted it, or after `ANSWER_TIMEOUT`. When a process ends, its link is closed.
 
 use crate::control::Gateway;
 use std::io::{self, BufRead, BufReader, Write};
@@ -33,8 +32,8 @@ pub(crate) struct Link {
     /// The newest revision that is live in the other process.
     live: watch::Sender<u64>,
     closed: AtomicBool,
-    /// Set once this process serves the stored configuration. Before that it reads the store later anyway, so it need
-    /// not follow the other process.
+    /// Set once this process serves the stored configuration. Until then it need not follow the other process, because
+    /// it has yet to read the newest revision from the store.
     gateway: OnceLock<Arc<Gateway>>,
 }
 

@@ -1,12 +1,12 @@
 //! Replaces the program while it serves (SIGUSR2, `silverback upgrade`). The running process starts the binary that is
 //! now installed under its name, and hands it the listening sockets and the locks of the prefix and of the store. The
-//! new process loads the configuration, starts serving, and reports it. Only then does the old process stop accepting
-//! connections; it ends with its last one. If the new process fails, the old one logs the reason and keeps running
-//! unchanged.
+//! new process loads the configuration, starts serving, and reports that it serves. Only then does the old process stop
+//! accepting connections, and it exits when its last connection has ended. If the new process fails, the old one logs
+//! the reason and keeps running unchanged.
 //!
-//! No connection is lost, because no socket is closed in which one may wait. No change is lost, because both processes
-//! use the same store, which allows one write at a time, and tell each other which revisions they have committed
-//! ([`link`]).
+//! No connection is lost, because listening sockets, in which connections may wait, stay open. No change is lost,
+//! because both processes use the same store, which allows one write at a time. They announce the revisions that they
+//! commit to each other ([`link`]).
 
 mod handover;
 mod link;
@@ -55,8 +55,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Determines path and arguments. Call it at the start: later the file may be replaced, which is the purpose of an
-    /// upgrade, or deleted, and then the system no longer reports its path.
+    /// Determines path and arguments. Call this at the start. Later the file may have been replaced, as an upgrade
+    /// intends, or deleted. Then the system no longer reports its path.
     pub(crate) fn own() -> io::Result<Self> {
         let mut arguments = std::env::args_os();
         let name = PathBuf::from(arguments.next().unwrap_or_default());
@@ -134,8 +134,8 @@ impl Drop for Starting {
     }
 }
 
-/// Receives everything from the process that started this one as its successor, and the link to it. Returns `None`
-/// after an ordinary start.
+/// Receives everything that the process hands over that started this one as its successor, and the stream for the link
+/// to it. Returns `None` after an ordinary start.
 pub(crate) fn predecessor() -> Result<Option<(Estate, UnixStream)>, UpgradeError> {
     let Some(number) = std::env::var(VARIABLE).ok() else {
         return Ok(None);

@@ -207,7 +207,7 @@ fn a_blocked_log_reader_loses_lines_but_fails_no_request() {
     let pipe = directory.path().join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.expect("mkfifo can be run").success());
-    // Opened for reading and writing, so that opening the pipe does not block. Nothing reads from it.
+    // Opening a pipe for reading and writing does not block. The test never reads from it.
     let held = fs::File::options()
         .read(true)
         .write(true)

@@ -9,7 +9,7 @@ use testkit::{Client, get};
 /// Whether the server closes the connection without sending anything.
 fn is_shut(client: &mut Client) -> bool {
     let mut rest = Vec::new();
-    // A reset counts like a regular close.
+    // An error counts as closed too: a reset, but also a timeout of the client.
     let _ = client.stream().read_to_end(&mut rest);
     rest.is_empty()
 }
@@ -58,7 +58,7 @@ fn connections_are_limited_but_the_local_operator_still_gets_in() {
     assert_eq!(
         get(gateway.status, "/status", &[]).status,
         200,
-        "it has its own"
+        "the Status API has its own limit"
     );
     let socket = gateway.launch().prefix().join("admin.sock");
     let stream = UnixStream::connect(socket).expect("it listens");

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use testkit::{Backend, Client, Echo, Gateway, HttpResponse, http};
 
-/// A configuration with a service whose upstream has these fields and targets.
+/// Returns a configuration with a service whose upstream has these fields and targets.
 pub(crate) fn pool(fields: &Value, targets: &[(String, u32)]) -> String {
     let mut upstream = json!({
         "name": "pool",
@@ -53,7 +53,8 @@ pub(crate) fn dead() -> String {
     testkit::upstream::refusing().to_string()
 }
 
-/// Sends this many requests, and returns how many each target answered.
+/// Sends this many requests on one connection. Returns the number of responses for each status and body, such as
+/// `200 b0`. The body names the target.
 pub(crate) fn shares(gateway: &Gateway, requests: usize) -> BTreeMap<String, usize> {
     let mut shares = BTreeMap::new();
     let mut client = Client::connect(gateway.proxy);
@@ -73,7 +74,7 @@ pub(crate) fn expect(shares: &[(&str, usize)]) -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// Waits until a condition holds that something in the background brings about.
+/// Waits until a condition holds, such as one that depends on a DNS answer. Panics after 30 seconds.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !holds() {
@@ -134,7 +135,7 @@ fn without_a_usable_target_there_is_a_503() {
     }
 }
 
-/// The targets that answer these requests. Checks that a repeated request always reaches the same target.
+/// Sends each request twice, and checks that both reach the same target. Returns all targets that were reached.
 fn leads(gateway: &Gateway, requests: &[(String, Vec<(&str, String)>)]) -> BTreeSet<String> {
     let ask = |(target, headers): &(String, Vec<(&str, String)>)| {
         let headers: Vec<_> = headers

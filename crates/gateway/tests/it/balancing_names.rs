@@ -14,7 +14,7 @@ fn start(server: &NameServer, fields: &Value, targets: &[(String, u32)]) -> Gate
         .start()
 }
 
-/// Two upstreams that listen on the same port of different addresses.
+/// Starts two backends that listen on the same port of different addresses.
 fn twins() -> [Backend; 2] {
     for _ in 0..100 {
         let one = Backend::start("one");
@@ -107,7 +107,8 @@ fn srv_records_give_ports_weights_and_names() {
     }
 }
 
-/// Kong has one address for each SRV record, and reports it under the name in the record.
+/// Kong has one address for each SRV record, and its health report shows the name in the record instead of an IP
+/// address.
 #[test]
 fn health_shows_and_sets_the_names_of_srv_records() {
     let server = NameServer::start();

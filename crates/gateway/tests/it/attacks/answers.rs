@@ -1,5 +1,5 @@
-//! Responses of upstreams: the client receives exactly one response with the intended meaning, or a 502, and never data
-//! that belongs to no request of its own.
+//! Unusual and invalid responses of upstreams. The client receives exactly one response with the intended meaning, or a
+//! 502. It never receives data that belongs to none of its requests.
 
 use super::wire::{End, Framing, Message, Wire};
 use super::{bytes, cases, check_all, shown};
@@ -46,7 +46,7 @@ struct Case {
     has: Vec<String>,
     #[serde(default)]
     without: Vec<String>,
-    /// `closed` when the gateway closes the client's connection; otherwise it serves the next request.
+    /// `closed` if the gateway closes the client's connection. Otherwise the connection serves the next request.
     then: Option<String>,
 }
 
@@ -112,7 +112,8 @@ fn serve(stream: TcpStream, connection: usize, cases: &[Case]) {
             return;
         }
         if case.is_some_and(|case| case.resets) {
-            // A reset discards data that was not read yet, so wait until the client has received its first bytes.
+            // A reset discards data that the gateway has not read yet, so wait 200 ms, in which the first bytes reach
+            // the client.
             let mut byte = [0];
             let limit = Some(Duration::from_millis(200));
             wire.stream
@@ -184,7 +185,7 @@ fn connect(proxy: SocketAddr) -> Result<Wire, String> {
     Ok(Wire::new(stream))
 }
 
-/// The upstream's number of the connection that serves the next request.
+/// Sends the next request, and returns the number that the upstream gave to the connection that serves it.
 fn upstream_connection(wire: &mut Wire) -> Result<String, String> {
     let sync = b"GET /sync HTTP/1.1\r\nHost: a.test\r\n\r\n";
     wire.stream

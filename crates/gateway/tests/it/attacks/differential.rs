@@ -1,5 +1,5 @@
-//! Other servers parse the gateway's upstream requests in the same way: whatever bytes a client sends, nginx, HAProxy
-//! and hyper find the same requests with the same bodies in the bytes that reach the upstream.
+//! Other servers parse the gateway's upstream requests in the same way. Whatever a client sends, nginx, HAProxy and
+//! hyper find the same requests with the same bodies in the bytes that reach the upstream.
 
 use super::origin::{Connection, Origin};
 use super::others::{Reading, readers};
@@ -15,11 +15,11 @@ use testkit::random::{Random, mutated};
 
 /// Number of mutated inputs that are sent.
 const CHANGES: usize = 4000;
-/// Maximum time for sending them. The test fails after that, because fewer inputs would find less.
+/// Maximum time for sending the mutated inputs. The test fails after that, because fewer inputs would find less.
 const LIMIT: Duration = Duration::from_secs(240);
 /// Maximum length of a mutated input. Longer inputs test limits, for which mutations are of little use.
 const MAX_BYTES: usize = 2000;
-/// Maximum number of bytes that a mutation changes. More changes are mostly refused.
+/// Maximum number of bytes that a mutation replaces, removes or inserts. Inputs with more changes are mostly refused.
 const MAX_CHANGES: usize = 2;
 
 /// Last request of each replay. A server that parses the bytes differently misses it, or finds others before it.
@@ -32,7 +32,7 @@ fn other_servers_parse_upstream_requests_in_the_same_way() {
         .iter()
         .map(|case| bytes(case["send"].as_str().expect("a text")))
         .collect();
-    // Mutations of refused inputs are mostly refused too, so only inputs that pass are mutated.
+    // Mutations of refused inputs are mostly refused too, so three of four mutations start from inputs that pass.
     let passing = cases.iter().zip(&seeds).filter(|(case, seed)| {
         case["upstream"].is_array() && case["refused"].is_null() && seed.len() <= MAX_BYTES
     });
@@ -116,7 +116,7 @@ fn what_goes_upstream(seeds: &[Vec<u8>], passing: &[&Vec<u8>]) -> Vec<Connection
         send(gateway.proxy, &mutated(&mut random, inputs, MAX_CHANGES));
     }
     assert!(!gateway.log().contains("panicked"), "{}", gateway.log());
-    // After the gateway has stopped, all data of its connections has arrived.
+    // The gateway has sent all data when it has stopped. The origin may record the connections a moment later.
     gateway.stop();
     let mut known = HashSet::new();
     let mut connections = Vec::new();

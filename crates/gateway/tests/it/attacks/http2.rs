@@ -1,5 +1,6 @@
-//! HTTP/2 requests that HTTP/1.1 cannot represent: a field that would become another line or another request on the way
-//! to an HTTP/1.1 upstream. They are refused, or forwarded as one request with the original body.
+//! HTTP/2 requests that HTTP/1.1 cannot represent. On the way to an HTTP/1.1 upstream, one of their fields could become
+//! another line or another request. The gateway refuses such a request, or forwards it as one request with the original
+//! body.
 
 use super::origin::{Origin, Seen};
 use super::requests::configuration;

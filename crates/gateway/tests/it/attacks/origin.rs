@@ -74,7 +74,7 @@ impl Origin {
         std::mem::take(&mut seen)
     }
 
-    /// Takes everything received since the last call, after waiting for at least `count` events.
+    /// Waits up to 20 seconds for at least `count` events. Takes everything received since the last call.
     pub(super) fn take_at_least(&self, count: usize) -> Vec<Seen> {
         let deadline = Instant::now() + Duration::from_secs(20);
         let mut seen = self.seen.0.lock().unwrap_or_else(PoisonError::into_inner);

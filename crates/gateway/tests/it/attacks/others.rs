@@ -26,11 +26,13 @@ pub(super) struct Reading {
 
 pub(super) trait Reader {
     fn name(&self) -> &'static str;
-    /// The requests that the server finds in the bytes, and its responses. With `cut`, the client then closes its side.
+    /// Sends the bytes. Returns the requests that the server finds in them, and its responses. With `cut`, the client
+    /// closes its sending side after the bytes.
     fn read(&self, bytes: &[u8], cut: bool) -> (Vec<Reading>, Vec<u8>);
 }
 
-/// Starts all installed readers, and prints which ones are missing. In continuous integration (`CI=true`) none may be.
+/// Starts all installed readers, and prints which ones are missing. In continuous integration (`CI=true`), a missing
+/// reader is a failure.
 pub(super) fn readers() -> Vec<Box<dyn Reader>> {
     let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
     let mut readers: Vec<Box<dyn Reader>> = vec![Box::new(Hyper::start())];
@@ -215,8 +217,9 @@ impl Reader for Hyper {
     }
 }
 
-/// Sends everything, and reads the responses until the server closes. Some servers drop the requests of a client that
-/// has closed its side, so the client does that only where nothing else would end the connection.
+/// Sends everything, and reads the responses until the server closes the connection. Some servers drop the requests of
+/// a client that has closed its sending side. So the client does that only if `cut` is set. Then the
+/// bytes do not end with a complete request, and the server would otherwise wait for the rest.
 fn exchange(address: SocketAddr, bytes: &[u8], cut: bool) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("it listens");
     let limit = Some(Duration::from_secs(20));

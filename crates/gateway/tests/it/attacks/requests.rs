@@ -1,5 +1,5 @@
-//! Requests of clients: each is refused, or forwarded as exactly one request, after which the connection is at the
-//! beginning of the next one.
+//! Unusual and invalid requests of clients. The gateway refuses a request, or forwards it as exactly one request. After
+//! a forwarded request, the connection is at the beginning of the next one.
 
 use super::origin::{Origin, Seen};
 use super::wire::{Framing, Message, Wire};
@@ -17,16 +17,18 @@ struct Case {
     #[allow(dead_code, reason = "for readers of the data")]
     rfc: String,
     send: String,
-    /// Status of the only response; the connection then closes, and no complete request reaches the upstream.
+    /// Status of the only response. The gateway then closes the connection, and no complete request reaches the
+    /// upstream.
     refused: Option<u16>,
     /// The requests that reach the upstream.
     #[serde(default)]
     upstream: Vec<Expected>,
-    /// Statuses of the responses. If absent, each request at the upstream gets one 2xx or 5xx from it.
+    /// Statuses of the responses. If absent, each expected request gets one response with a status from 200 to 599
+    /// other than 400.
     answers: Option<Vec<u16>>,
-    /// `closed` when the gateway closes the connection; otherwise it serves the next request.
+    /// `closed` if the gateway closes the connection. Otherwise the connection serves the next request.
     then: Option<String>,
-    /// The client closes its side after sending.
+    /// The client closes its sending side after `send`.
     #[serde(default)]
     end: bool,
     /// The gateway closes the connection without a response.
