@@ -1,5 +1,5 @@
-//! Writes the request head for the upstream. It is the client's head without hop-by-hop headers, with forwarding headers
-//! and the changes of plugins. This module writes to a buffer and sends nothing. [`crate::forward_response`] does the
+//! Writes the request head for the upstream. It is the client's head without hop-by-hop headers, plus forwarding
+//! headers and the changes of plugins. This module writes to a buffer and sends nothing. [`crate::forward_response`] does the
 //! same for responses.
 //! Source: kong/runloop/handler.lua access.before and access.after.
 

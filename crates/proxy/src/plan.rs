@@ -44,8 +44,8 @@ impl Instances {
         InstanceIndex(self.built.insert(instance))
     }
 
-    /// Returns an instance. The index must come from [`Instances::push`] of this snapshot, or of an earlier snapshot that
-    /// has the same instance.
+    /// Returns an instance. The index must come from [`Instances::push`] of this snapshot, or of an earlier snapshot
+    /// that has the same instance.
     #[inline]
     pub fn get(&self, index: InstanceIndex) -> &Instance {
         self.built.get(index.0)
@@ -94,8 +94,8 @@ struct Slot {
 struct LayerIndex(u32);
 
 /// The consumer-scoped instances of one plugin in one scope (a route and service, a route, a service, or global). All
-/// routes in the scope share the layer. Ten thousand consumers thus need ten thousand entries, however many routes there
-/// are.
+/// routes in the scope share the layer. Ten thousand consumers thus need ten thousand entries, however many routes
+/// there are.
 #[derive(Debug, Clone, Default)]
 struct Layer {
     consumers: Sorted<ConsumerId, InstanceIndex>,
@@ -185,9 +185,9 @@ impl Plan {
         self.phases.intersects(phases)
     }
 
-    /// Runs the access phase of each plugin in order. The consumer that is known at that moment determines the instance.
-    /// After a plugin responds or fails, no further access handler runs. The walk still visits the remaining plugins,
-    /// because their later phases run too. The walk pauses before the first plugin that reads the body.
+    /// Runs the access phase of each plugin in order. The consumer known at that moment determines the instance. After
+    /// a plugin responds or fails, no further access handler runs. The walk still visits the remaining plugins, because
+    /// their later phases run too. The walk pauses before the first plugin that reads the body.
     pub async fn access(
         &self,
         instances: &Instances,

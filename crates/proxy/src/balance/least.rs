@@ -7,8 +7,8 @@
 const LOOKED_AT: usize = 512;
 
 /// Returns the index of the best target. `score` returns the connections and weight of a usable target. The search
-/// starts at the index `turn` (modulo the number of targets), and the first of several equally good targets wins, so that
-/// idle targets take turns.
+/// starts at the index `turn` (modulo the number of targets), and the first of several equally good targets wins. Idle
+/// targets thus take turns.
 pub(super) fn pick(
     peers: usize,
     turn: u64,

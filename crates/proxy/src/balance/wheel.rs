@@ -1,7 +1,7 @@
-//! Weighted round robin. Each target owns points on a wheel; their number is its weight divided by the greatest common
-//! divisor of all weights. Picks advance by a step of about the golden section of the wheel, so that picks of one target
-//! are far apart. The step is coprime to the number of points, so that a whole turn visits each point once. The points
-//! are not stored: a pick is a multiplication and a binary search in the sums of weights.
+//! Weighted round robin. Each target owns points on a wheel. Their number is its weight, divided by the greatest common
+//! divisor of all weights. Picks advance by a step of about the golden section of the wheel, so that picks of one
+//! target are far apart. The step is coprime to the number of points, so that a whole turn visits each point once. The
+//! points are not stored: a pick is a multiplication and a binary search in the sums of weights.
 
 use net::turns::{greatest_common_divisor, spreading_step};
 use std::sync::atomic::{AtomicU64, Ordering};
