@@ -1,6 +1,6 @@
 //! Writes the request head for the upstream. It is the client's head without hop-by-hop headers, plus forwarding
-//! headers and the changes of plugins. This module writes to a buffer and sends nothing. [`crate::forward_response`] does the
-//! same for responses.
+//! headers and the changes of plugins. This module writes to a buffer and sends nothing. [`crate::forward_response`]
+//! does the same for responses.
 //! Source: kong/runloop/handler.lua access.before and access.after.
 
 use net::http1::{Framing, KnownHeader, RequestHead, Version, list_contains};

@@ -13,7 +13,7 @@ use plugin::{Chunk, HeaderEdits, Origin, RequestCx, Response, ResponseCx};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An error for which Kong uses its template of nginx's error pages, in contrast to an error of a plugin.
+/// An error that Kong handles in nginx's `error_page`, in contrast to an error of a plugin.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServerError {
     pub(super) status: u16,
@@ -213,8 +213,8 @@ impl Connection {
         }
     }
 
-    /// Makes the close reset the connection. After a response that broke off, a normal close would look like its regular
-    /// end.
+    /// Makes the close reset the connection. After a response that broke off, a normal close would look like its
+    /// regular end.
     pub(super) fn reset_on_close(&self) {
         // An HTTP/2 stream is reset when it is dropped before its response is complete.
         let Some(socket) = self.stream.tcp() else {
@@ -227,8 +227,8 @@ impl Connection {
     }
 }
 
-/// Value of `Allow` in 405 responses and in the response to `OPTIONS *`. The gateway also forwards other methods, but not
-/// CONNECT and TRACE.
+/// Value of `Allow` in 405 responses and in the response to `OPTIONS *`. The gateway also forwards other methods, but
+/// not CONNECT and TRACE.
 pub(super) const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// [`Facts`] without the date, which the worker adds.

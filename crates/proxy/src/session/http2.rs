@@ -68,8 +68,8 @@ fn session(plane: &Arc<DataPlane>, arrival: &Arc<Arrival>, served: ClientStream)
 }
 
 fn server_settings(settings: &SessionSettings) -> ServerSettings {
-    // `h2` accepts larger heads than the gateway, so that the gateway can send an error response for a head that exceeds
-    // its own limit.
+    // `h2` accepts larger heads than the gateway, so that the gateway can send an error response for a head that
+    // exceeds its own limit.
     let head = settings.limits.head * 2 + settings.limits.lines * LINE_OVERHEAD;
     ServerSettings {
         head: u32::try_from(head).unwrap_or(u32::MAX),

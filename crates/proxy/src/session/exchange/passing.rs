@@ -1,5 +1,5 @@
-//! Forwards a response body, with its head, to the client. A buffered response is sent in pieces of a useful size, as by
-//! nginx: nginx sends a buffer when it is full or the response is complete, and chooses its own chunk sizes. Other
+//! Forwards a response body, with its head, to the client. A buffered response is sent in pieces of a useful size, as
+//! by nginx: nginx sends a buffer when it is full or the response is complete, and chooses its own chunk sizes. Other
 //! responses are forwarded as they arrive.
 
 use super::{Exchange, Failed, ResponseInProgress, Span, Terms, copy_if_small};
