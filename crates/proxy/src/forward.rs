@@ -1,6 +1,6 @@
-//! Writes the request head for the upstream from the client's: without hop-by-hop headers, with forwarding headers and
-//! the changes of plugins. It writes to a buffer and sends nothing. [`crate::forward_response`] does the same for
-//! responses.
+//! Writes the request head for the upstream. It is the client's head without hop-by-hop headers, plus forwarding
+//! headers and the changes of plugins. This module writes to a buffer and sends nothing. [`crate::forward_response`]
+//! does the same for responses.
 //! Source: kong/runloop/handler.lua access.before and access.after.
 
 use net::http1::{Framing, KnownHeader, RequestHead, Version, list_contains};
@@ -16,13 +16,13 @@ pub struct Outbound<'a> {
     pub head: &'a RequestHead,
     pub edits: &'a HeaderEdits,
     pub path: &'a [u8],
-    /// `None` means not even a `?` is sent.
+    /// Query without the `?`. If it is `None`, the target is sent without a `?`.
     pub query: Option<&'a [u8]>,
     /// Value of Host, unless a plugin changed it.
     pub host: &'a [u8],
     pub body: BodyLength,
     pub hop: Hop<'a>,
-    /// Set if the setting `headers_upstream` contains it.
+    /// Value of `X-Kong-Request-Id`. `None` if the setting `headers_upstream` does not contain this header.
     pub request_id: Option<&'a [u8]>,
 }
 
@@ -47,12 +47,12 @@ pub struct Hop<'a> {
     pub stripped: Option<&'a [u8]>,
 }
 
-/// The form in which the body's length is sent to the upstream.
+/// The framing of the body for the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyLength {
-    /// The form in which the client sent it.
+    /// The client's framing: a length, chunks, or no body.
     AsReceived,
-    /// Length of a body in memory, as received or changed by a plugin.
+    /// The length of a body in memory, as received or changed by a plugin.
     Known(u64),
 }
 
@@ -96,7 +96,8 @@ pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Headers found while copying that the gateway writes anew. Absent headers are not searched for again.
+/// The headers found while copying that the gateway writes itself. The gateway does not search for the absent ones
+/// again.
 #[derive(Default, Clone, Copy)]
 struct Seen {
     content_length: bool,
@@ -131,7 +132,7 @@ fn copy_lines(request: &Outbound<'_>, out: &mut Vec<u8>) -> Seen {
     seen
 }
 
-/// Whether a header is not copied, because it belongs to this hop only or is written anew.
+/// Whether a header is not copied, because it belongs to this hop only or because the gateway writes it itself.
 fn is_ours(known: KnownHeader) -> bool {
     matches!(
         known,
@@ -177,7 +178,8 @@ pub(crate) fn asks_for_trailers(head: &RequestHead) -> bool {
         .any(|value| list_contains(value, b"trailers"))
 }
 
-/// The forwarding headers for requests that have none, as far as they are the same for a whole connection.
+/// Returns the forwarding headers that are the same for all requests of a connection, for requests that have none. The
+/// text ends with the name of `X-Forwarded-Host`, so that the caller can append the host.
 pub fn usual_forwarded(peer: IpAddr, scheme: Scheme, port: u16, http2: bool) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(b"X-Real-IP: ");
@@ -242,7 +244,8 @@ fn write_forwarded(head: &RequestHead, hop: &Hop<'_>, seen: Seen, out: &mut Vec<
     write_prefix(head, hop, before, out);
 }
 
-/// Writes `X-Forwarded-Prefix`: a trusted peer's, or else the stripped prefix if it is longer than a slash.
+/// Writes `X-Forwarded-Prefix`: the value from a trusted peer, or else the prefix that `strip_path` removed. Prefixes
+/// that are empty or only a slash are not written.
 fn write_prefix(head: &RequestHead, hop: &Hop<'_>, believed: bool, out: &mut Vec<u8>) {
     let theirs = believed
         .then(|| head.known(KnownHeader::XForwardedPrefix).next())
@@ -267,7 +270,7 @@ fn write_via(head: &RequestHead, http2: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes all lines of a header as one list; returns whether there were any.
+/// Writes all lines of a header as one list. Returns whether there were any.
 fn write_joined(head: &RequestHead, known: KnownHeader, out: &mut Vec<u8>) -> bool {
     let mut any = false;
     for value in head.known(known) {

@@ -1,5 +1,5 @@
-//! Writes the response head for the client from the upstream's. [`crate::respond`] writes responses that the gateway
-//! itself produces.
+//! Writes the response head for the client, based on the upstream's head. [`crate::respond`] writes responses that the
+//! gateway itself produces.
 //! Source: kong/runloop/handler.lua header_filter.
 
 use crate::forward::{VIA, write_header, write_line, write_number};
@@ -14,9 +14,9 @@ pub struct Inbound<'a> {
     /// Whether the upstream spoke HTTP/2.
     pub http2: bool,
     pub edits: &'a HeaderEdits,
-    /// Extra headers, for a client that asked for debug headers or gets a hash cookie.
+    /// Extra headers: debug headers for a client that asked for them, and the cookie for consistent hashing.
     pub debug: Option<&'a HeaderEdits>,
-    /// Status after filters.
+    /// Status after the header filters.
     pub status: u16,
     pub framing: ClientFraming,
     pub keep_alive: bool,
@@ -31,12 +31,12 @@ pub struct Inbound<'a> {
 pub enum ClientFraming {
     /// The upstream's framing: the same length, the same chunks, or no body.
     AsReceived,
-    /// Payload ended by closing, because an HTTP/1.0 client does not know chunks.
+    /// The payload without chunks, for HTTP/1.0 clients. Closing the connection ends it.
     Unchunked,
-    /// Chunks of the gateway, because filters may change the body's length, or because the upstream ends the body by
-    /// closing: with chunks the client can tell the end from a break.
+    /// Chunks that the gateway writes. They are needed if filters may change the body's length. They are also used if
+    /// the upstream ends the body by closing, so that the client can distinguish a complete body from a broken one.
     Chunked,
-    /// Chunks of the gateway instead of the upstream's, which may be very many. Trailers are forwarded.
+    /// Chunks that the gateway writes instead of the upstream's, which may be very many. Trailers are forwarded.
     Rechunked,
 }
 
@@ -168,8 +168,8 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
                     && head.known(known).next().is_some_and(may_want_charset);
                 !text
             }
-            // A 101 or 204 must not have a length (RFC 9110 section 8.6), and chunks of the gateway would contradict
-            // one.
+            // A 101 or 204 must not have a length (RFC 9110 section 8.6), and a length would contradict the gateway's
+            // chunks.
             KnownHeader::ContentLength => {
                 !matches!(answer.status, 101 | 204) && answer.framing == ClientFraming::AsReceived
             }
@@ -200,8 +200,8 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
     seen
 }
 
-/// A quick check for the types to which nginx adds a charset, also in an upstream's response: `text/…`,
-/// `application/javascript` and `application/rss+xml`.
+/// A quick check before [`with_charset`]: whether the type may be one to which nginx adds a charset (`text/…`,
+/// `application/javascript` and `application/rss+xml`). nginx also does this in an upstream's response.
 fn may_want_charset(content_type: &[u8]) -> bool {
     matches!(content_type.first(), Some(b't' | b'T'))
         || matches!(content_type.get(12), Some(b'j' | b'J' | b'r' | b'R'))

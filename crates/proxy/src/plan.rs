@@ -1,6 +1,6 @@
-//! Chooses the plugins for a request and runs them. Each route has a plan (a plugin chain), built with the snapshot:
-//! one slot per plugin name, in execution order. Kong's precedence of scopes is resolved in it except for consumers,
-//! whose instances are kept in separate layers, so that they can change without a rebuild of plans.
+//! Chooses the plugins for a request and runs them. Each route has a plan (a plugin chain), built with the snapshot. A
+//! plan has one slot per plugin name, in execution order. It already resolves Kong's precedence of scopes, except for
+//! consumers. Their instances are in separate layers, so that they can change without a rebuild of plans.
 //! Sources: kong/runloop/plugins_iterator.lua, kong/init.lua execute_collecting_plugins_iterator().
 
 mod build;
@@ -34,7 +34,7 @@ pub struct Instances {
 pub struct Instance {
     pub plugin: Arc<dyn Plugin>,
     pub def: &'static PluginDef,
-    /// The phases in which `plugin` is called. They differ from those of `def` if it replaces a plugin that is not
+    /// The phases in which `plugin` is called. They differ from those of `def` if `plugin` replaces one that is not
     /// implemented.
     pub phases: Phases,
 }
@@ -44,8 +44,8 @@ impl Instances {
         InstanceIndex(self.built.insert(instance))
     }
 
-    /// Returns an instance. The index must come from [`Instances::push`] of this snapshot, or of an earlier one with
-    /// this instance.
+    /// Returns an instance. The index must come from [`Instances::push`] of this snapshot, or of an earlier snapshot
+    /// that has the same instance.
     #[inline]
     pub fn get(&self, index: InstanceIndex) -> &Instance {
         self.built.get(index.0)
@@ -93,9 +93,9 @@ struct Slot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct LayerIndex(u32);
 
-/// The consumer-scoped instances of one plugin at one place (a route and service, a route, a service, or global). All
-/// routes in its scope share it, so that ten thousand consumers take ten thousand entries however many routes there
-/// are.
+/// The consumer-scoped instances of one plugin in one scope (a route and service, a route, a service, or global). All
+/// routes in the scope share the layer. Ten thousand consumers thus need ten thousand entries, however many routes
+/// there are.
 #[derive(Debug, Clone, Default)]
 struct Layer {
     consumers: Sorted<ConsumerId, InstanceIndex>,
@@ -185,10 +185,9 @@ impl Plan {
         self.phases.intersects(phases)
     }
 
-    /// Runs the access phase of each plugin in order. The instance is chosen by the consumer known at that moment.
-    /// After a response (also that for a failing plugin) no further access handler runs, but the walk continues, so
-    /// that the later phases run for the remaining plugins too. The walk pauses before the first plugin that reads the
-    /// body.
+    /// Runs the access phase of each plugin in order. The consumer known at that moment determines the instance. After
+    /// a plugin responds or fails, no further access handler runs. The walk still visits the remaining plugins, because
+    /// their later phases run too. The walk pauses before the first plugin that reads the body.
     pub async fn access(
         &self,
         instances: &Instances,
@@ -225,8 +224,8 @@ impl Plan {
         Access::Done
     }
 
-    /// Picks the instances without running access, for requests that fail before a route is found. Used with the global
-    /// plan.
+    /// Picks the instances without running access, for requests that the gateway refuses before the access phase. Used
+    /// with the global plan.
     pub fn pick_defaults(&self, instances: &Instances, picked: &mut Picked) {
         picked.clear();
         let defaults = self.slots.iter().filter_map(|slot| slot.default);

@@ -1,5 +1,5 @@
 //! Responses that plugins or the gateway produce: the body and content type of errors, Kong's headers, and the bytes of
-//! the head. This module determines their form; their callers decide which response to send.
+//! the head. Callers decide which response to send. This module determines its form.
 //! Sources: kong/pdk/response.lua, kong/error_handlers.lua, kong/runloop/handler.lua header_filter.
 
 mod grpc;
@@ -181,8 +181,8 @@ impl GatewayResponse {
     }
 
     /// Builds the response for an error that nginx handles in Kong: bad requests, timeouts, failing upstreams. Its
-    /// format also depends on the request's content type and is text by default. Without `message`, that of the status
-    /// is used.
+    /// format also depends on the request's content type. The default format is `error_default_type`. Without
+    /// `message`, the usual message of the status is used.
     pub fn server_error(
         status: u16,
         message: Option<&str>,

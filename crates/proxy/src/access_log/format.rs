@@ -1,5 +1,6 @@
-//! Compiles log formats, written in nginx's language, to a list of pieces from which each line is built. There are
-//! Kong's own format, nginx's `combined`, JSON, and one that the operator may define (`nginx_http_log_format`).
+//! Compiles log formats, which have nginx's syntax, to a list of pieces from which each line is built. The built-in
+//! formats are `kong_log_format`, `combined`, `json` and, for streams, `basic`. The operator can define another one
+//! with `nginx_http_log_format`.
 
 use super::clock::Clock;
 use super::escape;

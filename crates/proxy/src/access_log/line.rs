@@ -27,9 +27,11 @@ pub struct Facts<'a> {
     pub response_size: u64,
     /// Number of bytes of the heads sent to the client.
     pub response_head: u64,
-    /// Name of the route, or its id if it has no name. The same applies to service and consumer.
+    /// Name of the route, or its id if it has no name.
     pub route: &'a str,
+    /// Name of the service, or its id if it has no name.
     pub service: &'a str,
+    /// Username of the consumer. Empty if there is no consumer, or if the consumer has no username.
     pub consumer: &'a str,
     /// Name of the plugin that responded in the access phase, or failed there.
     pub plugin: &'a str,

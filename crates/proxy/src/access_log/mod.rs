@@ -2,7 +2,7 @@
 //! a writer thread. A worker never waits for the disk or for the writer. If the writer cannot keep up, lines are
 //! dropped and counted.
 //!
-//! Not here: the files and the writer thread, which belong to the program.
+//! The files and the writer thread are in the crate `gateway`.
 
 mod clock;
 mod escape;
@@ -51,7 +51,8 @@ impl AccessLog {
         &self.format
     }
 
-    /// Hands over lines. It may block shortly on a lock, so that workers must not call it.
+    /// Hands over lines from a thread that is not a worker. Workers must not call it, because it may block briefly on a
+    /// lock.
     pub fn give(&self, lane: usize, lines: Vec<u8>) {
         if let Some(lane) = self.lanes.get(lane) {
             lane.give(lines);
@@ -97,12 +98,12 @@ impl Lane {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a line. It may block shortly on a lock. The caller has to wake the writer up.
+    /// Adds a line. It may block briefly on a lock. The caller has to wake the writer up.
     pub fn give(&self, mut line: Vec<u8>) {
         self.lock().add(&mut line, 1, &self.dropped);
     }
 
-    /// Returns the waiting lines to the writer, and takes an empty buffer for the next ones.
+    /// Returns the waiting lines, for the writer. `spare` is an empty buffer for the next lines.
     pub fn take(&self, spare: Vec<u8>) -> Vec<u8> {
         debug_assert!(spare.is_empty());
         std::mem::replace(&mut self.lock().bytes, spare)
@@ -129,7 +130,7 @@ pub(crate) struct LogBuffer {
     lines: u64,
 }
 
-/// Tells the caller of [`LogBuffer::write`] whether to schedule a hand-over.
+/// The result of [`LogBuffer::write`]: whether the caller has to schedule a hand-over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
     /// The line is the first in the buffer: call [`LogBuffer::hand_over`] after [`HAND_OVER_AFTER`].
@@ -163,8 +164,8 @@ impl LogBuffer {
         }
     }
 
-    /// Hands the buffer to the writer. If the writer holds the lock of the lane, the lines stay in the buffer until the
-    /// next call, or are dropped if the buffer is full.
+    /// Hands the buffer to the writer. If another thread holds the lock of the lane, the lines stay in the buffer until
+    /// the next call. If the buffer has reached `LANE_BYTES` by then, the lines are dropped.
     pub(crate) fn hand_over(&mut self) {
         if self.buffer.is_empty() {
             return;

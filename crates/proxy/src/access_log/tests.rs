@@ -10,7 +10,7 @@ const HEAD: &[u8] = b"GET /a?key=1 HTTP/1.1\r\nHost: a.test\r\nUser-Agent: curl/
 
 fn head() -> RequestHead {
     let parsed = RequestHead::parse(HEAD, &Limits::default());
-    parsed.expect("a head").expect("a whole one").0
+    parsed.expect("a valid head").expect("a complete head").0
 }
 
 fn facts<'a>(headers: &'a dyn Headers, request: RequestLine<'a>, tries: &'a [Try]) -> Facts<'a> {
@@ -63,19 +63,19 @@ fn line(format: &Format, facts: &Facts<'_>) -> String {
 #[test]
 fn kongs_format_is_written_as_by_the_web_server() {
     let head = head();
-    let format = Format::named("kong_log_format").expect("it is there");
+    let format = Format::named("kong_log_format").expect("a built-in format");
     assert_eq!(
         line(&format, &facts(&head, parsed(), &[])),
         "10.0.0.7 - alice [20/Nov/2026:11:00:00 +0000] \"GET /a?key=1 HTTP/1.1\" 200 100 \"-\" \"curl/8 \\x22x\\x22\" \
          kong_request_id: \"0123456789abcdef0123456789abcdef\"\n"
     );
-    let combined = Format::named("combined").expect("it is there");
+    let combined = Format::named("combined").expect("a built-in format");
     assert!(line(&combined, &facts(&head, parsed(), &[])).ends_with("\"curl/8 \\x22x\\x22\"\n"));
 }
 
 #[test]
 fn invalid_requests_cannot_break_a_line() {
-    let format = Format::named("combined").expect("it is there");
+    let format = Format::named("combined").expect("a built-in format");
     let raw = RequestLine::Raw(b"\x16\x03\x01\nfake line \"\x7f\xc3");
     assert_eq!(
         line(&format, &facts(&(), raw, &[])),
@@ -85,7 +85,7 @@ fn invalid_requests_cannot_break_a_line() {
 
 #[test]
 fn json_lines_are_json_whatever_was_sent() {
-    let format = Format::named("json").expect("it is there");
+    let format = Format::named("json").expect("a built-in format");
     let head = head();
     let tries = [TryEnd::Failed(502), TryEnd::Answered(200)].map(|end| Try {
         address: Some(SocketAddr::from(([127, 0, 0, 1], 80))),
@@ -192,7 +192,7 @@ fn lines_that_the_writer_cannot_take_are_dropped_and_counted() {
     while log.lanes[0].dropped() == 0 {
         journal.write(&facts(&(), parsed(), &[]));
         written += 1;
-        assert!(written < 1_000_000, "the lane has no end");
+        assert!(written < 1_000_000, "the lane never drops a line");
     }
     journal.hand_over();
     let taken = log.lanes[0].take(Vec::new());
@@ -212,7 +212,7 @@ fn a_worker_does_not_wait_for_the_writer() {
     let looking = log.lanes[0].lock();
     journal.write(&facts(&(), parsed(), &[]));
     journal.hand_over();
-    assert!(journal.has_lines(), "it keeps them for later");
+    assert!(journal.has_lines(), "the buffer keeps its line");
     drop(looking);
     journal.hand_over();
     assert!(!journal.has_lines());

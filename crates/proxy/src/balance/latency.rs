@@ -1,5 +1,5 @@
-//! Latency: of two random targets, picks the one that responded faster. The average of response times decays within
-//! seconds.
+//! Latency: compares two random targets and picks the one with the lower average response time, relative to its weight.
+//! The average decays within seconds.
 //! Source: kong/runloop/balancer/latency.lua.
 
 use super::mix;
@@ -47,7 +47,7 @@ impl Average {
 }
 
 fn decay(average: f32, since: u32, value: f32, now: u32) -> f32 {
-    // Other workers' clocks may be a little ahead.
+    // Another worker's clock may be a little ahead, so that `since` lies in the future.
     let ticks = now.wrapping_sub(since);
     let passed = if ticks > u32::MAX / 2 { 0 } else { ticks };
     let weight = (-(passed as f32 * TICK.as_secs_f32()) / DECAY).exp();

@@ -1,13 +1,14 @@
 //! Least connections: picks the target with the lowest (connections + 1) / weight.
 //! Source: kong/runloop/balancer/least_connections.lua.
 
-/// Maximum number of targets compared per pick. If an upstream has more, this many neighbours are compared, from a
-/// start that moves with every pick. The best of them is nearly as good as the best of all, and the cost of a pick
-/// stays limited.
+/// Maximum number of targets compared per pick, unless none of them is usable. If an upstream has more targets, each
+/// pick compares consecutive ones and starts at the next index. The best of them is nearly as good as the best of all,
+/// and the cost of a pick stays limited.
 const LOOKED_AT: usize = 512;
 
-/// Returns the index of the best target. `score` returns the connections and weight of a usable target. Of equal
-/// targets, the first one from `turn` on is taken, so that idle targets take turns.
+/// Returns the index of the best target. `score` returns the connections and weight of a usable target. The search
+/// starts at the index `turn` (modulo the number of targets), and the first of several equally good targets wins. Idle
+/// targets thus take turns.
 pub(super) fn pick(
     peers: usize,
     turn: u64,

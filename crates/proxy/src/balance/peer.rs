@@ -59,7 +59,7 @@ impl Peer {
         loop {
             let before = Health::unpack(packed);
             let after = next(before);
-            // This is by far the most frequent case. Memory shared with other workers is then not written.
+            // This is by far the most frequent case. Returning here avoids a write to memory that all workers share.
             if after == before {
                 return None;
             }
@@ -72,7 +72,7 @@ impl Peer {
     }
 }
 
-/// Uses the form in which targets are written: IPv6 in full and in brackets.
+/// Writes the address as targets are stored: IPv6 addresses in full and in brackets.
 impl From<SocketAddr> for PeerAddress {
     fn from(address: SocketAddr) -> Self {
         let host = match address.ip() {
@@ -119,7 +119,7 @@ pub(super) struct Member {
     pub(super) target: usize,
     /// The host name in the SRV record, if the address comes from one.
     pub(super) srv: Option<Arc<str>>,
-    /// The connection settings for this address, one for each of the upstream's ways.
+    /// The connection settings for this address, one for each of [`super::BalancerSettings::ways`].
     pub(super) ways: Box<[Target]>,
 }
 
@@ -140,7 +140,7 @@ impl Member {
     }
 }
 
-/// A request in progress at a peer. It ends when this is dropped.
+/// Counts a request as in progress at a peer, until this guard is dropped.
 #[derive(Debug)]
 pub struct Stay(Arc<Member>);
 

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Peers {
-    /// All members; those that take requests come first.
+    /// All members. Those that receive requests come first.
     pub(super) members: Box<[Arc<Member>]>,
-    /// Number of members that take requests. Members of weight 0 take none.
+    /// Number of members that receive requests. Members of weight 0 receive none.
     taking: usize,
     chooser: Chooser,
     checked: Option<Checked>,
@@ -57,7 +57,8 @@ impl Peers {
         checks: Option<&Checks>,
         shared: &Shared,
     ) -> Self {
-        // The numbers are read before the records, so that a change in between is noticed by the next refresh.
+        // The numbers of the DNS answers are read before the records, so that the next refresh notices a change in
+        // between.
         let answers: Vec<u64> = numbers(hosts).collect();
         let mut drafts = Vec::with_capacity(settings.targets.len());
         for (number, (target, host)) in settings.targets.iter().zip(hosts).enumerate() {
@@ -104,7 +105,7 @@ impl Peers {
         self.answers.iter().copied().eq(numbers(hosts))
     }
 
-    /// The members that take requests.
+    /// The members that receive requests.
     pub(super) fn taking(&self) -> &[Arc<Member>] {
         &self.members[..self.taking]
     }
@@ -251,7 +252,7 @@ fn numbers(hosts: &[Option<Arc<Host>>]) -> impl Iterator<Item = u64> {
     hosts.iter().flatten().map(|host| host.number())
 }
 
-/// Returns the connection settings of a peer for each way of the upstream.
+/// Returns the connection settings of a peer, one for each of [`BalancerSettings::ways`].
 /// Source: kong/runloop/balancer/init.lua execute(), set_host_header(); balancers.lua setHostHeader().
 fn ways(
     settings: &BalancerSettings,

@@ -1,4 +1,4 @@
-//! The health of an upstream for the Admin API, and changes of it by administrators.
+//! Reads and sets the health of an upstream, for the Admin API.
 //! Source: kong/runloop/balancer/balancers.lua getStatus(), getTargetStatus(); init.lua post_health().
 
 use super::peer::Member;

@@ -1,7 +1,7 @@
-//! Weighted round robin. Each target has as many points on a wheel as its weight, divided by the greatest common
-//! divisor of all weights. The points are visited in steps of the golden section, so that those of one target lie apart
-//! and a whole turn visits each point once. The points are not stored: a pick is a multiplication and a binary search
-//! in the sums of weights.
+//! Weighted round robin. Each target owns points on a wheel. Their number is its weight, divided by the greatest common
+//! divisor of all weights. Picks advance by a step of about the golden section of the wheel, so that picks of one
+//! target are far apart. The step is coprime to the number of points, so that a whole turn visits each point once. The
+//! points are not stored: a pick is a multiplication and a binary search in the sums of weights.
 
 use net::turns::{greatest_common_divisor, spreading_step};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ pub(super) struct Wheel {
     ends: Box<[u64]>,
     /// Distance between two picks, coprime to the number of points.
     step: u64,
-    /// Whether all weights are equal: then a point's number is the target's index.
+    /// Whether all weights are equal, so that the number of a point is the index of its target.
     even: bool,
 }
 
@@ -64,8 +64,8 @@ impl Wheel {
         self.ends.partition_point(|end| *end <= point)
     }
 
-    /// Picks by weight among the usable targets only. Used when few are usable, which the wheel would take long to
-    /// find.
+    /// Picks by weight among the usable targets only. Used when few targets are usable, because the wheel would need
+    /// many steps to find one.
     #[cold]
     fn pick_among_few(&self, turn: u64, usable: impl Fn(usize) -> bool) -> Option<usize> {
         let weight = |peer: usize| {

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub enum Outcome {
     /// A response with this status, or 0 for an invalid response.
     Status(u16),
-    /// A connection was established, and the probe needs no more.
+    /// A connection was established, and this type of probe needs nothing else.
     Connected,
     /// Connecting, TLS, sending or receiving failed.
     TcpFailure,

@@ -1,7 +1,7 @@
 //! Health checks of upstreams' addresses: Kong's state machine, its input from requests and probes, and the probes
 //! themselves.
 //!
-//! Not here: choosing among the addresses ([`crate::balance`]), which only uses whether each is available.
+//! The load balancer ([`crate::balance`]) chooses among the addresses. It only uses whether each is available.
 
 mod checks;
 mod probe;

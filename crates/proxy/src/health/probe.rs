@@ -17,14 +17,16 @@ pub struct Probing {
     /// Timeout of each step: connecting, TLS, sending and receiving.
     timeout: Duration,
     tls: Option<ClientTls>,
-    /// Server name for TLS. Default: the target's name.
+    /// Server name for TLS: `https_sni`, or else the upstream's `host_header`. If it is `None`, the target's name is
+    /// used.
     sni: Option<Box<str>>,
+    /// The upstream's `host_header`. If it is `None`, the target's name is used.
     host: Option<Box<str>>,
-    /// The request head up to the value of its `Host` header.
+    /// The request head up to `Host: `. The value of `Host` follows.
     head: Box<str>,
 }
 
-/// Timeout of nginx's sockets, which applies if the configured timeout is 0.
+/// Timeout that applies if the configured timeout is 0. It is the default timeout of sockets in OpenResty.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum length of a status line. A longer one is an error.
 const STATUS_LINE: usize = 8 * 1024;
@@ -112,8 +114,7 @@ impl Probing {
     }
 }
 
-/// Builds the request head. Header values with line breaks are left out, although the schema should refuse them
-/// already.
+/// Builds the request head. Header values with line breaks are skipped, although the schema should already refuse them.
 fn head(active: &ActiveChecks) -> String {
     let mut head = format!("GET {} HTTP/1.0\r\n", active.http_path);
     let lines = active.headers.iter();

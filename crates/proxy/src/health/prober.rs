@@ -18,12 +18,12 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 /// The kinds of probes that this node runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subsystems {
-    /// Only HTTP: upstreams whose checks have the type `tcp` are not probed.
+    /// Only HTTP. Upstreams whose checks have the type `tcp` are not probed.
     Http,
     HttpAndStream,
 }
 
-/// Probes until it is dropped. It needs a runtime with timers, preferably one that serves no requests.
+/// Runs the probes until the future is dropped. It needs a runtime with timers, preferably one that serves no requests.
 pub async fn run(live: Live, subsystems: Subsystems) {
     let mut swaps = live.swaps();
     let mut tasks = JoinSet::new();

@@ -1,4 +1,4 @@
-//! Builds the plans of routes from the plugins configured at each place.
+//! Builds the plans of routes from the plugins configured in each scope.
 //!
 //! Scopes in order of precedence: route + service + consumer, route + consumer, service + consumer, route + service,
 //! consumer, route, service, global.

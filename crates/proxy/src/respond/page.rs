@@ -1,4 +1,4 @@
-//! The HTML pages of redirects, which nginx generates under Kong. Kong removes nginx's name from their end.
+//! The HTML pages of redirects, which nginx generates under Kong. Kong omits nginx's name at the end of the page.
 //! Source: nginx ngx_http_special_response.c.
 
 pub const TYPE: &str = "text/html";

@@ -25,7 +25,7 @@ pub struct ConnectionLimits {
 /// Limits on concurrent requests of a worker to one target.
 #[derive(Debug, Clone, Copy)]
 pub struct UpstreamLimits {
-    /// Maximum concurrent requests (`upstream_max_requests`); zero means no limit.
+    /// Maximum concurrent requests (`upstream_max_requests`). Zero means no limit.
     pub requests: usize,
     /// Maximum requests that wait for a free slot (`upstream_max_queue`).
     pub queue: usize,
@@ -43,9 +43,10 @@ impl Default for UpstreamLimits {
     }
 }
 
-/// Rows of the client table, and slots per row. A client is counted in one slot of each row and refused only when all
-/// its slots are full. Two clients rarely share every slot, and no address is stored.
+/// Rows of the table that counts connections per client. A client is counted in one slot of each row, and is refused
+/// only if all its slots are full. Two clients rarely share every slot. No address is stored.
 const ROWS: usize = 3;
+/// Slots per row.
 const PLACES: usize = 1 << 14;
 
 /// Counts of open connections.
@@ -80,7 +81,7 @@ impl Admission {
         }
     }
 
-    /// Counts a new connection; returns `None` if a limit is reached.
+    /// Counts a new connection. Returns `None` if a limit is reached.
     pub(super) fn enter(&self, peer: IpAddr, trusted: bool) -> Option<Admitted> {
         let counted = self.limits.all > 0;
         if counted && self.open.fetch_add(1, Ordering::Relaxed) >= self.limits.all {
@@ -124,7 +125,7 @@ impl Admission {
 }
 
 impl Connection {
-    /// Takes a request slot at the target, waiting if necessary; `None` if requests per target are not limited.
+    /// Waits for a free request slot at the target. Returns `None` if requests per target are not limited.
     #[inline]
     pub(super) async fn enter_gate(
         &mut self,

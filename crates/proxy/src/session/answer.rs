@@ -1,4 +1,4 @@
-//! Responses produced by the gateway: they pass the filters of the selected plugins and then go to the client.
+//! Sends responses that the gateway or a plugin produces. They pass the filters of the selected plugins first.
 
 use super::opening::Opening;
 use super::receive::NoRequest;
@@ -13,7 +13,7 @@ use plugin::{Chunk, HeaderEdits, Origin, RequestCx, Response, ResponseCx};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An error in the style of nginx's error pages, as opposed to a plugin's.
+/// An error that Kong handles in nginx's `error_page`, in contrast to an error of a plugin.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServerError {
     pub(super) status: u16,
@@ -85,7 +85,7 @@ impl Connection {
         self.now = Instant::now();
         let total = self.now - about.opening.started;
         let after = match answer.status {
-            // A 1xx status is not final: the client would take the next response for the answer to this request.
+            // A 1xx status is not final: the client would treat the next response as the final one of this request.
             100..=199 => After::Linger,
             _ => self.after_answer(about.cx.head),
         };
@@ -134,8 +134,8 @@ impl Connection {
         });
     }
 
-    /// Decides about the connection after a response that did not use the request's body. A body that has already
-    /// arrived is skipped; the gateway does not wait for one that has not.
+    /// Decides about the connection after a response that did not use the request's body. If the whole body has already
+    /// arrived, it is skipped. Otherwise the connection closes, because the gateway does not wait for the rest.
     fn after_answer(&mut self, head: &RequestHead) -> After {
         let mut body = match self.request_body {
             RequestBodyAt::Carry => Body::new(head.framing()),
@@ -213,8 +213,8 @@ impl Connection {
         }
     }
 
-    /// Makes closing reset the connection, because a normal close would look like the regular end of a response that
-    /// broke off.
+    /// Makes the close reset the connection. After a response that broke off, a normal close would look like its
+    /// regular end.
     pub(super) fn reset_on_close(&self) {
         // An HTTP/2 stream is reset when it is dropped before its response is complete.
         let Some(socket) = self.stream.tcp() else {
@@ -227,7 +227,8 @@ impl Connection {
     }
 }
 
-/// Methods that the gateway forwards, for `Allow` in a 405 response. CONNECT and TRACE are not forwarded.
+/// Value of `Allow` in 405 responses and in the response to `OPTIONS *`. The gateway also forwards other methods, but
+/// not CONNECT and TRACE.
 pub(super) const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// [`Facts`] without the date, which the worker adds.

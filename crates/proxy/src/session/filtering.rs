@@ -1,5 +1,5 @@
-//! Runs body filters over a forwarded response. They get the payload without the upstream's framing, and their output
-//! is framed anew because its length is unknown until its end.
+//! Runs body filters over a forwarded response. Filters get the payload without the upstream's framing. Their output
+//! gets a new framing, because its length is unknown until its end.
 
 use super::exchange::Terms;
 use crate::forward_response::ClientFraming;
@@ -14,8 +14,8 @@ pub(super) struct Filtering {
 }
 
 impl Filtering {
-    /// Filters a piece of payload and appends the result to `out`, framed for the client. `chunks` says whether a chunk
-    /// has been begun before.
+    /// Filters a piece of payload and appends the result to `out`, framed for the client. `chunks` is true if a chunk
+    /// was written before.
     pub(super) fn pass(
         &mut self,
         terms: &Terms<'_>,

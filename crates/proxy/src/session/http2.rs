@@ -1,5 +1,5 @@
 //! HTTP/2 connections of clients. `net::http2` makes each stream look like a kept-alive HTTP/1.1 connection, served by
-//! the same [`Connection`]; streams are not counted as connections of the worker.
+//! the same [`Connection`]. Streams are not counted as connections of the worker.
 
 use super::plane::{DataPlane, SessionSettings};
 use super::server::Ticket;
@@ -14,7 +14,8 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-/// Time that a session without a stream is kept for the next one. A new one costs less than a microsecond.
+/// Time for which a session without a stream is kept for the next stream. It is short, because a new session costs less
+/// than a microsecond.
 pub(super) const SESSION_IDLE: Duration = Duration::from_secs(5);
 
 /// Overhead that the `h2` crate counts for each header line (RFC 9113 section 10.5.1).
@@ -29,7 +30,7 @@ pub(super) async fn serve_http2(
 ) {
     let plane = ticket.plane.clone();
     arrival.http2 = true;
-    // Caches the local address, because streams have no socket to ask.
+    // Caches the local address, because streams have no socket of their own.
     arrival.local(&stream);
     arrival.write_usual_forwarded();
     let arrival = Arc::new(arrival);
@@ -67,7 +68,8 @@ fn session(plane: &Arc<DataPlane>, arrival: &Arc<Arrival>, served: ClientStream)
 }
 
 fn server_settings(settings: &SessionSettings) -> ServerSettings {
-    // Larger than the gateway's own limit, so that a head beyond that gets an error response.
+    // `h2` accepts larger heads than the gateway, so that the gateway can send an error response for a head that
+    // exceeds its own limit.
     let head = settings.limits.head * 2 + settings.limits.lines * LINE_OVERHEAD;
     ServerSettings {
         head: u32::try_from(head).unwrap_or(u32::MAX),
@@ -106,7 +108,7 @@ fn is_neither(opening: &[u8]) -> bool {
     line_end.is_some_and(|end| end > 1 && memchr::memchr(b'/', &opening[..end]).is_none())
 }
 
-/// Reads enough bytes to recognize the protocol; `None` if the client disconnects before.
+/// Reads enough bytes to recognize the protocol. Returns `None` if the client disconnects before.
 async fn read_opening(stream: &mut Stream) -> Option<Vec<u8>> {
     let mut opening = Vec::new();
     poll_fn(|cx| {

@@ -13,7 +13,8 @@ use std::time::Duration;
 pub(super) const MAX_LINE_BYTES: usize = 2048;
 
 impl Connection {
-    /// `plugin` is the plugin that responded, if one did.
+    /// Logs a finished request. `plugin` is the plugin that responded in the access phase or failed there, if there is
+    /// one.
     pub(super) fn log_access(&self, entry: &LogEntry<'_>, plugin: Option<&'static str>) {
         if self.plane.settings.access_log.is_none() {
             return;

@@ -30,11 +30,11 @@ pub struct Bench {
     runtime: Runtime,
 }
 
-/// Longer than every limit, so that whatever still waits has timed out by then.
+/// A time longer than every time limit. After it, all waiting tasks have timed out.
 const LONG: Duration = Duration::from_secs(1000);
 
 impl Bench {
-    /// Sets up this thread as the only worker, so the value must stay on it.
+    /// Sets up this thread as the only worker. The value must therefore stay on this thread.
     pub fn new() -> Self {
         let config = Config {
             services: vec![service()],
@@ -58,7 +58,7 @@ impl Bench {
     }
 
     /// Runs one client connection. The client sends `client` and then does `then`; each upstream sends its bytes and
-    /// closes. All bytes go in pieces of at most `piece` bytes.
+    /// closes. All bytes are transferred in pieces of at most `piece` bytes.
     pub fn connection(
         &self,
         client: &[u8],
@@ -71,11 +71,11 @@ impl Bench {
         })
     }
 
-    /// Runs one HTTP/2 connection like [`Self::connection`]; the client's preface is added to `client`.
+    /// Runs one HTTP/2 connection like [`Self::connection`]. The client's preface is added to `client`.
     pub fn http2(&self, client: &[u8], then: Then, upstreams: &[&[u8]], piece: usize) -> Outcome {
         let client = [net::http2::PREFACE, client].concat();
         exchange(&client, then, upstreams, piece, |stream| {
-            // Needs a runtime of its own, since each stream is a task.
+            // Each stream is a task. Dropping this runtime ends all of them.
             runtime().block_on(async {
                 let (ticket, arrival) = ticket_over(&self.plane);
                 serve_http2(ticket, stream, Vec::new(), arrival).await;
@@ -97,7 +97,7 @@ fn exchange(
         .iter()
         .map(|said| Memory::new(said.to_vec(), Then::Close, piece));
     let (memories, sent): (Vec<_>, Vec<_>) = memories.unzip();
-    // If the client waits for its response, upstreams wait for their request; otherwise they respond before it.
+    // If the client waits for its response, upstreams wait for their request. Otherwise they respond before it arrives.
     expect_dials(memories.into_iter().map(|memory| match then {
         Then::Wait => memory.patient(),
         Then::Close => memory,

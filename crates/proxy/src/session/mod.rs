@@ -88,7 +88,7 @@ struct Connection {
     tunnel: Option<Box<Tunnel>>,
 }
 
-/// The place of the current request's body. It decides whether another request can follow on the connection.
+/// Where the body of the current request is. This decides whether another request can follow on the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestBodyAt {
     /// Unread: the part that has arrived is at the start of `carry`.
@@ -108,7 +108,7 @@ struct Arrival {
     /// Address that the client connected to: the listener's, or read from the socket when a route first needs it.
     local: OnceLock<IpAddr>,
     scheme: Scheme,
-    /// Whether the client speaks HTTP/2, so that this is one of its streams.
+    /// Whether the client speaks HTTP/2. All streams of a connection share one `Arrival`.
     http2: bool,
     sni: Option<Box<str>>,
     /// Client address that a load balancer sent in a PROXY protocol header.
@@ -138,7 +138,8 @@ enum After {
     Next,
     /// Close once everything is sent.
     Close,
-    /// Close once everything is sent, but read what the client still sends: otherwise it would lose the response.
+    /// Close once everything is sent, and read what the client still sends. Unread bytes could make the client lose the
+    /// response.
     Linger,
     /// Close at once: nothing more can be sent.
     Abort,
@@ -184,11 +185,12 @@ impl Connection {
         }
     }
 
-    /// Not an `async fn`, which would store the connection twice: as its argument and as a local variable.
+    /// This is not an `async fn`, because that would store the connection twice: as its argument and as a local
+    /// variable.
     #[expect(clippy::manual_async_fn)]
     fn run(mut self) -> impl Future<Output = ()> {
         async move {
-            // Cloned once per connection, so that requests can borrow from them while they borrow `self` mutably.
+            // Cloned once per connection, so that a request can borrow the clones and borrow `self` mutably.
             let (plane, arrival) = (self.plane.clone(), self.arrival.clone());
             loop {
                 let after = self.serve_request(&plane, &arrival).await;
@@ -312,7 +314,7 @@ impl Connection {
         most == 0 || self.requests < most || self.ticket.is_none()
     }
 
-    /// Waits until the client has received the response, and sets the time limit for its next request.
+    /// Waits until the whole response is sent, and sets the time limit for the client's next request.
     async fn finish(&mut self, after: After) -> After {
         if !self.out.is_empty() && after != After::Abort && self.flush().await.is_err() {
             return After::Abort;
@@ -326,7 +328,7 @@ impl Connection {
         after
     }
 
-    /// Sends the waiting bytes for as long as the client keeps receiving.
+    /// Sends the waiting bytes. Fails with a timeout if the client stops receiving or receives too slowly.
     async fn flush(&mut self) -> std::io::Result<()> {
         let limit = self.plane.settings.send_timeout;
         let rate = self.plane.settings.min_rate;

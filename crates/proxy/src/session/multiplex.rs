@@ -45,8 +45,8 @@ struct Destination<'a> {
     settings: LinkSettings,
 }
 
-/// Opens a stream to an address, and says whether its connection existed before. If HTTP/2 is optional and the upstream
-/// does not speak it, returns an HTTP/1.1 connection.
+/// Opens a stream to an address. Also returns whether its connection existed before this request. If HTTP/2 is optional
+/// and the upstream does not speak it, returns an HTTP/1.1 connection.
 pub(super) async fn obtain(
     target: &Target,
     address: SocketAddr,
@@ -120,7 +120,7 @@ impl Destination<'_> {
         .await
     }
 
-    /// Falls back to an existing connection after a new one failed, unless only newer connections are trusted.
+    /// Falls back to an existing connection after a new one failed, unless the request needs a new connection.
     async fn take_existing(&self, wanted: Wanted) -> Option<Box<UpstreamStream>> {
         if wanted != Wanted::Any {
             return None;
@@ -168,7 +168,7 @@ impl Destination<'_> {
         Ok(Agreed::Http2(link, driver))
     }
 
-    /// Starts the first stream of a new connection, which others can share from now on.
+    /// Starts the first stream of a new connection. Other requests can share the connection from now on.
     fn keep(&self, link: Link, driver: Driver) -> Stream {
         tokio::spawn(driver);
         Stream::Called(worker::with(|worker| {
@@ -178,8 +178,8 @@ impl Destination<'_> {
     }
 }
 
-/// Whether the negotiated protocol is HTTP/2. Without TLS nothing is negotiated. gRPC servers without ALPN are assumed
-/// to speak HTTP/2, as nginx does.
+/// Whether the connection uses HTTP/2. Without TLS nothing is negotiated, and the connection always uses HTTP/2. gRPC
+/// servers without ALPN are assumed to speak HTTP/2, as in nginx.
 fn speaks_http2(stream: &Stream, wanted: Http2) -> io::Result<bool> {
     let Stream::Tls(tls) = stream else {
         return Ok(true);

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 pub(super) struct Opening<'h> {
     id: [u8; 32],
     arrival: &'h Arrival,
-    /// Lower case, without port.
+    /// Host of the request in lower case, without port.
     pub(super) host: Cow<'h, str>,
     client: Client,
     trusted: bool,
@@ -76,7 +76,7 @@ impl<'h> Opening<'h> {
     }
 }
 
-/// The host in lower case without its port; nearly always borrowed, because no change is needed.
+/// Returns the host in lower case without its port. It is nearly always borrowed, because clients send lower case.
 fn bare_host(head: &RequestHead) -> Cow<'_, str> {
     match head.host_name() {
         None => Cow::Borrowed(""),

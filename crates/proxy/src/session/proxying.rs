@@ -32,7 +32,8 @@ struct Call<'a> {
     route: &'a RouteInfo,
     service: ServiceRef<'a>,
     routed: &'a Routed,
-    /// Boxed because they are rare and would enlarge the task of every connection.
+    /// Extra response headers: debug headers and the cookie for consistent hashing. Boxed because they are rare and
+    /// would enlarge the task of every connection.
     debug_headers: Option<Box<HeaderEdits>>,
 }
 
@@ -48,7 +49,7 @@ impl Connection {
         let Some(route) = routed.route(snapshot) else {
             snapshot.globals.pick_defaults(snapshot.instances(), picked);
             let response = match cx.head.target() {
-                // Such a request asks about the server as a whole (RFC 9110 section 9.3.7), which is the gateway.
+                // The target `*` means the server as a whole (RFC 9110 section 9.3.7), which is the gateway.
                 "*" => Response::new(204, "").with_header("Allow", ALLOWED_METHODS),
                 _ if routed.is_too_costly => Response::error(400, router::TOO_COSTLY),
                 _ => Response::error(404, "no Route matched with those values"),
@@ -114,8 +115,8 @@ impl Connection {
         matches!(head.framing(), Framing::Length(length) if most != 0 && length > most)
     }
 
-    /// Runs the access phase. The body is read only when a plugin that uses it is about to run, so not for a client
-    /// that an earlier plugin refuses.
+    /// Runs the access phase. The body is read just before the first plugin that uses it. If an earlier plugin refuses
+    /// the client, the body is not read.
     async fn run_access(
         &mut self,
         plan: &Plan,
@@ -137,8 +138,8 @@ impl Connection {
         Ok((walk.into_answer(), share))
     }
 
-    /// Reads the rest of the body if the route buffers requests, so that no upstream waits for a slow client. A small
-    /// body usually arrives with its head and stays where it is.
+    /// Reads the rest of the body if the route buffers requests, so that no upstream waits for a slow client. Usually
+    /// nothing is left to read, because a small body arrives together with its head.
     async fn await_body(
         &mut self,
         route: &RouteInfo,
@@ -494,8 +495,8 @@ fn about<'a>(
     }
 }
 
-/// Whether bytes must be forwarded as they arrive: for WebSockets, and for everything of a gRPC service, including
-/// calls of the Connect protocol.
+/// Whether bytes must be forwarded as they arrive: for WebSockets, for gRPC calls, and for all requests to a gRPC
+/// service, including calls of the Connect protocol.
 /// Source: kong/templates/nginx_kong.lua location @grpc.
 fn streams_by_nature(service: ServiceRef<'_>, cx: &RequestCx<'_>) -> bool {
     cx.head.asks_for_websocket()
@@ -503,7 +504,7 @@ fn streams_by_nature(service: ServiceRef<'_>, cx: &RequestCx<'_>) -> bool {
         || matches!(service.protocol, Protocol::Grpc | Protocol::Grpcs)
 }
 
-/// nginx's status for a client that disconnected before its response; only for the log.
+/// nginx's status for a client that disconnected before its response. It appears only in logs.
 const CLIENT_GONE: u16 = 499;
 
 fn host_for<'c>(call: &'c Call<'_>, target: &'c Target) -> Name<'c> {

@@ -1,4 +1,4 @@
-//! Decides which peers are trusted (`trusted_ips`), and takes the client's address from what they send
+//! Decides which peers are trusted (`trusted_ips`), and reads the client's address from their requests
 //! (`real_ip_header`, `real_ip_recursive`).
 
 use net::http1::RequestHead;
@@ -81,7 +81,7 @@ impl RealIp {
     }
 }
 
-/// Parses an address, optionally in brackets and with a port; the port is 0 if there is none.
+/// Parses an address, optionally in brackets and with a port. The port is 0 if there is none.
 fn parse_address(text: &str) -> Option<SocketAddr> {
     let bare = text
         .strip_prefix('[')

@@ -1,5 +1,6 @@
-//! Reads the head of the next request, from bytes that came with the previous one or from the socket into the thread's
-//! buffer. A connection owns memory only for an incomplete head, and only as much as has arrived.
+//! Reads the head of the next request. Its bytes may have arrived together with the previous request, or are read from
+//! the socket into the thread's buffer. A connection owns memory only for an incomplete head, and only as much as has
+//! arrived.
 
 use super::Connection;
 use super::log_entries::MAX_LINE_BYTES;
@@ -121,7 +122,7 @@ impl Connection {
                 Ok(Some(head))
             }
             None => {
-                // Exactly as much as has arrived, so that a slow client costs no more memory than it sends.
+                // The copy is as large as the received bytes, so that a slow client costs no more memory than it sends.
                 self.carry = data.to_vec();
                 self.start_reading();
                 Ok(None)
@@ -194,8 +195,8 @@ impl Connection {
     }
 }
 
-/// Whether the new bytes may have completed a head or made it too large. Parsing a head anew for each byte of a slow
-/// client would cost the square of its length.
+/// Whether the new bytes may have completed a head or made it too large. If a slow client sends single bytes, parsing
+/// the head after each byte would cost the square of its length.
 pub(super) fn is_worth_parsing(carry: &[u8], before: usize, limits: &Limits) -> bool {
     let new = &carry[before.saturating_sub(2)..];
     let ended = |at: usize| matches!(new.get(at + 1..), Some([b'\n', ..] | [b'\r', b'\n', ..]));

@@ -1,6 +1,6 @@
-//! Reads request bodies into memory, for plugins that use them and for routes that buffer requests, whose upstreams
-//! never wait for a slow client. Memory is limited per body and, for all bodies, per node. A body that is too large is
-//! streamed, and plugins learn that it is too large. Nothing is written to disk.
+//! Reads request bodies into memory, for plugins that use them and for routes that buffer requests. If a route buffers
+//! requests, its upstream never waits for a slow client. Memory is limited per body and, for all bodies, per node. A
+//! body that is too large is streamed, and plugins learn that it is too large. Nothing is written to disk.
 
 use super::pace::Pace;
 use super::plane::DataPlane;
@@ -38,7 +38,7 @@ impl BodyShare {
         }
     }
 
-    /// Enlarges the share to at least `bytes`; returns false if too little memory is left.
+    /// Enlarges the share to at least `bytes`. Returns false if too little memory is left.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         if more == 0 {
@@ -107,8 +107,8 @@ impl Connection {
         Ok((body, share))
     }
 
-    /// Reads the whole body for an upstream if it fits. A chunked body is returned, so that it gets a length as in
-    /// Kong; any other stays in `carry`.
+    /// Reads the whole body for an upstream if it fits. Returns a chunked body, so that it gets a length as in Kong.
+    /// Any other body stays in `carry`.
     pub(super) async fn hold_body(
         &mut self,
         head: &RequestHead,
@@ -200,6 +200,8 @@ impl Connection {
                     let due = too_slow.map_or(pause, |too_slow| too_slow.min(pause));
                     self.deadline.set(due);
                     ready!(self.deadline.poll_passed(cx));
+                    // A part of an HTTP/2 frame may have arrived in the meantime. The client is then slow, but not
+                    // silent.
                     match self.stream.partial() {
                         Some(at) if at > self.now => self.now = at,
                         _ => return Poll::Ready(Err(BodyError::Timeout)),

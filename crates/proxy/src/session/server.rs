@@ -26,8 +26,8 @@ use tokio::time::{Instant, interval, sleep_until, timeout, timeout_at};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     Serve,
-    /// Keep serving, but close every connection with its next response: shutdown is near, and load balancers are being
-    /// informed.
+    /// Keep serving, but close every connection with its next response. Used before a shutdown, while load balancers
+    /// are being informed.
     Announce,
     /// Accept no more connections, close idle ones at once, let requests finish within this time, then stop.
     Drain(Duration),
@@ -53,8 +53,8 @@ pub struct Entrances {
     pub datagrams: Vec<(Listen, std::net::UdpSocket)>,
 }
 
-/// Serves listeners on the current thread until ordered to stop, and drains them. `number` is this worker's index in
-/// the plane. Must run on a current-thread runtime of its own.
+/// Serves listeners on the current thread until ordered to stop, and then drains their connections. `number` is this
+/// worker's index in the plane. Must run on a current-thread runtime of its own.
 pub async fn serve(
     plane: Arc<DataPlane>,
     number: usize,
@@ -232,8 +232,8 @@ impl Doors {
         Ok(())
     }
 
-    /// Accepts the connections that are already queued, which closing would reset, and then closes the listeners. If
-    /// another process shares a listener, clients notice nothing.
+    /// Closes the listeners. Before that, accepts the connections that are already queued, because closing would reset
+    /// them. If another process shares a listener, clients notice nothing.
     async fn close(&mut self) {
         self.accepting.shutdown().await;
         for (listener, server) in self.listeners.drain(..) {
@@ -244,7 +244,7 @@ impl Doors {
     }
 }
 
-/// Ends all tunnels, which may otherwise never end. They are ended gracefully, so that they are logged.
+/// Ends all tunnels, because they might never end by themselves. They end gracefully, so that they are logged.
 async fn end_tunnels() {
     worker::with(|worker| worker.end_tunnels());
     let none_left = async {
@@ -258,7 +258,7 @@ async fn end_tunnels() {
 /// Maximum time for tunnels to end.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
-/// The public number of a listener's port.
+/// Returns the port that clients connect to: the listener's port, mapped by `port_maps`.
 fn public_port(plane: &DataPlane, listen: &Listen, port: u16) -> u16 {
     let maps = &plane.settings.port_maps;
     maps.get(&listen.address.port()).copied().unwrap_or(port)
@@ -287,9 +287,9 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts a connection, so that a panic costs this connection but not the listener.
+    /// Starts a connection. A panic closes only this connection and not the listener.
     fn start_guarded(&self, stream: TcpStream, peer: SocketAddr) {
-        // A panic may leave the list of connections inconsistent; the ticket repairs it.
+        // A panic may leave the list of connections inconsistent. Dropping the ticket repairs the list.
         let _ = catch_unwind(AssertUnwindSafe(|| self.start(stream, peer)));
     }
 
@@ -412,7 +412,7 @@ async fn serve_proxied(
         Err(_) => return,
     };
     arrival.told = header.addresses.map(|addresses| addresses.source);
-    // Boxed because a handshake is rare and would enlarge every connection of such a listener.
+    // Boxed because a handshake is rare and would enlarge the task of every connection of such a listener.
     match server.tls {
         None if server.http2 => Box::pin(serve_either(ticket, stream, arrival)).await,
         None => ticket.connection(Stream::Tcp(stream), arrival).run().await,

@@ -1,6 +1,6 @@
-//! Forwards a response body, with its head, to the client. A buffered response goes in pieces of a useful size: like
-//! nginx, which sends a buffer when it is full or the response is complete, and which chooses its own chunk sizes.
-//! Other responses are forwarded as they arrive.
+//! Forwards a response body, with its head, to the client. A buffered response is sent in pieces of a useful size, as
+//! by nginx: nginx sends a buffer when it is full or the response is complete, and chooses its own chunk sizes. Other
+//! responses are forwarded as they arrive.
 
 use super::{Exchange, Failed, ResponseInProgress, Span, Terms, copy_if_small};
 use crate::forward_response::ClientFraming;
@@ -17,14 +17,14 @@ const PIECE: usize = 4096;
 pub(super) struct Held {
     /// The response head, if it has not been sent, then payload.
     bytes: Vec<u8>,
-    /// Length of that head.
+    /// Length of the head in `bytes`.
     head: usize,
     /// Bytes after the last chunk, as the upstream sent them.
     trailers: Vec<u8>,
 }
 
 impl Held {
-    /// Takes the waiting head and payload.
+    /// Removes and returns the held head and payload.
     fn take(&mut self) -> (Vec<u8>, Vec<u8>) {
         let mut head = std::mem::take(&mut self.bytes);
         let payload = head.split_off(std::mem::take(&mut self.head));
@@ -39,8 +39,8 @@ enum Passed<'d> {
     Goes(Option<&'d [u8]>),
 }
 
-/// Whether an upstream wants its response forwarded as it arrives: by `X-Accel-Buffering: no`, as for nginx, or because
-/// it sends events.
+/// Whether an upstream wants its response forwarded as it arrives: it sends `X-Accel-Buffering: no`, as for nginx, or
+/// server-sent events.
 pub(super) fn wants_to_stream(head: &ResponseHead) -> bool {
     let mut asks = head.known(KnownHeader::XAccelBuffering);
     let sends_events = |value: &[u8]| {
@@ -87,7 +87,7 @@ impl Exchange<'_> {
         sent.map(|()| done)
     }
 
-    /// Sends what has arrived of a response that is about to break off.
+    /// Sends the held bytes of a response that is about to break off.
     #[cold]
     pub(super) fn release(&mut self, cx: &mut Context<'_>) {
         let Some(answer) = &mut self.answer else {
@@ -132,7 +132,8 @@ impl ResponseInProgress {
         decodes || self.filtering.is_some()
     }
 
-    /// Follows the body through `data`. If its framing is not forwarded, appends the payload to `decoded`.
+    /// Parses the next bytes of the body, and returns how many bytes of `data` belong to it. If its framing is not
+    /// forwarded, appends the payload to `decoded`.
     fn take(&mut self, data: &[u8], decoded: &mut Vec<u8>) -> Result<usize, BadChunk> {
         if !self.decodes() {
             return self.body.consume(data);
@@ -165,8 +166,8 @@ impl ResponseInProgress {
         true
     }
 
-    /// Writes to `out` the bytes that precede a piece: held bytes and the size of a new chunk. A decoded piece is also
-    /// filtered, or followed by the end of the body.
+    /// Writes to `out` the bytes that precede a piece: held bytes and the size of a new chunk. If there are filters,
+    /// writes the filtered piece as well. Appends the end of a rechunked body to `decoded`.
     fn write(
         &mut self,
         terms: &Terms<'_>,
