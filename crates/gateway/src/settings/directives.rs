@@ -40,7 +40,7 @@ pub(super) fn inherited<'t>(table: &'t Table, name: &str) -> Option<(&'t Setting
 const UPSTREAM_TLS: &str = "set nginx_proxy_proxy_ssl_verify and nginx_proxy_proxy_ssl_trusted_certificate, which hold for \
                             services of all protocols";
 const NETWORKS: &str = "use a firewall; for the Admin API, tokens or client certificates";
-const CLIENT_TLS: &str = "clients of the proxy are not asked for certificates, those of the Admin API by nginx_admin_ssl_client_certificate";
+const CLIENT_TLS: &str = "the proxy cannot verify certificates of clients; the Admin API can (nginx_admin_ssl_client_certificate)";
 const CREDENTIALS: &str = "use a plugin that authenticates, such as basic-auth";
 const RATES: &str = "set max_connections_per_client; requests cannot be limited yet";
 

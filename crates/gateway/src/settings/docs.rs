@@ -153,7 +153,8 @@ fn write_directives(out: &mut String) {
          {}.\n\n\
          They mean the same in the blocks `http`, `proxy` and `location`; the innermost block wins. File names are\n\
          relative to the prefix. Variables of nginx are not available.\n\n\
-         The gateway refuses to start with these directives, because they protect something and do not work:\n\n\
+         The gateway refuses to start with these directives in any other block, because they protect something and do\n\
+         not work there:\n\n\
          | directive | instead |\n|---|---|\n",
         working.join(", ")
     );
