@@ -19,9 +19,6 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
 
-/// Tracing target of the lines that this module logs. They report held lines and panics.
-const TARGET: &str = module_path!();
-
 /// Handle to change the level and the target of the running log.
 #[derive(Clone)]
 pub(crate) struct Logs {
@@ -119,7 +116,12 @@ pub(crate) fn panics() -> u64 {
 fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
         PANICS.fetch_add(1, Ordering::Relaxed);
-        let backtrace = std::backtrace::Backtrace::capture();
-        tracing::error!(%panic, %backtrace, "a task panicked");
+        tell_panic(panic);
     }));
+}
+
+/// Logs a panic. A client may be able to cause panics, so these lines are limited like others.
+fn tell_panic(panic: &dyn std::fmt::Display) {
+    let backtrace = std::backtrace::Backtrace::capture();
+    tracing::error!(%panic, %backtrace, "a task panicked");
 }
