@@ -32,7 +32,7 @@ use net::dns::Resolver;
 use proxy::session::DataPlane;
 use proxy::snapshot::{Rebuilds, Snapshot};
 use stages::Stages;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -77,7 +77,7 @@ pub(crate) struct Gateway {
     logs: Logs,
     access_logs: AccessLogs,
     access: NetworkAccess,
-    level: Arc<Level>,
+    level: Arc<Mutex<Level>>,
     links: Arc<Links>,
     draining: AtomicBool,
     reloads: Desk,
@@ -116,10 +116,41 @@ impl Drop for LoadPlace {
     }
 }
 
-/// The current log level. Changes are counted, so that the end of a temporary level does not undo a later change.
+/// The log level now, and the one that applies when a temporary level ends.
 struct Level {
-    current: Mutex<LogLevel>,
-    changes: AtomicU64,
+    current: LogLevel,
+    lasting: LogLevel,
+    /// Number of changes, so that the end of a temporary level does not undo a later change.
+    changes: u64,
+}
+
+impl Level {
+    fn new(level: LogLevel) -> Self {
+        Self {
+            current: level,
+            lasting: level,
+            changes: 0,
+        }
+    }
+
+    fn set(&mut self, level: LogLevel) {
+        self.lasting = level;
+        self.set_for_now(level);
+    }
+
+    /// Sets a temporary level. Returns the number of the change, for [`Level::end`].
+    fn set_for_now(&mut self, level: LogLevel) -> u64 {
+        self.current = level;
+        self.changes += 1;
+        self.changes
+    }
+
+    /// Ends the temporary level that this change has set, unless there was a later change.
+    fn end(&mut self, change: u64) {
+        if self.changes == change {
+            self.current = self.lasting;
+        }
+    }
 }
 
 /// A proposal that waits for its turn, and the channel for its outcome.
@@ -177,10 +208,7 @@ impl Gateway {
             logs: parts.logs,
             access_logs: parts.access_logs,
             access: parts.access,
-            level: Arc::new(Level {
-                current: Mutex::new(settings.log.level),
-                changes: AtomicU64::new(0),
-            }),
+            level: Arc::new(Mutex::new(Level::new(settings.log.level))),
             links: Arc::default(),
             draining: AtomicBool::new(false),
             reloads,
@@ -302,12 +330,6 @@ impl Gateway {
         done.await.map_err(Refused::internal)?
     }
 
-    fn set_level_now(&self, level: LogLevel) -> LogLevel {
-        self.logs.set_level(level);
-        let mut current = lock(&self.level.current);
-        std::mem::replace(&mut current, level)
-    }
-
     /// Applies new resolver settings, and reads resolv.conf and the hosts file again.
     pub(crate) fn apply_dns(&self, settings: &net::dns::DnsSettings) {
         self.resolver.reload(settings.clone());
@@ -315,9 +337,10 @@ impl Gateway {
 
     /// Applies reloaded log settings. This ends a temporary log level.
     pub(crate) fn apply_logs(&self, settings: &LogSettings) -> Result<(), Failure> {
-        self.logs.apply(settings).map_err(Failure::new)?;
-        self.level.changes.fetch_add(1, Ordering::Relaxed);
-        self.set_level_now(settings.level);
+        self.logs.reopen(settings).map_err(Failure::new)?;
+        let mut level = lock(&self.level);
+        self.logs.set_level(settings.level);
+        level.set(settings.level);
         Ok(())
     }
 }
@@ -646,22 +669,23 @@ impl Control for Gateway {
     }
 
     fn log_level(&self) -> LogLevel {
-        *lock(&self.level.current)
+        lock(&self.level).current
     }
 
     fn set_log_level(&self, level: LogLevel, timeout: Duration) {
-        let former = self.set_level_now(level);
-        let change = self.level.changes.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut state = lock(&self.level);
+        self.logs.set_level(level);
         if timeout.is_zero() {
-            return;
+            return state.set(level);
         }
+        let change = state.set_for_now(level);
+        drop(state);
         let (state, logs) = (Arc::clone(&self.level), self.logs.clone());
         tokio::spawn(async move {
             tokio::time::sleep(timeout).await;
-            if state.changes.load(Ordering::Relaxed) == change {
-                logs.set_level(former);
-                *lock(&state.current) = former;
-            }
+            let mut state = lock(&state);
+            state.end(change);
+            logs.set_level(state.current);
         });
     }
 }
@@ -677,4 +701,32 @@ fn resident_memory() -> u64 {
 /// Locks the mutex even after a panic. That is safe, because no panic can leave these values half changed.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlapping_temporary_levels_end_with_the_level_before_them() {
+        let mut level = Level::new(LogLevel::Notice);
+        let first = level.set_for_now(LogLevel::Debug);
+        let second = level.set_for_now(LogLevel::Info);
+        level.end(first);
+        assert_eq!(level.current, LogLevel::Info);
+        level.end(second);
+        assert_eq!(level.current, LogLevel::Notice);
+    }
+
+    #[test]
+    fn the_end_of_a_temporary_level_does_not_undo_a_lasting_one() {
+        let mut level = Level::new(LogLevel::Notice);
+        let first = level.set_for_now(LogLevel::Debug);
+        level.set(LogLevel::Warn);
+        level.end(first);
+        assert_eq!(level.current, LogLevel::Warn);
+        let second = level.set_for_now(LogLevel::Debug);
+        level.end(second);
+        assert_eq!(level.current, LogLevel::Warn);
+    }
 }

@@ -69,13 +69,6 @@ impl Logs {
         Ok(())
     }
 
-    /// Applies level and target, and reopens the log file for log rotation.
-    pub(crate) fn apply(&self, settings: &LogSettings) -> Result<(), LogError> {
-        self.reopen(settings)?;
-        self.set_level(settings.level);
-        Ok(())
-    }
-
     /// Returns the number of lines that were lost because nobody read the log.
     pub(crate) fn lost(&self) -> u64 {
         self.queue.lost()
