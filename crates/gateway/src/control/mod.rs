@@ -7,6 +7,7 @@ pub(crate) mod explain;
 mod health;
 pub(crate) mod node;
 pub(crate) mod notices;
+mod queue;
 pub(crate) mod rebuild;
 pub(crate) mod stages;
 pub(crate) mod writer;
@@ -31,36 +32,25 @@ use model::schema::{Context, EnabledPlugins};
 use net::dns::Resolver;
 use proxy::session::DataPlane;
 use proxy::snapshot::{Rebuilds, Snapshot};
+use queue::{Commands, outcome};
 use stages::Stages;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::{ChangeLog, Revision, Store};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 use writer::Writer;
 
-/// Maximum number of commands that wait for the writing thread.
-const WAITING_COMMANDS: usize = 1024;
-/// Maximum number of documents that wait or are being loaded. Each may hold a body of many megabytes.
-const WAITING_LOADS: usize = 4;
 /// Maximum number of explanations, and of conflict searches for a change, at the same time.
 const LOOKERS: usize = 2;
 /// Maximum number of conflict searches on request at the same time. They take long, so they have their own limit and
 /// nothing else waits for them.
 const SEARCHES: usize = 1;
-/// Maximum number of proposals that become durable together.
-const GROUP: usize = 256;
-/// Time after the last change at which old history is removed and free memory is returned to the system.
-const IDLE: Duration = Duration::from_secs(1);
-/// Interval between searches for old history while nothing changes. Revisions grow old without changes too.
-const LOOK: Duration = Duration::from_secs(60);
-
 /// Implements [`Control`] for the running gateway.
 pub(crate) struct Gateway {
-    commands: SyncSender<Command>,
-    loads: Arc<AtomicUsize>,
+    commands: Commands,
     store: Store,
     node: Node,
     database: Database,
@@ -107,15 +97,6 @@ impl Links {
     }
 }
 
-/// A slot for a document that waits or is being loaded.
-struct LoadPlace(Arc<AtomicUsize>);
-
-impl Drop for LoadPlace {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// The log level now, and the one that applies when a temporary level ends.
 struct Level {
     current: LogLevel,
@@ -153,20 +134,6 @@ impl Level {
     }
 }
 
-/// A proposal that waits for its turn, and the channel for its outcome.
-pub(crate) struct Proposed {
-    pub(crate) proposal: Proposal,
-    pub(crate) answer: oneshot::Sender<Result<Revision, LoadError>>,
-}
-
-/// Commands for the writing thread. A command is carried out even if nobody waits for its outcome any more.
-enum Command {
-    Load(Load, oneshot::Sender<Result<Loaded, LoadError>>),
-    Propose(Proposed),
-    /// A task of the program itself, such as reading its declarative file again.
-    Run(Box<dyn FnOnce(&mut Writer) + Send>),
-}
-
 /// Everything that [`Gateway::start`] combines.
 pub(crate) struct Parts {
     pub(crate) writer: Writer,
@@ -179,7 +146,8 @@ pub(crate) struct Parts {
 impl Gateway {
     /// Starts the writing thread. It runs until the process ends. Commits are atomic, so an abrupt end is safe.
     pub(crate) fn start(parts: Parts, settings: &Settings, reloads: Desk) -> std::io::Result<Self> {
-        let (commands, queue) = sync_channel(WAITING_COMMANDS);
+        let (commands, waiting) = Commands::new();
+        let links = Arc::<Links>::default();
         let store = parts.writer.store.clone();
         let plane = Arc::clone(&parts.writer.plane);
         let resolver = parts.writer.build.resolver.clone();
@@ -187,12 +155,12 @@ impl Gateway {
         let rebuilds = Arc::clone(&parts.writer.build.rebuilds);
         let router = parts.writer.build.router;
         let writer = parts.writer;
+        let told = Arc::clone(&links);
         std::thread::Builder::new()
             .name("writer".to_owned())
-            .spawn(move || write(writer, &queue))?;
+            .spawn(move || queue::write(writer, &waiting, &told))?;
         Ok(Self {
             commands,
-            loads: Arc::default(),
             store,
             node: parts.node,
             database: node::database(settings),
@@ -209,7 +177,7 @@ impl Gateway {
             access_logs: parts.access_logs,
             access: parts.access,
             level: Arc::new(Mutex::new(Level::new(settings.log.level))),
-            links: Arc::default(),
+            links,
             draining: AtomicBool::new(false),
             reloads,
         })
@@ -217,8 +185,7 @@ impl Gateway {
 
     /// Runs a task on the writing thread, after the changes that are already waiting.
     pub(crate) fn run(&self, task: impl FnOnce(&mut Writer) + Send + 'static) {
-        // Sending fails only when the thread is gone, at the end of the process.
-        let _ = self.commands.send(Command::Run(Box::new(task)));
+        self.commands.run(task);
     }
 
     pub(crate) fn links(&self) -> &Arc<Links> {
@@ -287,33 +254,6 @@ impl Gateway {
         self.logs.reopen(settings).map_err(Failure::new)
     }
 
-    /// Takes a slot for a document. Returns `None` if all slots are in use.
-    fn admit_load(&self) -> Option<LoadPlace> {
-        let waiting = Arc::clone(&self.loads);
-        if waiting.fetch_add(1, Ordering::Relaxed) < WAITING_LOADS {
-            return Some(LoadPlace(waiting));
-        }
-        waiting.fetch_sub(1, Ordering::Relaxed);
-        None
-    }
-
-    fn ask<T: Send + 'static>(
-        &self,
-        command: impl FnOnce(oneshot::Sender<Result<T, LoadError>>) -> Command,
-    ) -> BoxFuture<'_, Result<T, LoadError>> {
-        let (answer, outcome) = oneshot::channel();
-        let sent = self.commands.try_send(command(answer));
-        Box::pin(async move {
-            match sent {
-                Ok(()) => outcome.await.unwrap_or(Err(LoadError::Internal(
-                    "the thread that changes the configuration has panicked".to_owned(),
-                ))),
-                Err(TrySendError::Full(_)) => Err(LoadError::Busy),
-                Err(TrySendError::Disconnected(_)) => Err(LoadError::Exiting),
-            }
-        })
-    }
-
     /// Waits for a free slot of the semaphore, and then runs `work` on a blocking thread. For work that looks through
     /// all routes.
     async fn look<T: Send + 'static>(
@@ -345,94 +285,11 @@ impl Gateway {
     }
 }
 
-/// Main loop of the writing thread. A panic aborts only the current change or group of changes. Its transaction is
-/// discarded, and the next change starts from the stored state.
-fn write(mut writer: Writer, queue: &Receiver<Command>) {
-    let mut queue = Queue {
-        commands: queue,
-        next: None,
-    };
-    let mut is_tidy = true;
-    let mut rest = LOOK;
-    loop {
-        let command = match queue.wait(rest) {
-            Ok(command) => command,
-            Err(RecvTimeoutError::Timeout) if writer.compact() => {
-                // History is removed in small steps, so that new commands go first.
-                is_tidy = false;
-                rest = Duration::ZERO;
-                continue;
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                if !std::mem::replace(&mut is_tidy, true) {
-                    writer.give_back();
-                }
-                writer.forget_dead_readers();
-                rest = LOOK;
-                continue;
-            }
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
-        let is_load = matches!(command, Command::Load(..));
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match command {
-            Command::Load(load, answer) => drop(answer.send(writer.load(load))),
-            Command::Propose(first) => writer.propose(queue.group(first)),
-            Command::Run(task) => task(&mut writer),
-        }));
-        if done.is_err() {
-            // After a panic, the document that the loader remembers may be incomplete.
-            writer.loader = model::declarative::Loader::new();
-        }
-        writer.compact_when_overdue();
-        is_tidy = is_load;
-        rest = IDLE;
-        if is_load {
-            writer.give_back();
-        }
-    }
-}
-
-/// The queue of commands. `group` may receive one command too many, which `next` holds until its turn.
-struct Queue<'q> {
-    commands: &'q Receiver<Command>,
-    next: Option<Command>,
-}
-
-impl Queue<'_> {
-    fn wait(&mut self, limit: Duration) -> Result<Command, RecvTimeoutError> {
-        match self.next.take() {
-            Some(next) => Ok(next),
-            None => self.commands.recv_timeout(limit),
-        }
-    }
-
-    /// Collects `first` and the proposals that wait directly behind it.
-    fn group(&mut self, first: Proposed) -> Vec<Proposed> {
-        let mut group = vec![first];
-        while group.len() < GROUP {
-            match self.commands.try_recv() {
-                Ok(Command::Propose(another)) => group.push(another),
-                Ok(other) => {
-                    self.next = Some(other);
-                    break;
-                }
-                Err(_) => break,
-            }
-        }
-        group
-    }
-}
-
 impl Control for Gateway {
     fn load_declarative(&self, load: Load) -> BoxFuture<'_, Result<Loaded, LoadError>> {
-        let Some(place) = self.admit_load() else {
-            return Box::pin(async { Err(LoadError::Busy) });
-        };
-        let asked = self.ask(|answer| Command::Load(load, answer));
+        let asked = self.commands.load(load);
         Box::pin(async move {
-            let loaded = asked.await;
-            drop(place);
-            let loaded = loaded?;
+            let loaded = outcome(asked).await?;
             if let Loaded::Live { revision, .. } = &loaded {
                 self.announce(*revision).await;
             }
@@ -442,19 +299,9 @@ impl Control for Gateway {
 
     fn commit(&self, proposal: Proposal) -> BoxFuture<'_, Result<Revision, LoadError>> {
         let is_dry = proposal.dry_run;
-        let place = if proposal.is_document {
-            match self.admit_load() {
-                Some(place) => Some(place),
-                None => return Box::pin(async { Err(LoadError::Busy) }),
-            }
-        } else {
-            None
-        };
-        let asked = self.ask(|answer| Command::Propose(Proposed { proposal, answer }));
+        let asked = self.commands.propose(proposal);
         Box::pin(async move {
-            let revision = asked.await;
-            drop(place);
-            let revision = revision?;
+            let revision = outcome(asked).await?;
             if !is_dry {
                 self.announce(revision).await;
             }
