@@ -28,6 +28,7 @@ const MISSED_LOOKS: u32 = 2;
 pub(crate) struct Life {
     pub(crate) inputs: StartInputs,
     pub(crate) program: Program,
+    /// The settings of the start. The gateway has those that a reload changes.
     pub(crate) settings: Settings,
     pub(crate) instance: Instance,
     pub(crate) gateway: Arc<Gateway>,
@@ -64,11 +65,10 @@ impl Life {
             let happening = happening(&mut before, &mut attempt, &mut self.reloads);
             match self.signals.next_or(happening) {
                 Err(Request::Reload) => {
-                    self.settings = reload::at_signal(&self.inputs, self.settings, &self.gateway);
+                    reload::at_signal(&self.inputs, &self.settings, &self.gateway);
                 }
                 Ok(Happening::Reload(request)) => {
-                    let (inputs, gateway) = (&self.inputs, &self.gateway);
-                    self.settings = reload::at_request(inputs, self.settings, gateway, request);
+                    reload::at_request(&self.inputs, &self.settings, &self.gateway, request);
                 }
                 Err(Request::Reopen) => self.reopen(),
                 Err(Request::Upgrade) if attempt.is_some() => {
@@ -100,7 +100,7 @@ impl Life {
     }
 
     fn reopen(&self) {
-        match self.gateway.reopen_logs(&self.settings.log) {
+        match self.gateway.reopen_logs() {
             Ok(()) => tracing::info!("log files are opened anew"),
             Err(failure) => tracing::error!("log files stay as they were:\n{failure}"),
         }

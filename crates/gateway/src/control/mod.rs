@@ -16,6 +16,7 @@ use crate::access::Access as NetworkAccess;
 use crate::access_log::AccessLogs;
 use crate::commands::Failure;
 use crate::logging::{self, Logs};
+use crate::output::Output;
 use crate::reload::Desk;
 use crate::settings::{LogSettings, ModelSettings, Settings};
 use crate::upgrade::Link;
@@ -29,7 +30,7 @@ use admin::explain::{Among, Conflicts, Explanation, Question, Search};
 use futures_util::future::BoxFuture;
 use model::entities::Plugin;
 use model::schema::{Context, EnabledPlugins};
-use net::dns::Resolver;
+use net::dns::{DnsSettings, Resolver};
 use proxy::session::DataPlane;
 use proxy::snapshot::{Rebuilds, Snapshot};
 use queue::{Commands, outcome};
@@ -68,6 +69,7 @@ pub(crate) struct Gateway {
     access_logs: AccessLogs,
     access: NetworkAccess,
     level: Arc<Mutex<Level>>,
+    reloaded: Mutex<Reloaded>,
     links: Arc<Links>,
     draining: AtomicBool,
     reloads: Desk,
@@ -134,6 +136,21 @@ impl Level {
     }
 }
 
+/// The settings in effect that a reload can change.
+struct Reloaded {
+    log: LogSettings,
+    dns: DnsSettings,
+}
+
+/// New settings that can take effect without an error.
+pub(crate) struct Reloadable {
+    pub(crate) log: LogSettings,
+    /// The opened target of the error log.
+    pub(crate) output: Output,
+    /// `None` keeps the settings of the resolver.
+    pub(crate) dns: Option<DnsSettings>,
+}
+
 /// Everything that [`Gateway::start`] combines.
 pub(crate) struct Parts {
     pub(crate) writer: Writer,
@@ -177,6 +194,10 @@ impl Gateway {
             access_logs: parts.access_logs,
             access: parts.access,
             level: Arc::new(Mutex::new(Level::new(settings.log.level))),
+            reloaded: Mutex::new(Reloaded {
+                log: settings.log.clone(),
+                dns: settings.dns.clone(),
+            }),
             links,
             draining: AtomicBool::new(false),
             reloads,
@@ -249,9 +270,12 @@ impl Gateway {
     }
 
     /// Reopens the log files.
-    pub(crate) fn reopen_logs(&self, settings: &LogSettings) -> Result<(), Failure> {
+    pub(crate) fn reopen_logs(&self) -> Result<(), Failure> {
         self.access_logs.reopen();
-        self.logs.reopen(settings).map_err(Failure::new)
+        let reloaded = lock(&self.reloaded);
+        let output = logging::open(&reloaded.log).map_err(Failure::new)?;
+        self.logs.redirect(output);
+        Ok(())
     }
 
     /// Waits for a free slot of the semaphore, and then runs `work` on a blocking thread. For work that looks through
@@ -270,18 +294,20 @@ impl Gateway {
         done.await.map_err(Refused::internal)?
     }
 
-    /// Applies new resolver settings, and reads resolv.conf and the hosts file again.
-    pub(crate) fn apply_dns(&self, settings: &net::dns::DnsSettings) {
-        self.resolver.reload(settings.clone());
-    }
-
-    /// Applies reloaded log settings. This ends a temporary log level.
-    pub(crate) fn apply_logs(&self, settings: &LogSettings) -> Result<(), Failure> {
-        self.logs.reopen(settings).map_err(Failure::new)?;
+    /// Applies reloaded settings. This ends a temporary log level, reopens the log files, and reads resolv.conf and the
+    /// hosts file again.
+    pub(crate) fn apply(&self, new: Reloadable) {
+        let mut reloaded = lock(&self.reloaded);
+        self.logs.redirect(new.output);
+        self.access_logs.reopen();
         let mut level = lock(&self.level);
-        self.logs.set_level(settings.level);
-        level.set(settings.level);
-        Ok(())
+        self.logs.set_level(new.log.level);
+        level.set(new.log.level);
+        reloaded.log = new.log;
+        if let Some(dns) = new.dns {
+            reloaded.dns = dns;
+        }
+        self.resolver.reload(reloaded.dns.clone());
     }
 }
 

@@ -63,10 +63,9 @@ impl Logs {
         let _ = self.level.reload(filter_of(level));
     }
 
-    /// Reopens the log file.
-    pub(crate) fn reopen(&self, settings: &LogSettings) -> Result<(), LogError> {
-        self.queue.redirect(open(settings)?);
-        Ok(())
+    /// Makes the log continue with another target, which [`open`] has opened.
+    pub(crate) fn redirect(&self, output: Output) {
+        self.queue.redirect(output);
     }
 
     /// Returns the number of lines that were lost because nobody read the log.
@@ -87,7 +86,8 @@ fn filter_of(level: LogLevel) -> LevelFilter {
     }
 }
 
-fn open(settings: &LogSettings) -> Result<Output, LogError> {
+/// Opens the target of the log.
+pub(crate) fn open(settings: &LogSettings) -> Result<Output, LogError> {
     Output::open(&settings.target).map_err(|source| named(settings, source))
 }
 

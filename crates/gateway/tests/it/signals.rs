@@ -191,6 +191,33 @@ fn reload_waits_for_the_outcome() {
     assert!(wrong.starts_with(&expected), "{wrong}");
 }
 
+#[test]
+fn a_reload_with_a_wrong_declarative_file_changes_no_setting() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let file = prefix.path().join("kong.yml");
+    let conf = prefix.path().join("silverback.conf");
+    let gateway = launch_in(prefix.path())
+        .conf("log_level = info\n")
+        .configuration(&one_route(&echo.url(), "/before"))
+        .start();
+    let level = || gateway.admin_get("/debug/node/log-level").text();
+    let before = level();
+    assert!(before.contains("info"), "{before}");
+    std::fs::write(&conf, "log_level = warn\n").expect("writable");
+    std::fs::write(&file, "_format_version: '3.0'\nservices: [{name: a}]\n").expect("writable");
+    let refused = text(&reload(prefix.path(), &[]));
+    assert!(
+        refused.contains("keeps its settings and its configuration"),
+        "{refused}"
+    );
+    assert_eq!(level(), before);
+    std::fs::write(&file, one_route(&echo.url(), "/after")).expect("writable");
+    assert!(reload(prefix.path(), &[]).status.success());
+    assert!(level().contains("warn"), "{}", level());
+    assert_eq!(gateway.get("/after", &[]).status, 200);
+}
+
 const NOT_ENABLED: &str =
     "request-termination plugin is in use but not enabled; add it to the setting plugins";
 
