@@ -174,8 +174,8 @@ pub(crate) enum RevisionsCommand {
         #[arg(long, value_name = "TIME")]
         until: Option<String>,
         /// Maximum number of revisions
-        #[arg(long, default_value_t = 20)]
-        limit: usize,
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+        limit: u64,
         #[command(flatten)]
         output: OutputArgs,
     },
@@ -391,6 +391,15 @@ mod tests {
             assert_eq!(args.file, Some("a.yml".into()));
             assert_eq!(args.settings.set, [("x".to_owned(), "y=z".to_owned())]);
         }
+    }
+
+    #[test]
+    fn a_list_of_no_revisions_is_refused() {
+        let parse =
+            |limit| Cli::try_parse_from(["silverback", "revisions", "list", "--limit", limit]);
+        assert!(parse("1").is_ok());
+        let refused = parse("0").expect_err("refused").to_string();
+        assert!(refused.contains("--limit"), "{refused}");
     }
 
     #[test]

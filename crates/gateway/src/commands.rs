@@ -9,6 +9,7 @@ use crate::settings::{self, Inputs, Problem, Resolved, SEARCHED_FILES, Settings}
 use crate::transfer::{self, Imported, Target};
 use crate::{check, events, explain, expr, instance, local, revisions, start, tokens};
 use admin::control::Reload;
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -156,12 +157,34 @@ fn gather(args: &SettingsArgs) -> Result<Inputs, Failure> {
     }
     Ok(Inputs {
         file: settings_file(args.conf.as_deref())?,
-        // Variables that are not UTF-8 are ignored, because the names and values of settings are UTF-8.
-        variables: std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect(),
+        variables: variables(std::env::vars_os())?,
         flags,
     })
+}
+
+/// Returns the variables that are UTF-8. Fails if one that is a setting is not. The others belong to other programs.
+fn variables(
+    all: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Vec<(String, String)>, Failure> {
+    let mut failure = Failure::default();
+    let mut variables = Vec::new();
+    for (name, value) in all {
+        let Ok(name) = name.into_string() else {
+            continue;
+        };
+        match (value.into_string(), settings::setting_of_variable(&name)) {
+            (Ok(value), _) => variables.push((name, value)),
+            (Err(_), Some(setting)) => failure.add(Failure::new(format!(
+                "setting {setting} (environment variable {name}): the value is not UTF-8"
+            ))),
+            (Err(_), None) => {}
+        }
+    }
+    if failure.is_empty() {
+        Ok(variables)
+    } else {
+        Err(failure)
+    }
 }
 
 fn settings_path(named: Option<&Path>) -> Option<&Path> {
@@ -195,8 +218,8 @@ fn reload(args: &SettingsArgs, timeout: Duration) -> Result<(), Failure> {
         return Err(refused);
     }
     let settings = resolved_settings(args)?;
-    let variables = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+    let variables = variables(std::env::vars_os())?
+        .into_iter()
         .filter(|(name, _)| {
             settings::setting_of_variable(name).is_some_and(|name| name != "prefix")
         });
@@ -387,5 +410,25 @@ pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
             Err(Failure::of("write to standard output")(error))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    #[test]
+    fn a_setting_that_is_not_utf_8_is_refused_with_its_variable() {
+        let wrong = || OsString::from_vec(vec![b'a', 0xff]);
+        let read = |name: &str| {
+            variables([(name.into(), wrong()), ("PATH".into(), "/bin".into())].into_iter())
+        };
+        for name in ["KONG_PREFIX", "SILVERBACK_LOG_LEVEL"] {
+            let refused = read(name).expect_err("refused").to_string();
+            assert!(refused.contains(name), "{refused}");
+        }
+        let path = ("PATH".to_owned(), "/bin".to_owned());
+        assert_eq!(read("OTHER").expect("not a setting"), [path]);
     }
 }

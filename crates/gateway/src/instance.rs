@@ -14,6 +14,10 @@ const ADDRESSES_FILE: &str = "silverback.addresses.json";
 /// File with the reason why the last upgrade failed, for the waiting `silverback upgrade`.
 const FAILURE_FILE: &str = "silverback.upgrade-failed";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Number of times that a start tries to lock the file. Commands such as `stop` lock it for a moment to find out
+/// whether a gateway runs.
+const CLAIM_TRIES: u32 = 10;
+const CLAIM_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InstanceError {
@@ -61,13 +65,26 @@ pub(crate) struct Instance {
 impl Instance {
     /// Creates the prefix if it does not exist, and claims it.
     pub(crate) fn claim(prefix: &Path) -> Result<Self, InstanceError> {
+        Self::claim_patiently(prefix, &mut || std::thread::sleep(CLAIM_INTERVAL))
+    }
+
+    /// Claims the prefix. Calls `pause` between two tries.
+    fn claim_patiently(prefix: &Path, pause: &mut dyn FnMut()) -> Result<Self, InstanceError> {
         let prefix_error = |source| InstanceError::Prefix {
             path: prefix.to_owned(),
             source,
         };
         fs::create_dir_all(prefix).map_err(prefix_error)?;
         let mut file = open_pid_file(prefix).map_err(prefix_error)?;
-        match file.try_lock() {
+        let mut locked = file.try_lock();
+        for _ in 1..CLAIM_TRIES {
+            if !matches!(locked, Err(TryLockError::WouldBlock)) {
+                break;
+            }
+            pause();
+            locked = file.try_lock();
+        }
+        match locked {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(InstanceError::Running {
@@ -192,7 +209,7 @@ pub(crate) fn upgrade(prefix: &Path, timeout: Duration) -> Result<(i32, i32), In
 }
 
 /// Returns whether the process whose id is in the file of a prefix exists. This is less certain than the lock, but
-/// trying the lock would hold it for a moment, and another process could fail to get it.
+/// trying the lock would hold it for a moment.
 pub(crate) fn lives(prefix: &Path) -> bool {
     let file = File::open(prefix.join(PID_FILE));
     let pid = file.ok().and_then(|mut file| read_pid(&mut file));
@@ -210,6 +227,8 @@ fn running(prefix: &Path) -> Result<(File, i32), InstanceError> {
     Ok((file, pid))
 }
 
+/// Returns whether no gateway holds the lock. This holds the lock for a moment, which [`Instance::claim`] allows for.
+/// Another way would not be certain: after an upgrade several processes share the lock, and one of them is in the file.
 fn is_free(file: &mut File) -> bool {
     let free = file.try_lock().is_ok();
     if free {
@@ -267,6 +286,15 @@ mod tests {
         assert!(text.contains(&std::process::id().to_string()), "{text}");
         drop(first);
         Instance::claim(prefix.path()).expect("free again");
+    }
+
+    #[test]
+    fn a_command_that_tries_the_lock_does_not_make_a_start_fail() {
+        let prefix = tempfile::tempdir().expect("a temporary directory");
+        let tried = open_pid_file(prefix.path()).expect("writable");
+        tried.try_lock().expect("free");
+        let mut unlock = || tried.unlock().expect("locked");
+        Instance::claim_patiently(prefix.path(), &mut unlock).expect("free in the end");
     }
 
     #[test]

@@ -28,6 +28,7 @@ const MISSED_LOOKS: u32 = 2;
 pub(crate) struct Life {
     pub(crate) inputs: StartInputs,
     pub(crate) program: Program,
+    /// The settings of the start. The gateway has those that a reload changes.
     pub(crate) settings: Settings,
     pub(crate) instance: Instance,
     pub(crate) gateway: Arc<Gateway>,
@@ -64,11 +65,10 @@ impl Life {
             let happening = happening(&mut before, &mut attempt, &mut self.reloads);
             match self.signals.next_or(happening) {
                 Err(Request::Reload) => {
-                    self.settings = reload::at_signal(&self.inputs, self.settings, &self.gateway);
+                    reload::at_signal(&self.inputs, &self.settings, &self.gateway);
                 }
                 Ok(Happening::Reload(request)) => {
-                    let (inputs, gateway) = (&self.inputs, &self.gateway);
-                    self.settings = reload::at_request(inputs, self.settings, gateway, request);
+                    reload::at_request(&self.inputs, &self.settings, &self.gateway, request);
                 }
                 Err(Request::Reopen) => self.reopen(),
                 Err(Request::Upgrade) if attempt.is_some() => {
@@ -100,7 +100,7 @@ impl Life {
     }
 
     fn reopen(&self) {
-        match self.gateway.reopen_logs(&self.settings.log) {
+        match self.gateway.reopen_logs() {
             Ok(()) => tracing::info!("log files are opened anew"),
             Err(failure) => tracing::error!("log files stay as they were:\n{failure}"),
         }
@@ -210,12 +210,12 @@ impl Life {
                 Ok(None) if orphan.has_become() => workers.proxy.tell(Stop::Drain(drain.timeout)),
                 Err(Request::Stop) => {
                     stops += 1;
-                    let limit = if stops > 1 {
-                        Duration::ZERO
+                    if stops > 1 {
+                        workers.apis.tell(Stop::Drain(Duration::ZERO));
+                        workers.proxy.tell(Stop::Drain(Duration::ZERO));
                     } else {
-                        drain.timeout
-                    };
-                    workers.proxy.tell(Stop::Drain(limit));
+                        workers.proxy.tell(Stop::Drain(drain.timeout));
+                    }
                 }
                 Ok(None) | Err(Request::Reload | Request::Reopen | Request::Upgrade) => {}
             }
@@ -225,12 +225,12 @@ impl Life {
         tracing::info!("the last connection of the replaced process has ended");
     }
 
-    /// Shuts everything down in order. During `drain_delay`, another stop signal ends only the delay. Later it ends the
-    /// wait for requests.
+    /// Shuts everything down in order. Another stop signal at any time ends all waiting.
     fn end(mut self) {
         // This refuses waiting reloads.
         drop(self.reloads);
         let drain = self.settings.drain;
+        let mut limit = drain.timeout;
         self.gateway.announce_drain();
         service_manager::tell_stopping();
         if !drain.delay.is_zero() {
@@ -240,28 +240,34 @@ impl Life {
             let passed = || async move { sleep_until(delay).await };
             while let Err(request) = self.signals.next_or(passed()) {
                 if request == Request::Stop {
+                    limit = Duration::ZERO;
                     break;
                 }
             }
         }
-        tracing::info!(limit = ?drain.timeout, "stopping: requests in flight may finish");
+        tracing::info!(?limit, "stopping: requests in flight may finish");
         self.workers.listeners.close();
-        self.workers.proxy.tell(Stop::Drain(drain.timeout));
-        finish(&mut self.signals, &mut self.workers.proxy);
-        self.workers.apis.tell(Stop::Drain(drain.timeout));
+        self.workers.proxy.tell(Stop::Drain(limit));
+        if finish(&mut self.signals, &mut self.workers.proxy) {
+            limit = Duration::ZERO;
+        }
+        self.workers.apis.tell(Stop::Drain(limit));
         finish(&mut self.signals, &mut self.workers.apis);
         self.gateway.access_logs().finish();
         tracing::info!("stopped");
     }
 }
 
-/// Waits for threads that were told to stop. A stop signal makes them stop immediately.
-fn finish(signals: &mut Signals, crew: &mut Crew) {
+/// Waits for threads that were told to stop. A stop signal makes them stop immediately. Returns whether there was one.
+fn finish(signals: &mut Signals, crew: &mut Crew) -> bool {
+    let mut is_urgent = false;
     while let Err(request) = signals.next_or(crew.ended()) {
         if request == Request::Stop {
+            is_urgent = true;
             crew.tell(Stop::Drain(Duration::ZERO));
         }
     }
+    is_urgent
 }
 
 async fn happening(

@@ -2,8 +2,12 @@
 //! only the threads that write logs do it.
 
 use crate::settings::LogTarget;
+use rustix::fs::OFlags;
+use rustix::io::{Errno, ioctl_fionbio};
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -26,7 +30,7 @@ impl Output {
                 if let Some(folder) = path.parent() {
                     std::fs::create_dir_all(folder)?;
                 }
-                Self::File(File::options().append(true).create(true).open(path)?)
+                Self::File(open_file(path)?)
             }
         })
     }
@@ -45,6 +49,28 @@ impl Output {
     }
 }
 
+/// Opens a file for appending. Fails if it is a pipe that nobody reads, because a plain open would wait for a reader.
+fn open_file(path: &Path) -> io::Result<File> {
+    let opened = File::options()
+        .append(true)
+        .create(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path);
+    let file = opened.map_err(|error| match path.metadata() {
+        Ok(about) if is_without_reader(&error) && about.file_type().is_fifo() => {
+            io::Error::other("nobody reads this pipe")
+        }
+        _ => error,
+    })?;
+    // The threads that write logs wait while a pipe is full.
+    ioctl_fionbio(&file, false)?;
+    Ok(file)
+}
+
+fn is_without_reader(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NXIO.raw_os_error())
+}
+
 /// Writes the last text of a process to standard error, and waits until it is written. `patience` limits this time, in
 /// case standard error is a full pipe.
 pub(crate) fn say_last(text: String, patience: Option<Duration>) {
@@ -58,4 +84,37 @@ pub(crate) fn say_last(text: String, patience: Option<Duration>) {
         Some(patience) => ended.recv_timeout(patience).ok(),
         None => ended.recv().ok(),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, Mode, fcntl_getfl, mknodat};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_pipe_without_a_reader_is_refused_and_one_with_a_reader_is_written() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("pipe");
+        let mode = Mode::RUSR | Mode::WUSR;
+        mknodat(CWD, &path, FileType::Fifo, mode, 0).expect("a pipe");
+        let target = LogTarget::File(path.clone());
+        let refused = Output::open(&target).err().expect("refused").to_string();
+        assert!(refused.contains("nobody reads"), "{refused}");
+        let reader = File::options()
+            .read(true)
+            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+            .open(&path)
+            .expect("readable");
+        let mut output = Output::open(&target).expect("there is a reader");
+        output.write(b"a line\n").expect("written");
+        let mut text = [0; 16];
+        let length = io::Read::read(&mut &reader, &mut text).expect("readable");
+        assert_eq!(&text[..length], b"a line\n");
+        let Output::File(file) = output else {
+            panic!("another output");
+        };
+        let flags = fcntl_getfl(file.as_fd()).expect("an open file");
+        assert!(!flags.contains(OFlags::NONBLOCK), "a full pipe must block");
+    }
 }

@@ -4,9 +4,10 @@
 
 use crate::check;
 use crate::commands::{Failure, StartInputs, accepted};
-use crate::control::Gateway;
-use crate::control::writer::Input;
+use crate::control::writer::{Input, Writer};
+use crate::control::{Gateway, Reloadable};
 use crate::declarative_file::{self, Text};
+use crate::logging;
 use crate::settings::{self, Database, ModelSettings, Settings};
 use crate::start::describe;
 use admin::control::{Control, Loaded, Reload};
@@ -54,62 +55,44 @@ impl Desk {
 }
 
 /// Reloads at SIGHUP. The outcome is logged.
-pub(crate) fn at_signal(inputs: &StartInputs, current: Settings, gateway: &Gateway) -> Settings {
-    run(inputs, current, gateway, &Reload::default(), |_| {})
+pub(crate) fn at_signal(inputs: &StartInputs, current: &Settings, gateway: &Arc<Gateway>) {
+    run(inputs, current, gateway, &Reload::default(), |_| {});
 }
 
 /// Reloads and sends the outcome to the client. The outcome is also logged.
 pub(crate) fn at_request(
     inputs: &StartInputs,
-    current: Settings,
-    gateway: &Gateway,
+    current: &Settings,
+    gateway: &Arc<Gateway>,
     request: Request,
-) -> Settings {
+) {
     let Request { given, answer } = request;
     run(inputs, current, gateway, &given, |outcome| {
         // Sending fails if the client no longer waits.
         let _ = answer.send(outcome);
-    })
+    });
 }
 
-/// Applies the settings that can change, and returns the settings that are now in effect. If the settings are invalid
-/// or the declarative file is unreadable, nothing changes. If only the content of that file is wrong, the settings are
-/// applied and the configuration stays.
+/// Loads the declarative configuration and applies the settings that can change. If anything is wrong, nothing changes.
 fn run(
     inputs: &StartInputs,
-    current: Settings,
-    gateway: &Gateway,
+    current: &Settings,
+    gateway: &Arc<Gateway>,
     given: &Reload,
     answer: impl FnOnce(Outcome) + Send + 'static,
-) -> Settings {
-    let read = match read(inputs, &current, gateway, given) {
-        Ok(read) => read,
+) {
+    match read(inputs, current, gateway, given) {
+        Ok(read) => load(read, gateway, answer),
         Err(failure) => {
             tracing::error!("the settings are not reloaded:\n{failure}");
             answer(Err(failure.reasons()));
-            return current;
-        }
-    };
-    let Read {
-        settings,
-        text,
-        warnings,
-    } = read;
-    match text {
-        Some(text) if matches!(current.store.database, Database::Off(_)) => {
-            load(text, gateway, warnings, answer);
-        }
-        _ => {
-            tracing::info!("settings reloaded");
-            answer(Ok(warnings));
         }
     }
-    settings
 }
 
-/// Valid settings. Those that a reload can change are already in effect.
+/// Everything that a reload changes, valid except for the content of the declarative configuration.
 struct Read {
-    settings: Settings,
+    settings: Reloadable,
     /// The declarative configuration to load.
     text: Option<Text>,
     warnings: Vec<String>,
@@ -133,32 +116,21 @@ fn read(
     if new.model.plugins != current.model.plugins {
         check_plugins(&new.model, text.as_ref(), gateway.store())?;
     }
-    gateway.apply_logs(&new.log)?;
-    gateway.access_logs().reopen();
+    let output = logging::open(&new.log).map_err(Failure::new)?;
     let waiting = needs_restart(current, &new);
     let later = waiting
         .iter()
         .map(|name| format!("setting {name}: the new value takes effect at a restart"));
-    let warnings: Vec<String> = other_variables(given).chain(later).collect();
-    for warning in &warnings {
-        tracing::warn!("{warning}");
-    }
+    let warnings = other_variables(given).chain(later).collect();
     // If the DNS client changes, the new DNS settings are for the new client, which is used only after a restart.
-    let dns = if waiting.iter().any(|name| name == "new_dns_client") {
-        current.dns.clone()
-    } else {
-        new.dns
-    };
-    gateway.apply_dns(&dns);
-    let settings = Settings {
-        log: new.log,
-        dns,
-        shown: current.shown.clone(),
-        ..current.clone()
-    };
+    let is_same_client = !waiting.iter().any(|name| name == "new_dns_client");
     Ok(Read {
-        settings,
-        text,
+        settings: Reloadable {
+            log: new.log,
+            output,
+            dns: is_same_client.then_some(new.dns),
+        },
+        text: text.filter(|_| matches!(current.store.database, Database::Off(_))),
         warnings,
     })
 }
@@ -219,42 +191,61 @@ fn other_variables(given: &Reload) -> impl Iterator<Item = String> {
     })
 }
 
-/// Loads the configuration after the changes that are already waiting.
-fn load(
-    text: Text,
-    gateway: &Gateway,
-    mut warnings: Vec<String>,
-    answer: impl FnOnce(Outcome) + Send + 'static,
-) {
-    let links = Arc::clone(gateway.links());
+/// Loads the configuration after the changes that are already waiting, and then applies the settings. The writing thread
+/// does both, so that reloads take effect one after the other, and signals need not wait for a large configuration.
+fn load(read: Read, gateway: &Arc<Gateway>, answer: impl FnOnce(Outcome) + Send + 'static) {
+    let own = Arc::clone(gateway);
     gateway.run(move |writer| {
-        let loaded = writer.replace(Input {
-            source: Source::Text(&text.bytes, text.format),
-            hash: model::declarative::hash(&text.bytes),
-            flatten_errors: false,
-            origin: Origin::program(&text.name),
-        });
-        match loaded {
-            Ok(loaded) => {
-                if let Loaded::Live {
-                    revision,
-                    warnings: of_document,
-                    ..
-                } = loaded
-                {
-                    links.tell(revision);
-                    warnings.extend(of_document);
-                }
-                tracing::info!("settings and declarative configuration reloaded");
-                answer(Ok(warnings));
+        let Read {
+            settings,
+            text,
+            mut warnings,
+        } = read;
+        let loaded = match &text {
+            Some(text) => replace(writer, text, &own),
+            None => Ok(Vec::new()),
+        };
+        let of_document = match loaded {
+            Ok(warnings) => warnings,
+            Err(reason) => {
+                tracing::error!("the settings and the configuration stay as they were: {reason}");
+                return answer(Err(reason));
             }
-            Err(error) => {
-                let reason = describe(&text, writer.model.flavor, error);
-                tracing::error!("the configuration stays as it was: {reason}");
-                answer(Err(reason));
-            }
+        };
+        own.apply(settings);
+        for warning in &warnings {
+            tracing::warn!("{warning}");
         }
+        warnings.extend(of_document);
+        tracing::info!(
+            "{}",
+            match text {
+                Some(_) => "settings and declarative configuration reloaded",
+                None => "settings reloaded",
+            }
+        );
+        answer(Ok(warnings));
     });
+}
+
+/// Replaces the configuration with a text. Returns the warnings about it.
+fn replace(writer: &mut Writer, text: &Text, gateway: &Gateway) -> Outcome {
+    let loaded = writer.replace(Input {
+        source: Source::Text(&text.bytes, text.format),
+        hash: model::declarative::hash(&text.bytes),
+        flatten_errors: false,
+        origin: Origin::program(&text.name),
+    });
+    match loaded {
+        Ok(Loaded::Live {
+            revision, warnings, ..
+        }) => {
+            gateway.links().tell(revision);
+            Ok(warnings)
+        }
+        Ok(_) => Ok(Vec::new()),
+        Err(error) => Err(describe(text, writer.model.flavor, error)),
+    }
 }
 
 /// Returns whether a reload applies a change of this setting. A change of `new_dns_client` needs a restart, because it

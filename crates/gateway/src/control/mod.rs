@@ -7,6 +7,7 @@ pub(crate) mod explain;
 mod health;
 pub(crate) mod node;
 pub(crate) mod notices;
+mod queue;
 pub(crate) mod rebuild;
 pub(crate) mod stages;
 pub(crate) mod writer;
@@ -15,6 +16,7 @@ use crate::access::Access as NetworkAccess;
 use crate::access_log::AccessLogs;
 use crate::commands::Failure;
 use crate::logging::{self, Logs};
+use crate::output::Output;
 use crate::reload::Desk;
 use crate::settings::{LogSettings, ModelSettings, Settings};
 use crate::upgrade::Link;
@@ -28,39 +30,28 @@ use admin::explain::{Among, Conflicts, Explanation, Question, Search};
 use futures_util::future::BoxFuture;
 use model::entities::Plugin;
 use model::schema::{Context, EnabledPlugins};
-use net::dns::Resolver;
+use net::dns::{DnsSettings, Resolver};
 use proxy::session::DataPlane;
 use proxy::snapshot::{Rebuilds, Snapshot};
+use queue::{Commands, outcome};
 use stages::Stages;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::{ChangeLog, Revision, Store};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 use writer::Writer;
 
-/// Maximum number of commands that wait for the writing thread.
-const WAITING_COMMANDS: usize = 1024;
-/// Maximum number of documents that wait or are being loaded. Each may hold a body of many megabytes.
-const WAITING_LOADS: usize = 4;
 /// Maximum number of explanations, and of conflict searches for a change, at the same time.
 const LOOKERS: usize = 2;
 /// Maximum number of conflict searches on request at the same time. They take long, so they have their own limit and
 /// nothing else waits for them.
 const SEARCHES: usize = 1;
-/// Maximum number of proposals that become durable together.
-const GROUP: usize = 256;
-/// Time after the last change at which old history is removed and free memory is returned to the system.
-const IDLE: Duration = Duration::from_secs(1);
-/// Interval between searches for old history while nothing changes. Revisions grow old without changes too.
-const LOOK: Duration = Duration::from_secs(60);
-
 /// Implements [`Control`] for the running gateway.
 pub(crate) struct Gateway {
-    commands: SyncSender<Command>,
-    loads: Arc<AtomicUsize>,
+    commands: Commands,
     store: Store,
     node: Node,
     database: Database,
@@ -77,7 +68,8 @@ pub(crate) struct Gateway {
     logs: Logs,
     access_logs: AccessLogs,
     access: NetworkAccess,
-    level: Arc<Level>,
+    level: Arc<Mutex<Level>>,
+    reloaded: Mutex<Reloaded>,
     links: Arc<Links>,
     draining: AtomicBool,
     reloads: Desk,
@@ -107,33 +99,56 @@ impl Links {
     }
 }
 
-/// A slot for a document that waits or is being loaded.
-struct LoadPlace(Arc<AtomicUsize>);
+/// The log level now, and the one that applies when a temporary level ends.
+struct Level {
+    current: LogLevel,
+    lasting: LogLevel,
+    /// Number of changes, so that the end of a temporary level does not undo a later change.
+    changes: u64,
+}
 
-impl Drop for LoadPlace {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+impl Level {
+    fn new(level: LogLevel) -> Self {
+        Self {
+            current: level,
+            lasting: level,
+            changes: 0,
+        }
+    }
+
+    fn set(&mut self, level: LogLevel) {
+        self.lasting = level;
+        self.set_for_now(level);
+    }
+
+    /// Sets a temporary level. Returns the number of the change, for [`Level::end`].
+    fn set_for_now(&mut self, level: LogLevel) -> u64 {
+        self.current = level;
+        self.changes += 1;
+        self.changes
+    }
+
+    /// Ends the temporary level that this change has set, unless there was a later change.
+    fn end(&mut self, change: u64) {
+        if self.changes == change {
+            self.current = self.lasting;
+        }
     }
 }
 
-/// The current log level. Changes are counted, so that the end of a temporary level does not undo a later change.
-struct Level {
-    current: Mutex<LogLevel>,
-    changes: AtomicU64,
+/// The settings in effect that a reload can change.
+struct Reloaded {
+    log: LogSettings,
+    dns: DnsSettings,
 }
 
-/// A proposal that waits for its turn, and the channel for its outcome.
-pub(crate) struct Proposed {
-    pub(crate) proposal: Proposal,
-    pub(crate) answer: oneshot::Sender<Result<Revision, LoadError>>,
-}
-
-/// Commands for the writing thread. A command is carried out even if nobody waits for its outcome any more.
-enum Command {
-    Load(Load, oneshot::Sender<Result<Loaded, LoadError>>),
-    Propose(Proposed),
-    /// A task of the program itself, such as reading its declarative file again.
-    Run(Box<dyn FnOnce(&mut Writer) + Send>),
+/// New settings that can take effect without an error.
+pub(crate) struct Reloadable {
+    pub(crate) log: LogSettings,
+    /// The opened target of the error log.
+    pub(crate) output: Output,
+    /// `None` keeps the settings of the resolver.
+    pub(crate) dns: Option<DnsSettings>,
 }
 
 /// Everything that [`Gateway::start`] combines.
@@ -148,7 +163,8 @@ pub(crate) struct Parts {
 impl Gateway {
     /// Starts the writing thread. It runs until the process ends. Commits are atomic, so an abrupt end is safe.
     pub(crate) fn start(parts: Parts, settings: &Settings, reloads: Desk) -> std::io::Result<Self> {
-        let (commands, queue) = sync_channel(WAITING_COMMANDS);
+        let (commands, waiting) = Commands::new();
+        let links = Arc::<Links>::default();
         let store = parts.writer.store.clone();
         let plane = Arc::clone(&parts.writer.plane);
         let resolver = parts.writer.build.resolver.clone();
@@ -156,12 +172,12 @@ impl Gateway {
         let rebuilds = Arc::clone(&parts.writer.build.rebuilds);
         let router = parts.writer.build.router;
         let writer = parts.writer;
+        let told = Arc::clone(&links);
         std::thread::Builder::new()
             .name("writer".to_owned())
-            .spawn(move || write(writer, &queue))?;
+            .spawn(move || queue::write(writer, &waiting, &told))?;
         Ok(Self {
             commands,
-            loads: Arc::default(),
             store,
             node: parts.node,
             database: node::database(settings),
@@ -177,11 +193,12 @@ impl Gateway {
             logs: parts.logs,
             access_logs: parts.access_logs,
             access: parts.access,
-            level: Arc::new(Level {
-                current: Mutex::new(settings.log.level),
-                changes: AtomicU64::new(0),
+            level: Arc::new(Mutex::new(Level::new(settings.log.level))),
+            reloaded: Mutex::new(Reloaded {
+                log: settings.log.clone(),
+                dns: settings.dns.clone(),
             }),
-            links: Arc::default(),
+            links,
             draining: AtomicBool::new(false),
             reloads,
         })
@@ -189,8 +206,7 @@ impl Gateway {
 
     /// Runs a task on the writing thread, after the changes that are already waiting.
     pub(crate) fn run(&self, task: impl FnOnce(&mut Writer) + Send + 'static) {
-        // Sending fails only when the thread is gone, at the end of the process.
-        let _ = self.commands.send(Command::Run(Box::new(task)));
+        self.commands.run(task);
     }
 
     pub(crate) fn links(&self) -> &Arc<Links> {
@@ -254,36 +270,12 @@ impl Gateway {
     }
 
     /// Reopens the log files.
-    pub(crate) fn reopen_logs(&self, settings: &LogSettings) -> Result<(), Failure> {
+    pub(crate) fn reopen_logs(&self) -> Result<(), Failure> {
         self.access_logs.reopen();
-        self.logs.reopen(settings).map_err(Failure::new)
-    }
-
-    /// Takes a slot for a document. Returns `None` if all slots are in use.
-    fn admit_load(&self) -> Option<LoadPlace> {
-        let waiting = Arc::clone(&self.loads);
-        if waiting.fetch_add(1, Ordering::Relaxed) < WAITING_LOADS {
-            return Some(LoadPlace(waiting));
-        }
-        waiting.fetch_sub(1, Ordering::Relaxed);
-        None
-    }
-
-    fn ask<T: Send + 'static>(
-        &self,
-        command: impl FnOnce(oneshot::Sender<Result<T, LoadError>>) -> Command,
-    ) -> BoxFuture<'_, Result<T, LoadError>> {
-        let (answer, outcome) = oneshot::channel();
-        let sent = self.commands.try_send(command(answer));
-        Box::pin(async move {
-            match sent {
-                Ok(()) => outcome.await.unwrap_or(Err(LoadError::Internal(
-                    "the thread that changes the configuration has panicked".to_owned(),
-                ))),
-                Err(TrySendError::Full(_)) => Err(LoadError::Busy),
-                Err(TrySendError::Disconnected(_)) => Err(LoadError::Exiting),
-            }
-        })
+        let reloaded = lock(&self.reloaded);
+        let output = logging::open(&reloaded.log).map_err(Failure::new)?;
+        self.logs.redirect(output);
+        Ok(())
     }
 
     /// Waits for a free slot of the semaphore, and then runs `work` on a blocking thread. For work that looks through
@@ -302,114 +294,28 @@ impl Gateway {
         done.await.map_err(Refused::internal)?
     }
 
-    fn set_level_now(&self, level: LogLevel) -> LogLevel {
-        self.logs.set_level(level);
-        let mut current = lock(&self.level.current);
-        std::mem::replace(&mut current, level)
-    }
-
-    /// Applies new resolver settings, and reads resolv.conf and the hosts file again.
-    pub(crate) fn apply_dns(&self, settings: &net::dns::DnsSettings) {
-        self.resolver.reload(settings.clone());
-    }
-
-    /// Applies reloaded log settings. This ends a temporary log level.
-    pub(crate) fn apply_logs(&self, settings: &LogSettings) -> Result<(), Failure> {
-        self.logs.apply(settings).map_err(Failure::new)?;
-        self.level.changes.fetch_add(1, Ordering::Relaxed);
-        self.set_level_now(settings.level);
-        Ok(())
-    }
-}
-
-/// Main loop of the writing thread. A panic aborts only the current change or group of changes. Its transaction is
-/// discarded, and the next change starts from the stored state.
-fn write(mut writer: Writer, queue: &Receiver<Command>) {
-    let mut queue = Queue {
-        commands: queue,
-        next: None,
-    };
-    let mut is_tidy = true;
-    let mut rest = LOOK;
-    loop {
-        let command = match queue.wait(rest) {
-            Ok(command) => command,
-            Err(RecvTimeoutError::Timeout) if writer.compact() => {
-                // History is removed in small steps, so that new commands go first.
-                is_tidy = false;
-                rest = Duration::ZERO;
-                continue;
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                if !std::mem::replace(&mut is_tidy, true) {
-                    writer.give_back();
-                }
-                writer.forget_dead_readers();
-                rest = LOOK;
-                continue;
-            }
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
-        let is_load = matches!(command, Command::Load(..));
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match command {
-            Command::Load(load, answer) => drop(answer.send(writer.load(load))),
-            Command::Propose(first) => writer.propose(queue.group(first)),
-            Command::Run(task) => task(&mut writer),
-        }));
-        if done.is_err() {
-            // After a panic, the document that the loader remembers may be incomplete.
-            writer.loader = model::declarative::Loader::new();
+    /// Applies reloaded settings. This ends a temporary log level, reopens the log files, and reads resolv.conf and the
+    /// hosts file again.
+    pub(crate) fn apply(&self, new: Reloadable) {
+        let mut reloaded = lock(&self.reloaded);
+        self.logs.redirect(new.output);
+        self.access_logs.reopen();
+        let mut level = lock(&self.level);
+        self.logs.set_level(new.log.level);
+        level.set(new.log.level);
+        reloaded.log = new.log;
+        if let Some(dns) = new.dns {
+            reloaded.dns = dns;
         }
-        writer.compact_when_overdue();
-        is_tidy = is_load;
-        rest = IDLE;
-        if is_load {
-            writer.give_back();
-        }
-    }
-}
-
-/// The queue of commands. `group` may receive one command too many, which `next` holds until its turn.
-struct Queue<'q> {
-    commands: &'q Receiver<Command>,
-    next: Option<Command>,
-}
-
-impl Queue<'_> {
-    fn wait(&mut self, limit: Duration) -> Result<Command, RecvTimeoutError> {
-        match self.next.take() {
-            Some(next) => Ok(next),
-            None => self.commands.recv_timeout(limit),
-        }
-    }
-
-    /// Collects `first` and the proposals that wait directly behind it.
-    fn group(&mut self, first: Proposed) -> Vec<Proposed> {
-        let mut group = vec![first];
-        while group.len() < GROUP {
-            match self.commands.try_recv() {
-                Ok(Command::Propose(another)) => group.push(another),
-                Ok(other) => {
-                    self.next = Some(other);
-                    break;
-                }
-                Err(_) => break,
-            }
-        }
-        group
+        self.resolver.reload(reloaded.dns.clone());
     }
 }
 
 impl Control for Gateway {
     fn load_declarative(&self, load: Load) -> BoxFuture<'_, Result<Loaded, LoadError>> {
-        let Some(place) = self.admit_load() else {
-            return Box::pin(async { Err(LoadError::Busy) });
-        };
-        let asked = self.ask(|answer| Command::Load(load, answer));
+        let asked = self.commands.load(load);
         Box::pin(async move {
-            let loaded = asked.await;
-            drop(place);
-            let loaded = loaded?;
+            let loaded = outcome(asked).await?;
             if let Loaded::Live { revision, .. } = &loaded {
                 self.announce(*revision).await;
             }
@@ -419,19 +325,9 @@ impl Control for Gateway {
 
     fn commit(&self, proposal: Proposal) -> BoxFuture<'_, Result<Revision, LoadError>> {
         let is_dry = proposal.dry_run;
-        let place = if proposal.is_document {
-            match self.admit_load() {
-                Some(place) => Some(place),
-                None => return Box::pin(async { Err(LoadError::Busy) }),
-            }
-        } else {
-            None
-        };
-        let asked = self.ask(|answer| Command::Propose(Proposed { proposal, answer }));
+        let asked = self.commands.propose(proposal);
         Box::pin(async move {
-            let revision = asked.await;
-            drop(place);
-            let revision = revision?;
+            let revision = outcome(asked).await?;
             if !is_dry {
                 self.announce(revision).await;
             }
@@ -646,22 +542,23 @@ impl Control for Gateway {
     }
 
     fn log_level(&self) -> LogLevel {
-        *lock(&self.level.current)
+        lock(&self.level).current
     }
 
     fn set_log_level(&self, level: LogLevel, timeout: Duration) {
-        let former = self.set_level_now(level);
-        let change = self.level.changes.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut state = lock(&self.level);
+        self.logs.set_level(level);
         if timeout.is_zero() {
-            return;
+            return state.set(level);
         }
+        let change = state.set_for_now(level);
+        drop(state);
         let (state, logs) = (Arc::clone(&self.level), self.logs.clone());
         tokio::spawn(async move {
             tokio::time::sleep(timeout).await;
-            if state.changes.load(Ordering::Relaxed) == change {
-                logs.set_level(former);
-                *lock(&state.current) = former;
-            }
+            let mut state = lock(&state);
+            state.end(change);
+            logs.set_level(state.current);
         });
     }
 }
@@ -677,4 +574,32 @@ fn resident_memory() -> u64 {
 /// Locks the mutex even after a panic. That is safe, because no panic can leave these values half changed.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlapping_temporary_levels_end_with_the_level_before_them() {
+        let mut level = Level::new(LogLevel::Notice);
+        let first = level.set_for_now(LogLevel::Debug);
+        let second = level.set_for_now(LogLevel::Info);
+        level.end(first);
+        assert_eq!(level.current, LogLevel::Info);
+        level.end(second);
+        assert_eq!(level.current, LogLevel::Notice);
+    }
+
+    #[test]
+    fn the_end_of_a_temporary_level_does_not_undo_a_lasting_one() {
+        let mut level = Level::new(LogLevel::Notice);
+        let first = level.set_for_now(LogLevel::Debug);
+        level.set(LogLevel::Warn);
+        level.end(first);
+        assert_eq!(level.current, LogLevel::Warn);
+        let second = level.set_for_now(LogLevel::Debug);
+        level.end(second);
+        assert_eq!(level.current, LogLevel::Warn);
+    }
 }

@@ -4,8 +4,8 @@
 //! There is only one such thread because change sets must be applied in order. It serves no requests, so that loading
 //! tens of thousands of entities does not delay them.
 
-use super::Proposed;
 use super::notices;
+use super::queue::Proposed;
 use super::rebuild;
 use super::stages::{Clock, Stage, Stages};
 use crate::memory;
@@ -24,7 +24,7 @@ use store::{
 };
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 /// Name under which the store keeps the hash of the configuration.
 const HASH: &str = "configuration_hash";
@@ -195,7 +195,7 @@ impl Writer {
             match outcomes {
                 Ok(outcomes) => {
                     for (one, outcome) in group.into_iter().zip(outcomes) {
-                        drop(one.answer.send(outcome));
+                        one.end(outcome);
                     }
                     return;
                 }
@@ -204,7 +204,7 @@ impl Writer {
         }
         for mut one in group {
             let outcome = self.propose_one(&mut one.proposal);
-            drop(one.answer.send(outcome));
+            one.end(outcome);
         }
     }
 

@@ -18,6 +18,8 @@ use tracing_subscriber::layer::Context;
 /// Maximum number of lines of one kind that are logged in each interval.
 const BURST: u64 = 100;
 const INTERVAL: Duration = Duration::from_secs(10);
+/// Tracing target of the reports of held lines.
+const TARGET: &str = module_path!();
 /// Maximum number of bytes of the message in the line that reports held lines.
 const MAX_TEXT: usize = 200;
 
@@ -196,10 +198,10 @@ impl<S: Subscriber> Layer<S> for Limit {
         if *about.level() == Level::WARN && about.target().starts_with("h2::") {
             return false;
         }
-        // Detail levels are not limited, because they are enabled on purpose. Lines of the `logging` module are not
-        // limited either: its reports of held lines would count as lines of one kind. The panic hook is also there.
+        // Detail levels are not limited, because they are enabled on purpose. Reports of held lines are not limited
+        // either: they would count as lines of one kind.
         let is_detail = *about.level() > Level::INFO;
-        is_detail || about.target().starts_with(super::TARGET) || self.0.admits(event)
+        is_detail || about.target() == TARGET || self.0.admits(event)
     }
 }
 
@@ -249,6 +251,36 @@ mod tests {
         assert_eq!(count("something else"), 1);
         assert_eq!(count("a detail"), 2 * BURST);
         assert_eq!(count("and 7 more like it: no answer"), 1);
+    }
+
+    #[test]
+    fn panics_are_limited_and_the_first_ones_are_complete() {
+        let (queue, _lane) = queue();
+        let kinds = Arc::new(Kinds::new(queue));
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let log = file.reopen().expect("a file");
+        let subscriber = tracing_subscriber::registry()
+            .with(Limit(Arc::clone(&kinds)))
+            .with(
+                tracing_subscriber::fmt::layer()
+                    .with_ansi(false)
+                    .with_writer(log),
+            );
+        tracing::subscriber::with_default(subscriber, || {
+            for number in 0..BURST + 5 {
+                super::super::tell_panic(&format!("panic {number}."));
+            }
+            kinds.tell_all();
+        });
+        let text = std::fs::read_to_string(file.path()).expect("readable");
+        for number in 0..BURST {
+            assert!(text.contains(&format!("panic {number}.")), "{text}");
+        }
+        assert_eq!(text.matches(" backtrace=").count() as u64, BURST);
+        assert!(
+            text.contains("and 5 more like it: a task panicked"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -19,9 +19,6 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
 
-/// Tracing target of the lines that this module logs. They report held lines and panics.
-const TARGET: &str = module_path!();
-
 /// Handle to change the level and the target of the running log.
 #[derive(Clone)]
 pub(crate) struct Logs {
@@ -66,17 +63,9 @@ impl Logs {
         let _ = self.level.reload(filter_of(level));
     }
 
-    /// Reopens the log file.
-    pub(crate) fn reopen(&self, settings: &LogSettings) -> Result<(), LogError> {
-        self.queue.redirect(open(settings)?);
-        Ok(())
-    }
-
-    /// Applies level and target, and reopens the log file for log rotation.
-    pub(crate) fn apply(&self, settings: &LogSettings) -> Result<(), LogError> {
-        self.reopen(settings)?;
-        self.set_level(settings.level);
-        Ok(())
+    /// Makes the log continue with another target, which [`open`] has opened.
+    pub(crate) fn redirect(&self, output: Output) {
+        self.queue.redirect(output);
     }
 
     /// Returns the number of lines that were lost because nobody read the log.
@@ -97,7 +86,8 @@ fn filter_of(level: LogLevel) -> LevelFilter {
     }
 }
 
-fn open(settings: &LogSettings) -> Result<Output, LogError> {
+/// Opens the target of the log.
+pub(crate) fn open(settings: &LogSettings) -> Result<Output, LogError> {
     Output::open(&settings.target).map_err(|source| named(settings, source))
 }
 
@@ -119,7 +109,12 @@ pub(crate) fn panics() -> u64 {
 fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
         PANICS.fetch_add(1, Ordering::Relaxed);
-        let backtrace = std::backtrace::Backtrace::capture();
-        tracing::error!(%panic, %backtrace, "a task panicked");
+        tell_panic(panic);
     }));
+}
+
+/// Logs a panic. A client may be able to cause panics, so these lines are limited like others.
+fn tell_panic(panic: &dyn std::fmt::Display) {
+    let backtrace = std::backtrace::Backtrace::capture();
+    tracing::error!(%panic, %backtrace, "a task panicked");
 }

@@ -4,6 +4,7 @@
 
 use super::kinds::Kinds;
 use crate::output::Output;
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -20,6 +21,28 @@ const MAX_LINES: usize = 1 << 14;
 const BATCH_BYTES: usize = 64 * 1024;
 /// Maximum wait for the last lines at the end of the process.
 const LAST_LINES: Duration = Duration::from_secs(2);
+
+thread_local! {
+    /// Collects the lines that this thread logs, if it is the writer and reports lost lines.
+    static OWN_LINES: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+}
+
+/// Returns the lines that `work` logs on this thread. They do not go through the queue.
+fn collect(work: impl FnOnce()) -> Vec<u8> {
+    OWN_LINES.set(Some(Vec::new()));
+    work();
+    OWN_LINES.take().unwrap_or_default()
+}
+
+/// Adds a line to those that `collect` returns. Returns `false` if this thread does not collect.
+fn is_collected(line: &[u8]) -> bool {
+    // A line that is logged while the thread ends finds no collection.
+    let collected = OWN_LINES.try_with(|lines| {
+        let mut lines = lines.borrow_mut();
+        lines.as_mut().map(|lines| lines.extend_from_slice(line))
+    });
+    matches!(collected, Ok(Some(())))
+}
 
 /// The sending end of the queue.
 #[derive(Clone)]
@@ -55,6 +78,9 @@ impl Shared {
 impl Queue {
     /// Adds a line to the queue, or counts it as lost if there is no room.
     fn push(&self, line: &[u8]) {
+        if is_collected(line) {
+            return;
+        }
         let waiting = self.shared.bytes.fetch_add(line.len(), Ordering::Relaxed);
         let has_room = waiting + line.len() <= MAX_BYTES;
         if !has_room || self.sender.try_send(Item::Line(line.to_vec())).is_err() {
@@ -198,8 +224,12 @@ impl Writer {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             let lines = is_first + self.gather(&mut batch);
-            self.tell_lost();
+            let lost = self.tell_lost(&mut batch);
             self.write(&mut batch, lines);
+            // A report that could not be written is repeated later.
+            if self.is_writable {
+                self.told_lost += lost;
+            }
             self.kinds.tell_due();
             if is_ending && lines == 0 {
                 return;
@@ -263,18 +293,15 @@ impl Writer {
         }
     }
 
-    /// Reports how many lines were lost. The report itself needs room in the queue, so call this after lines were
-    /// removed from the queue.
-    fn tell_lost(&mut self) {
+    /// Adds a report of lost lines to the batch, and returns their number. The report does not go through the queue, so
+    /// it cannot be lost there.
+    fn tell_lost(&self, batch: &mut Vec<u8>) -> u64 {
         let lines = self.untold();
-        if lines == 0 {
-            return;
+        if lines > 0 {
+            let report = || tracing::error!(lines, "{lines} lines of this log were lost");
+            batch.extend_from_slice(&collect(report));
         }
-        tracing::error!(lines, "{lines} lines of this log were lost");
-        // If more lines were lost meanwhile, the report itself may be one of them. Then all of them are reported again.
-        if self.untold() == lines {
-            self.told_lost += lines;
-        }
+        lines
     }
 }
 
@@ -324,14 +351,56 @@ mod tests {
             .expect("the log is text");
         let (kept, told): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with('x'));
         assert!(!kept.is_empty());
-        let told = told.iter().map(|line| {
-            let number = line
-                .rsplit_once("lines=")
-                .expect("a line about lost lines")
-                .1;
-            number.parse::<u64>().expect("a number")
-        });
-        assert_eq!(told.sum::<u64>(), queue.lost());
+        assert_eq!(told_lost(told.into_iter()), queue.lost());
+    }
+
+    /// Loses a line on another thread while the first report of lost lines is logged.
+    struct LoseAnother {
+        queue: Queue,
+        once: std::sync::Once,
+    }
+
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for LoseAnother {
+        fn on_event(&self, _: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+            self.once.call_once(|| {
+                let queue = self.queue.clone();
+                let lost = thread::spawn(move || queue.push(&too_long()));
+                lost.join().expect("no panic");
+            });
+        }
+    }
+
+    fn too_long() -> Vec<u8> {
+        vec![b'x'; MAX_BYTES + 1]
+    }
+
+    #[test]
+    fn lines_lost_during_a_report_are_reported_once() {
+        let (queue, writer, mut pipe) = log_into_pipe();
+        let lines = tracing_subscriber::fmt::layer()
+            .with_ansi(false)
+            .with_writer(queue.clone());
+        let lose = LoseAnother {
+            queue: queue.clone(),
+            once: std::sync::Once::new(),
+        };
+        let subscriber = tracing_subscriber::registry().with(lines).with(lose);
+        queue.push(&too_long());
+        queue.push(&too_long());
+        queue.push(b"the end\n");
+        queue.shared.ending.store(true, Ordering::Release);
+        tracing::subscriber::with_default(subscriber, || writer.run());
+        let mut text = String::new();
+        pipe.read_to_string(&mut text).expect("the log is text");
+        assert_eq!(queue.lost(), 3);
+        assert_eq!(told_lost(text.lines()), 3, "{text}");
+    }
+
+    /// Returns the sum of the lost lines that these lines report.
+    fn told_lost<'a>(lines: impl Iterator<Item = &'a str>) -> u64 {
+        let numbers = lines.filter_map(|line| line.rsplit_once("lines="));
+        let numbers = numbers.map(|(_, number)| number.parse::<u64>().expect("a number"));
+        numbers.sum()
     }
 
     #[test]

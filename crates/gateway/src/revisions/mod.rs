@@ -19,7 +19,8 @@ pub(crate) fn run(command: RevisionsCommand) -> Result<(), Failure> {
             limit,
             output,
         } => {
-            let mut path = format!("/revisions?size={}", limit.clamp(1, PAGE));
+            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            let mut path = format!("/revisions?size={}", limit.min(PAGE));
             let (kind, id) = entity.unzip();
             for (name, value) in [
                 ("since", since),

@@ -177,8 +177,9 @@ fn collect(path: String, value: &Value, found: &mut BTreeMap<String, String>) {
         Value::Null => {}
         Value::Object(fields) if path.is_empty() || !fields.is_empty() => {
             for (name, value) in fields {
+                let name = escaped(name);
                 let path = if path.is_empty() {
-                    name.clone()
+                    name
                 } else {
                     format!("{path}.{name}")
                 };
@@ -186,7 +187,7 @@ fn collect(path: String, value: &Value, found: &mut BTreeMap<String, String>) {
             }
         }
         value => {
-            found.insert(path, value.to_string());
+            found.insert(path, escaped(&value.to_string()));
         }
     }
 }
@@ -200,8 +201,22 @@ fn plain(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => printable(text),
-        other => other.to_string(),
+        other => escaped(&other.to_string()),
     }
+}
+
+/// Escapes control characters as in JSON. JSON itself allows some of them in texts, for example U+009B, which begins
+/// commands of terminals.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// Replaces control characters, so that texts from clients cannot control the terminal.
@@ -271,6 +286,29 @@ revision 1
 ";
         assert_eq!(revision(&answer), expected);
         assert_eq!(changes(&json!({"data": []})), "no entity differs\n");
+    }
+
+    #[test]
+    fn nothing_in_an_entity_controls_the_terminal() {
+        let evil = "\u{1b}[2J\u{7f}\u{9b}2J\n";
+        let entity = json!({
+            "id": "a", "name": evil, "tags": [evil], "config": {evil: {"x": evil}, "e": {}}, "big": {"k": [{evil: 1}]},
+        });
+        let answer = json!({"data": [
+            {"action": "create", "type": "plugins", "id": evil, "before": null, "after": entity},
+            {"action": evil, "type": evil, "id": {evil: evil}, "before": entity, "after": null},
+        ]});
+        let text = changes(&answer);
+        let controls = |c: char| c.is_control() && c != '\n';
+        assert!(!text.contains(controls), "{text:?}");
+        let name = r"\u001b[2J\u007f\u009b2J";
+        assert!(text.contains(&format!("config.{name}")), "{text}");
+        // Every value is JSON, and means the value of the entity.
+        let shown = text
+            .lines()
+            .find_map(|line| line.strip_prefix("    + name: "));
+        let shown: Value = serde_json::from_str(shown.expect("the name")).expect("JSON");
+        assert_eq!(shown, evil);
     }
 
     #[test]

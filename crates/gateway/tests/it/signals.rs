@@ -1,9 +1,11 @@
 //! Signals and `silverback reload`: graceful shutdown, reloading, and a second gateway in the same prefix.
 
 use crate::{launch, launch_in, one_route, shop};
-use std::net::TcpListener;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output};
+use testkit::upstream::read_until_blank_line;
 use testkit::{Client, Echo, Launch};
 
 #[test]
@@ -45,6 +47,37 @@ fn draining_ends_after_its_limit() {
     gateway.signal("TERM");
     gateway.wait();
     assert!(stuck.is_closed());
+}
+
+#[test]
+fn a_second_signal_stops_the_gateway_at_once() {
+    let echo = Echo::start();
+    for (delay, first_step) in [("3600", "still taken"), ("0", "requests in flight")] {
+        let mut gateway = launch()
+            .set("drain_delay", delay)
+            .set("drain_timeout", "3600")
+            .configuration(&shop(&echo))
+            .start();
+        let before = echo.requests();
+        let mut stuck = Client::connect(gateway.proxy);
+        stuck
+            .send("GET /open/__delay/20000 HTTP/1.1\r\nHost: a\r\n\r\n")
+            .expect("sent");
+        // The Admin API waits for this body: it has asked for it.
+        let mut writing = TcpStream::connect(gateway.admin).expect("it listens");
+        writing
+            .write_all(b"POST /config HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+            .expect("sent");
+        read_until_blank_line(&mut writing);
+        while echo.requests() == before {
+            std::thread::yield_now();
+        }
+        gateway.signal("TERM");
+        gateway.wait_for_log(first_step);
+        gateway.signal("TERM");
+        assert!(gateway.wait().success());
+        assert!(stuck.is_closed());
+    }
 }
 
 #[test]
@@ -156,6 +189,33 @@ fn reload_waits_for_the_outcome() {
         gateway.pid()
     );
     assert!(wrong.starts_with(&expected), "{wrong}");
+}
+
+#[test]
+fn a_reload_with_a_wrong_declarative_file_changes_no_setting() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let file = prefix.path().join("kong.yml");
+    let conf = prefix.path().join("silverback.conf");
+    let gateway = launch_in(prefix.path())
+        .conf("log_level = info\n")
+        .configuration(&one_route(&echo.url(), "/before"))
+        .start();
+    let level = || gateway.admin_get("/debug/node/log-level").text();
+    let before = level();
+    assert!(before.contains("info"), "{before}");
+    std::fs::write(&conf, "log_level = warn\n").expect("writable");
+    std::fs::write(&file, "_format_version: '3.0'\nservices: [{name: a}]\n").expect("writable");
+    let refused = text(&reload(prefix.path(), &[]));
+    assert!(
+        refused.contains("keeps its settings and its configuration"),
+        "{refused}"
+    );
+    assert_eq!(level(), before);
+    std::fs::write(&file, one_route(&echo.url(), "/after")).expect("writable");
+    assert!(reload(prefix.path(), &[]).status.success());
+    assert!(level().contains("warn"), "{}", level());
+    assert_eq!(gateway.get("/after", &[]).status, 200);
 }
 
 const NOT_ENABLED: &str =

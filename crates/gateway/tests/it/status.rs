@@ -136,7 +136,7 @@ fn before_listeners_close_the_node_reports_draining_and_keeps_serving() {
         Some("close")
     );
     assert!(kept.is_closed());
-    // A second signal ends the `drain_delay`.
+    // A second signal ends all waiting.
     gateway.signal("TERM");
     assert!(gateway.wait().success());
 }

@@ -34,7 +34,7 @@ fn id(kind: EntityKind, number: u64) -> Uuid {
     Uuid::from_u128(u128::from(kind as u8) << 64 | u128::from(number + 1))
 }
 
-fn writer() -> (Writer, TempDir) {
+pub(in crate::control) fn writer() -> (Writer, TempDir) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let opened = Store::open(directory.path(), Options::default());
     let (store, _) = opened.expect("the store can be created");
@@ -231,7 +231,12 @@ fn the_live_snapshot_is_the_one_built_from_the_store() {
             .map(|_| {
                 let proposal = proposal(&writer, &mut random);
                 let (answer, outcome) = oneshot::channel();
-                (Proposed { proposal, answer }, outcome)
+                let proposed = Proposed {
+                    proposal,
+                    answer,
+                    place: None,
+                };
+                (proposed, outcome)
             })
             .unzip();
         writer.propose(group);
