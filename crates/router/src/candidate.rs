@@ -287,8 +287,8 @@ impl Candidate {
         place.then(self.part.cmp(&other.part))
     }
 
-    /// Evaluates the expression. Returns `Some` if the request matches. The inner value is the part of the path that the
-    /// last successful predicate on it matched.
+    /// Evaluates the expression. Returns `Some` if the request matches. The inner value is the part of the path that
+    /// the last successful predicate on it matched.
     pub(crate) fn ask<F: Fields>(
         &self,
         fields: &F,

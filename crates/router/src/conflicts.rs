@@ -144,8 +144,8 @@ impl Router {
         among_all(self, search)
     }
 
-    /// Returns the conflicts between these routes and all routes. To be fast, it checks only candidates that may overlap
-    /// with these routes.
+    /// Returns the conflicts of these routes with each other and with all other routes. To be fast, it checks only
+    /// candidates that may overlap with these routes.
     pub fn conflicts_of(&self, routes: &[RouteIndex], search: &Search<'_>) -> Conflicts<Witness> {
         among_some(self, routes, search)
     }
