@@ -1,8 +1,9 @@
-//! The candidates that share a host and a path prefix, best first. A large bucket is split by another field that most
-//! candidates have a condition on: a header, a server name, an address or a port.
+//! The candidates that share a host and a path prefix, best first. A large bucket is split by one more field, such as a
+//! header, a server name, an address or a port. The field is chosen so that few candidates remain to be checked.
 //!
-//! A split keeps its field as long as it has candidates. Candidates without a condition on the field are in a separate
-//! bucket, which can be split in turn. A poor choice of field is therefore never corrected, and costs one more lookup.
+//! A split never changes its field. It is undone only when few candidates are left. Until then, a poor choice of field
+//! costs one more lookup. Candidates without a condition on the field are in a separate bucket, which can be split by
+//! another field.
 
 use crate::candidate::{Catalog, Demands};
 use crate::keys::{Demand, Gram, Protocols, Range, RangeDimension, Text, TextDimension, Width};
@@ -12,7 +13,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use tables::Map;
 
-/// Maximum number of entries that are checked one by one before a split is tried.
+/// Maximum number of entries for which no split is tried. The entries of an unsplit bucket are checked one by one.
 const FEW: usize = 8;
 
 /// A candidate at one of its positions in the index.
@@ -36,9 +37,9 @@ pub(crate) struct Entry {
 pub(crate) enum Verdict {
     /// The expression must be evaluated.
     Open,
-    /// The candidate matches, and no part of the path is located.
+    /// The candidate matches, and no part of the path is recorded as matched.
     Matches,
-    /// The candidate matches, and its located part is what the path key matched.
+    /// The candidate matches. The part of the path that the path key matched is recorded.
     MatchesPath,
     /// Like `MatchesPath` if the path is ASCII; otherwise the expression must be evaluated.
     MatchesAsciiPath,
@@ -63,8 +64,9 @@ pub(crate) enum Bucket {
 pub(crate) struct List {
     /// The entries, best first.
     pub(crate) entries: Vec<Entry>,
-    /// The union of the protocols of all entries, and possibly of removed ones. Routes with SNIs have a separate entry
-    /// for requests without TLS; no field splits these entries, so this set lets requests with TLS skip the list.
+    /// The union of the protocols of all entries, and possibly of removed ones. Requests with other protocols skip the
+    /// list. This matters for routes with SNIs: each has a separate entry for requests without TLS, and no field can
+    /// split a list of such entries. Requests with TLS skip it.
     pub(crate) protocols: Protocols,
     /// Number of entries at which a split is tried again.
     split_at: usize,
@@ -77,7 +79,8 @@ pub(crate) struct Split {
     pub(crate) rest: Bucket,
     /// The best rank of all entries, and possibly of removed ones.
     best: Rank,
-    /// Number of positions of all entries.
+    /// Approximate number of positions of all entries. It does not follow changes in the number of positions when a
+    /// bucket below is split or merged.
     length: usize,
 }
 
@@ -92,7 +95,8 @@ pub(crate) enum Keyed {
         lengths: Lengths,
         buckets: Map<Range, Bucket>,
     },
-    /// Each entry is under one gram of each of its alternatives: the one that the fewest other entries have.
+    /// For each alternative, an entry is stored under one gram only: the one that the fewest other entries had when it
+    /// was added.
     Grams {
         of: TextDimension,
         buckets: Map<Gram, Bucket>,
@@ -110,7 +114,7 @@ impl Value for Bucket {
 }
 
 impl Bucket {
-    /// The rank of the best candidate.
+    /// The rank of the best candidate, or a better one if that candidate was removed.
     pub(crate) fn best(&self) -> Option<Rank> {
         match self {
             Self::Empty => None,
@@ -178,7 +182,7 @@ impl Bucket {
         removed
     }
 
-    /// Number of positions of all entries.
+    /// Number of positions of all entries; approximate for a split.
     fn len(&self) -> usize {
         match self {
             Self::Empty => 0,
@@ -233,7 +237,7 @@ impl List {
     /// Adds an entry; returns whether it is new.
     fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) -> bool {
         let order = |known: &Entry| catalog.order(known, &entry);
-        // Most entries are added in order.
+        // Entries are mostly added in order, so the end of the list is tried first.
         let at = match self.entries.last() {
             Some(last) if order(last).is_lt() => self.entries.len(),
             _ => self.entries.partition_point(|known| order(known).is_lt()),
@@ -254,7 +258,7 @@ impl Entry {
         self.slot == other.slot && self.cmp_way(other).is_eq()
     }
 
-    /// The order of two entries of one candidate.
+    /// Compares two entries of one candidate.
     fn cmp_way(&self, other: &Self) -> Ordering {
         let way = |entry: &Self| (entry.cover, entry.at_end, entry.verdict as u8);
         way(self).cmp(&way(other))
@@ -262,8 +266,8 @@ impl Entry {
 }
 
 impl Split {
-    /// Splits by the field that leaves the fewest entries to check one by one. Returns `None` if the gain is not worth
-    /// a lookup.
+    /// Splits by the field that leaves the fewest entries to check one by one. Returns `None` if the split would save
+    /// too few checks to be worth a lookup.
     fn of(entries: &[Entry], catalog: &Catalog<'_>) -> Option<Self> {
         let demands: Vec<_> = entries.iter().map(|entry| catalog.demands(entry)).collect();
         let mut best: Option<(usize, Keyed)> = None;
@@ -317,8 +321,8 @@ impl Split {
     }
 }
 
-/// Maximum number of entries that a request may have to check after such a split: those in the largest bucket plus
-/// those without a condition on the field.
+/// Estimates how many entries the router has to check for one request after such a split: those in the largest bucket,
+/// and those without a condition on the field.
 fn left_by(keyed: &Keyed, demands: &[Demands]) -> usize {
     let mut texts = std::collections::HashMap::new();
     let mut ranges = std::collections::HashMap::new();
@@ -442,7 +446,7 @@ impl Keyed {
                 removed
             }
             (Self::Grams { buckets, .. }, Demand::Grams { alternatives, .. }) => {
-                // It is no longer known which gram was the rarest when the entry was added.
+                // The gram that was the rarest when the entry was added may no longer be, so all grams are tried.
                 let grams = alternatives.iter().flatten();
                 grams
                     .map(|gram| remove_from(buckets, gram, entry, catalog))
@@ -500,7 +504,7 @@ impl Lengths {
         lengths.position(|(width, length, _)| (*width, *length) == same)
     }
 
-    /// Returns the ranges that may contain a value.
+    /// Returns the ranges that contain a value, one for each length in the map.
     pub(crate) fn around(&self, value: Range) -> impl Iterator<Item = Range> {
         let lengths = self
             .0

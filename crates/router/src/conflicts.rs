@@ -1,9 +1,9 @@
 //! Finds routing conflicts from the routes alone, without traffic: routes that can never be chosen, and pairs of routes
 //! that are ordered only by a tie-break. HTTP and stream routers are searched in the same way.
 //!
-//! Every reported conflict holds for all requests. A route is reported as unreachable only if that follows from its
-//! expression and those tried before it, and a pair as tied only with a request that both match. Undecided cases are
-//! counted.
+//! Every reported conflict is proven. A route is reported as unreachable only if that follows from its expression and
+//! from the expressions that are tried before it. A pair is reported as tied only with a request that satisfies both
+//! routes. Candidates and pairs that cannot be decided are counted.
 
 mod automata;
 mod cases;
@@ -33,11 +33,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Limit on the pairs that are checked in one router.
+/// Maximum number of pairs that are checked in one router: a constant, and a number of pairs per candidate.
 const GLANCES: usize = 100_000;
 const GLANCES_PER_CANDIDATE: usize = 200;
 
-/// Number of undecided pairs after which no further pairs are checked. Such pairs take the longest.
+/// Maximum number of undecided pairs. After that many, the search for ties stops, because such pairs take the longest.
 const UNKNOWN_PAIRS: usize = 200;
 
 /// Maximum number of pairs that are checked around the chosen routes.
@@ -52,9 +52,9 @@ pub struct Conflicts<W> {
     pub ties: Vec<Tie<W>>,
     /// Number of candidates and pairs that could not be decided.
     pub undecided: usize,
-    /// Whether there are more conflicts than the limit.
+    /// Whether the search stopped at a limit on conflicts or pairs, so that there may be more conflicts.
     pub truncated: bool,
-    /// Whether the search is complete. If not, it ran out of steps or was cancelled, and there may be more conflicts.
+    /// False if the search ran out of steps or was cancelled. There may then be more conflicts.
     pub complete: bool,
 }
 
@@ -89,7 +89,7 @@ pub struct Never {
     pub route: RouteIndex,
     /// The condition of the part.
     pub part: Arc<Expression>,
-    /// Whether all other parts of the route are unreachable too.
+    /// Whether this search has found all parts of the route to be unreachable.
     pub whole: bool,
     pub reason: Reason,
 }
@@ -99,7 +99,8 @@ pub enum Reason {
     /// No request satisfies the expression.
     Contradiction,
     /// Every request that satisfies the expression also satisfies one of these routes, which are tried earlier. They
-    /// are listed in the order they are tried. The route itself may be among them, with another part.
+    /// are listed in the order they are tried. The list contains the route itself if another part of it is tried
+    /// earlier and shadows this part.
     Shadowed { by: Vec<RouteIndex> },
 }
 
@@ -125,7 +126,7 @@ trait Decider {
     /// Returns a request that satisfies the case, provided that its fields do not depend on each other.
     fn example(&self, case: &Case<'_>, automata: &Automata) -> Solution<Self::Witness>;
 
-    /// Whether a request satisfies an expression.
+    /// Whether a request really satisfies an expression.
     fn accepts(
         &self,
         witness: &Self::Witness,
@@ -143,8 +144,8 @@ impl Router {
         among_all(self, search)
     }
 
-    /// Returns the conflicts between these routes and any others. Only candidates that may overlap with these routes
-    /// are checked in detail.
+    /// Returns the conflicts of these routes with each other and with all other routes. To be fast, it checks only
+    /// candidates that may overlap with these routes.
     pub fn conflicts_of(&self, routes: &[RouteIndex], search: &Search<'_>) -> Conflicts<Witness> {
         among_some(self, routes, search)
     }
@@ -342,7 +343,7 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
         }
     }
 
-    /// Records a tie if one request satisfies both candidates. The first of the two is tried first.
+    /// Records a tie if one request satisfies both candidates. The router tries `first` before `second`.
     fn tie(
         &mut self,
         (first, left): (usize, &Vec<Case<'r>>),
@@ -456,7 +457,7 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
         self.truncated |= stopped;
     }
 
-    /// Records the candidate if it is shadowed and the route contributes to that.
+    /// Records the candidate if it is shadowed and `route` is one of the routes that shadow it.
     fn judge_as_shadowed(&mut self, number: usize, route: RouteIndex) {
         if self.never.contains_key(&number) || self.ranked[number].route == route {
             return;

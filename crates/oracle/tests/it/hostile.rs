@@ -1,5 +1,5 @@
-//! Limits the cost of routes and requests that are meant to be expensive. The cost is the number of predicates
-//! evaluated for a request, counted by how often they read its headers.
+//! Routes and requests that are meant to be expensive must have a limited cost. The cost is how often the router reads
+//! the headers of a request: once for each predicate on a header that it evaluates.
 
 use model::entities::{Route, RouteId};
 use oracle::{Drawn, Sample, router};
@@ -164,7 +164,7 @@ fn expressions_of_100_kb_are_matched_and_nested_ones_refused() {
             join("&&", &|number| format!("http.path != \"/p{number}x\"")),
             true,
         ),
-        // Multiplied out, these would be more covers than fit into any memory.
+        // In disjunctive normal form, this expression would have 2 to the power of 3000 alternatives.
         (
             join("&&", &|number| {
                 format!("(http.path ^= \"/p\" || tls.sni == \"{number}\")")
