@@ -79,8 +79,7 @@ pub(crate) struct Split {
     pub(crate) rest: Bucket,
     /// The best rank of all entries, and possibly of removed ones.
     best: Rank,
-    /// Approximate number of positions of all entries. It does not follow changes in the number of positions when a
-    /// bucket below is split or merged.
+    /// Number of positions of all entries.
     length: usize,
 }
 
@@ -124,43 +123,36 @@ impl Bucket {
         }
     }
 
-    /// Adds an entry; returns the number of positions where it is new.
-    pub(crate) fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) -> usize {
+    /// Adds an entry; returns the change of [`Self::len`]. If this splits the bucket, its other entries may get more
+    /// positions too.
+    pub(crate) fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) -> isize {
+        let before = self.len();
         match self {
             Self::Empty => *self = Self::One(entry),
-            Self::One(known) if known.is_same(&entry) => return 0,
+            Self::One(known) if known.is_same(&entry) => {}
             Self::One(known) => *self = Self::of(vec![*known, entry], catalog),
             Self::List(list) => {
                 let list = Arc::make_mut(list);
-                if !list.add(entry, catalog) {
-                    return 0;
-                }
-                if list.entries.len() >= list.split_at {
+                if list.add(entry, catalog) && list.entries.len() >= list.split_at {
                     match Split::of(&list.entries, catalog) {
                         Some(split) => *self = Self::Split(Arc::new(split)),
                         None => list.split_at = 2 * list.entries.len(),
                     }
                 }
             }
-            Self::Split(split) => return Arc::make_mut(split).add(entry, catalog),
+            Self::Split(split) => Arc::make_mut(split).add(entry, catalog),
         }
-        1
+        self.grown(before)
     }
 
-    /// Removes an entry that was added; returns the number of positions where it was.
-    pub(crate) fn remove(&mut self, entry: &Entry, catalog: &Catalog<'_>) -> usize {
-        let removed;
+    /// Removes an entry that was added; returns the change of [`Self::len`].
+    pub(crate) fn remove(&mut self, entry: &Entry, catalog: &Catalog<'_>) -> isize {
+        let before = self.len();
         match self {
-            Self::Empty => removed = 0,
-            Self::One(known) => {
-                removed = usize::from(known.is_same(entry));
-                if removed == 1 {
-                    *self = Self::Empty;
-                }
-            }
+            Self::One(known) if known.is_same(entry) => *self = Self::Empty,
+            Self::Empty | Self::One(_) => {}
             Self::List(list) => {
                 let known = list.entries.iter().position(|known| known.is_same(entry));
-                removed = usize::from(known.is_some());
                 if let Some(known) = known {
                     let list = Arc::make_mut(list);
                     list.entries.remove(known);
@@ -171,7 +163,7 @@ impl Bucket {
             }
             Self::Split(split) => {
                 let split = Arc::make_mut(split);
-                removed = split.remove(entry, catalog);
+                split.remove(entry, catalog);
                 if split.length <= FEW / 2 {
                     let mut entries = Vec::new();
                     self.each(&mut |entry| entries.push(*entry));
@@ -179,10 +171,16 @@ impl Bucket {
                 }
             }
         }
-        removed
+        self.grown(before)
     }
 
-    /// Number of positions of all entries; approximate for a split.
+    fn grown(&self, before: usize) -> isize {
+        // Numbers of positions in memory fit into an `isize`.
+        self.len() as isize - before as isize
+    }
+
+    /// Number of positions of all entries. An entry has several positions in a split whose field may have several of
+    /// its values.
     fn len(&self) -> usize {
         match self {
             Self::Empty => 0,
@@ -299,25 +297,23 @@ impl Split {
         Some(split)
     }
 
-    fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) -> usize {
+    fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) {
         self.best = self.best.min(entry.rank);
         let demands = catalog.demands(&entry);
-        let added = match demands.iter().find(|demand| self.keyed.is_of(demand)) {
+        let change = match demands.iter().find(|demand| self.keyed.is_of(demand)) {
             Some(demand) => self.keyed.add(demand, entry, catalog),
             None => self.rest.add(entry, catalog),
         };
-        self.length += added;
-        added
+        self.length = self.length.strict_add_signed(change);
     }
 
-    fn remove(&mut self, entry: &Entry, catalog: &Catalog<'_>) -> usize {
+    fn remove(&mut self, entry: &Entry, catalog: &Catalog<'_>) {
         let demands = catalog.demands(entry);
-        let removed = match demands.iter().find(|demand| self.keyed.is_of(demand)) {
+        let change = match demands.iter().find(|demand| self.keyed.is_of(demand)) {
             Some(demand) => self.keyed.remove(demand, entry, catalog),
             None => self.rest.remove(entry, catalog),
         };
-        self.length = self.length.saturating_sub(removed);
-        removed
+        self.length = self.length.strict_add_signed(change);
     }
 }
 
@@ -382,8 +378,8 @@ impl Keyed {
         }
     }
 
-    /// Adds an entry; returns the number of positions where it is new.
-    fn add(&mut self, demand: &Demand, entry: Entry, catalog: &Catalog<'_>) -> usize {
+    /// Adds an entry; returns the change in the number of positions.
+    fn add(&mut self, demand: &Demand, entry: Entry, catalog: &Catalog<'_>) -> isize {
         match (self, demand) {
             (Self::Texts { buckets, .. }, Demand::Texts { texts, .. }) => {
                 let texts = texts.iter();
@@ -397,31 +393,31 @@ impl Keyed {
                 },
                 Demand::Ranges { ranges, .. },
             ) => {
-                let mut added = 0;
+                let mut change = 0;
                 for range in ranges {
                     if buckets.get(range).is_none() {
                         lengths.add(*range);
                     }
-                    added += bucket_of(buckets, *range).add(entry, catalog);
+                    change += bucket_of(buckets, *range).add(entry, catalog);
                 }
-                added
+                change
             }
             (Self::Grams { buckets, .. }, Demand::Grams { alternatives, .. }) => {
-                let mut added = 0;
+                let mut change = 0;
                 for grams in alternatives {
                     let others = |gram: &Gram| buckets.get(gram).map_or(0, Bucket::len);
                     if let Some(rarest) = grams.iter().copied().min_by_key(others) {
-                        added += bucket_of(buckets, rarest).add(entry, catalog);
+                        change += bucket_of(buckets, rarest).add(entry, catalog);
                     }
                 }
-                added
+                change
             }
             _ => 0,
         }
     }
 
-    /// Removes an entry; returns the number of positions where it was.
-    fn remove(&mut self, demand: &Demand, entry: &Entry, catalog: &Catalog<'_>) -> usize {
+    /// Removes an entry; returns the change in the number of positions.
+    fn remove(&mut self, demand: &Demand, entry: &Entry, catalog: &Catalog<'_>) -> isize {
         match (self, demand) {
             (Self::Texts { buckets, .. }, Demand::Texts { texts, .. }) => {
                 let texts = texts.iter();
@@ -435,15 +431,15 @@ impl Keyed {
                 },
                 Demand::Ranges { ranges, .. },
             ) => {
-                let mut removed = 0;
+                let mut change = 0;
                 for range in ranges {
                     let before = buckets.len();
-                    removed += remove_from(buckets, range, entry, catalog);
+                    change += remove_from(buckets, range, entry, catalog);
                     if buckets.len() < before {
                         lengths.remove(*range);
                     }
                 }
-                removed
+                change
             }
             (Self::Grams { buckets, .. }, Demand::Grams { alternatives, .. }) => {
                 // The gram that was the rarest when the entry was added may no longer be, so all grams are tried.
@@ -470,15 +466,15 @@ fn remove_from<K: Hash + Eq + Clone>(
     key: &K,
     entry: &Entry,
     catalog: &Catalog<'_>,
-) -> usize {
+) -> isize {
     let Some(bucket) = buckets.get_mut(key) else {
         return 0;
     };
-    let removed = bucket.remove(entry, catalog);
+    let change = bucket.remove(entry, catalog);
     if bucket.is_empty() {
         buckets.remove(key);
     }
-    removed
+    change
 }
 
 impl Lengths {
@@ -511,5 +507,148 @@ impl Lengths {
             .iter()
             .filter(move |(width, ..)| *width == value.width);
         lengths.map(move |(_, length, _)| value.cut(*length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::candidate::{Candidate, Memo};
+    use crate::index;
+    use crate::{Flavor, Options, RouteIndex, Router};
+    use model::entities::{Endpoint, Route, RouteId};
+    use tables::Slots;
+    use testkit::random::Random;
+    use uuid::Uuid;
+
+    const FLAVOR: Flavor = Flavor::Expressions;
+
+    /// Returns some of the values `0` to `9`, mostly none or one.
+    fn some(random: &mut Random) -> Vec<usize> {
+        let count = *random.pick(&[0, 0, 1, 1, 1, 3]);
+        (0..count).map(|_| random.index(10)).collect()
+    }
+
+    /// Returns the candidates of routes with conditions on several fields, with one or more values each.
+    fn candidates(random: &mut Random, count: u32) -> Slots<Candidate> {
+        let routes = (0..count).map(|number| {
+            let mut route = Route::blank(RouteId(Uuid::from_u128(number.into())));
+            route.paths = vec!["/".into()];
+            for name in ["x-a", "x-b"] {
+                let values = some(random).into_iter();
+                let values: Vec<_> = values.map(|value| format!("{value}").into()).collect();
+                if !values.is_empty() {
+                    route.headers.push((name.into(), values));
+                }
+            }
+            let pattern = format!("~*^text{}(more|other{})", random.index(3), random.index(3));
+            if random.one_in(3) {
+                route.headers.push(("x-c".into(), vec![pattern.into()]));
+            }
+            let snis = some(random).into_iter();
+            route.snis = snis.map(|sni| format!("{sni}.test").into()).collect();
+            let sources = some(random).into_iter();
+            route.sources = sources
+                .map(|number| Endpoint {
+                    ip: Some(format!("10.{number}.0.0/{}", 15 + number % 2).into()),
+                    port: None,
+                })
+                .collect();
+            route
+        });
+        let routes: Vec<_> = routes.collect();
+        let options = Options {
+            flavor: FLAVOR,
+            ..Options::default()
+        };
+        let (router, errors) = Router::build((0..).map(RouteIndex).zip(&routes), options, None);
+        assert!(errors.is_empty(), "{errors:?}");
+        let mut slots = Slots::default();
+        for (_, candidate) in router.table().iter() {
+            slots.insert(candidate.clone());
+        }
+        slots
+    }
+
+    /// Returns an entry for each cover of each candidate.
+    fn entries(slots: &Slots<Candidate>) -> Vec<Entry> {
+        let of_candidate = |(slot, candidate): (u32, &Candidate)| {
+            let rank = candidate.place.rank();
+            let covers = index::demands(&candidate.expression, FLAVOR).len();
+            (0..covers).map(move |cover| Entry {
+                rank,
+                slot,
+                methods: u32::MAX,
+                protocols: Protocols::ALL,
+                cover: cover.try_into().unwrap(),
+                at_end: false,
+                verdict: Verdict::Open,
+            })
+        };
+        slots.iter().flat_map(of_candidate).collect()
+    }
+
+    /// Checks the lengths of the bucket and of all buckets below it. Returns the number of splits.
+    #[track_caller]
+    fn check_lengths(bucket: &Bucket) -> usize {
+        let mut count = 0;
+        bucket.each(&mut |_| count += 1);
+        assert_eq!(bucket.len(), count);
+        let Bucket::Split(split) = bucket else {
+            return 0;
+        };
+        let of_keyed: usize = match &split.keyed {
+            Keyed::Texts { buckets, .. } => buckets.iter().map(|(_, one)| check_lengths(one)).sum(),
+            Keyed::Ranges { buckets, .. } => {
+                buckets.iter().map(|(_, one)| check_lengths(one)).sum()
+            }
+            Keyed::Grams { buckets, .. } => buckets.iter().map(|(_, one)| check_lengths(one)).sum(),
+        };
+        1 + of_keyed + check_lengths(&split.rest)
+    }
+
+    #[test]
+    fn a_bucket_counts_its_positions_exactly_after_random_changes() {
+        let mut most_splits = 0;
+        for seed in 0..10 {
+            let mut random = Random::new(seed);
+            let slots = candidates(&mut random, 150);
+            let catalog = Catalog {
+                slots: &slots,
+                flavor: FLAVOR,
+                memo: &Memo::default(),
+            };
+            let mut out = entries(&slots);
+            let mut inside = Vec::new();
+            let mut bucket = Bucket::default();
+            // First more entries are added than removed, then the reverse.
+            for adds_of_ten in [8, 5, 2, 8, 1] {
+                for _ in 0..150 {
+                    let adds = random.index(10) < adds_of_ten;
+                    let (from, to) = match adds {
+                        true => (&mut out, &mut inside),
+                        false => (&mut inside, &mut out),
+                    };
+                    if from.is_empty() {
+                        continue;
+                    }
+                    let entry = from.swap_remove(random.index(from.len()));
+                    to.push(entry);
+                    let before = bucket.len();
+                    let change = match adds {
+                        true => bucket.add(entry, &catalog),
+                        false => bucket.remove(&entry, &catalog),
+                    };
+                    assert_eq!(bucket.len(), before.strict_add_signed(change));
+                    most_splits = most_splits.max(check_lengths(&bucket));
+                }
+            }
+            for entry in inside {
+                bucket.remove(&entry, &catalog);
+                check_lengths(&bucket);
+            }
+            assert!(bucket.is_empty());
+        }
+        assert!(most_splits > 5, "{most_splits} splits say little");
     }
 }
