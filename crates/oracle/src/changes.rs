@@ -91,8 +91,6 @@ impl Changes {
                 self.balance(random, &mut removed, &mut put, adds);
             }
         }
-        // A safeguard: `one` never selects a route that this step has put, so all of them still exist.
-        put.retain(|index| self.routes.contains_key(index));
         self.replace(&removed, &put);
     }
 

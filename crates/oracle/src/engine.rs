@@ -49,7 +49,7 @@ impl Engines {
 impl Engine {
     #[expect(
         clippy::disallowed_methods,
-        reason = "it is compared with the bounded builder, on patterns of its own"
+        reason = "the oracle must not share the bounded builder that it checks, and its patterns are short"
     )]
     fn new(pattern: &str, pcre: bool) -> Self {
         if !pcre {

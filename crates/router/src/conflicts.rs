@@ -112,7 +112,7 @@ pub struct Tie<W> {
     pub first: RouteIndex,
     pub second: RouteIndex,
     /// A request that satisfies both.
-    pub witness: Option<W>,
+    pub witness: W,
 }
 
 /// The interface that the search needs from a router. In this module "request" also means a stream.
@@ -493,7 +493,7 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
         let ties = self.ties.into_iter().map(|((first, second), witness)| Tie {
             first: route(first),
             second: route(second),
-            witness: Some(witness),
+            witness,
         });
         Conflicts {
             never: never.collect(),

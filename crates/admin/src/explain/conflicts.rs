@@ -87,7 +87,7 @@ pub struct Tie {
     pub second: Named,
     pub subsystem: Subsystem,
     /// A request or stream that both match, in the format of `POST /router/explain`.
-    pub example: Option<Example>,
+    pub example: Example,
 }
 
 /// A request or a stream.
@@ -245,7 +245,16 @@ mod tests {
                 first: named("a"),
                 second: named("b"),
                 subsystem,
-                example: None,
+                example: Example {
+                    protocol: "http".to_owned(),
+                    method: None,
+                    path: None,
+                    host: None,
+                    headers: BTreeMap::new(),
+                    sni: String::new(),
+                    source: None,
+                    destination: String::new(),
+                },
             };
             assert_eq!(
                 tie.to_string(),

@@ -92,7 +92,6 @@ fn no_wildcard_over_a_host_of_dots_is_checked_twice() {
     );
     let router = router(&routes, Options::default());
     let mut sample = Sample::get(b"/");
-    sample.host = Some(b"a.".repeat(4_000));
     for host in [b"a.".repeat(4_000), b".a".repeat(4_000), b".".repeat(8_000)] {
         sample.host = Some(host);
         let (found, asked) = cost(&router, &sample);

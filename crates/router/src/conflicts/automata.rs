@@ -92,7 +92,7 @@ impl Automata {
             return Some(Machine::Literal { kind, text, back });
         };
         let mut known = self.known.borrow_mut();
-        if known.len() > MAX_KEPT {
+        if known.len() >= MAX_KEPT && !known.contains_key(regex.pattern()) {
             known.clear();
         }
         let kept = match known.entry(regex.pattern().into()) {
@@ -420,6 +420,20 @@ mod tests {
                 Solution::One(expected.to_owned()),
                 "{tests:?}"
             );
+        }
+    }
+
+    #[test]
+    fn only_so_many_regexes_are_kept() {
+        let automata = Automata::default();
+        for number in 0..=MAX_KEPT {
+            let pattern = format!("^/{number}$");
+            let regex = TextTest::Matches(Regex::new(&pattern, Dialect::Rust).unwrap());
+            let Expression::Text(predicate) = Expression::text(TextField::Path, regex) else {
+                unreachable!("it is a test of a text")
+            };
+            automata.solve(&[Test::of(&predicate, true)]);
+            assert!((1..=MAX_KEPT).contains(&automata.known.borrow().len()));
         }
     }
 

@@ -83,7 +83,7 @@ fn every_example_of_a_tie_satisfies_both_routes() {
             for tie in &conflicts.ties {
                 ties += 1;
                 assert_ne!(tie.first, tie.second);
-                let witness = tie.witness.as_ref().expect("there is an example");
+                let witness = &tie.witness;
                 for index in [tie.first, tie.second] {
                     let only = &routes[index.0 as usize..][..1];
                     let found =
