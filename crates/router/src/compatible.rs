@@ -92,7 +92,7 @@ impl Compatible<'_> {
     /// redirect. The exception is `Strict`: such a request then passes only if the route accepts unencrypted requests.
     fn snis(&self, route: &Route) -> Expression {
         let snis = any(route.snis.iter().map(|sni| sni_is(sni_name(sni))));
-        let plain = [Protocol::Http, Protocol::Grpc, Protocol::Ws];
+        let plain = [Protocol::Http, Protocol::Grpc];
         let serves_plain = route.protocols.iter().any(|own| plain.contains(own));
         if self.calculation == Calculation::Strict && !serves_plain {
             return snis;
