@@ -248,10 +248,12 @@ struct Analysis<'r, 'e, D: Decider> {
     glances: usize,
     unknown_pairs: usize,
     never: BTreeMap<usize, Reason>,
+    /// The candidates that could not be decided.
+    unknown: HashSet<usize>,
     /// The ties that were found, by the numbers of the two candidates.
     ties: BTreeMap<(usize, usize), D::Witness>,
     tied_routes: HashSet<(RouteIndex, RouteIndex)>,
-    undecided: usize,
+    undecided_pairs: usize,
     truncated: bool,
 }
 
@@ -268,9 +270,10 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
             unknown_pairs: UNKNOWN_PAIRS,
             ranked,
             never: BTreeMap::new(),
+            unknown: HashSet::new(),
             ties: BTreeMap::new(),
             tied_routes: HashSet::new(),
-            undecided: 0,
+            undecided_pairs: 0,
             truncated: false,
         }
     }
@@ -283,7 +286,7 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
         let reason = match reach::fate(&mut self.prober, self.ranked[number]) {
             Fate::Reached => return,
             Fate::Unknown => {
-                self.undecided += 1;
+                self.unknown.insert(number);
                 return;
             }
             Fate::Contradicts => Reason::Contradiction,
@@ -365,7 +368,7 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
         match self.common_request(candidates, left, right) {
             Solution::Nothing => {}
             Solution::Unknown => {
-                self.undecided += 1;
+                self.undecided_pairs += 1;
                 self.unknown_pairs -= 1;
             }
             Solution::One(witness) => {
@@ -422,10 +425,20 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
     /// Checks the effect of the chosen candidates on others: candidates that they shadow, and ties with them.
     fn look_around(&mut self, chosen: &[usize]) {
         let ranked = self.ranked.clone();
-        let all: Vec<_> = ranked
-            .iter()
-            .map(|candidate| cases::cases(&candidate.expression, D::SUBSYSTEM).unwrap_or_default())
-            .collect();
+        // A chosen candidate may shadow those after it, and may be tied with those of its rank.
+        let may_conflict = |number: usize| {
+            let place = &ranked[number].place;
+            let mut chosen = chosen.iter();
+            chosen.any(|own| *own < number || ranked[*own].place.ranks_as(place))
+        };
+        let mut all = Vec::with_capacity(ranked.len());
+        for (number, candidate) in ranked.iter().enumerate() {
+            let cases = cases::cases(&candidate.expression, D::SUBSYSTEM);
+            if cases.is_err() && may_conflict(number) {
+                self.unknown.insert(number);
+            }
+            all.push(cases.unwrap_or_default());
+        }
         let keys: Vec<_> = all
             .iter()
             .map(|cases| Keys::of(cases, D::SUBSYSTEM))
@@ -459,18 +472,22 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
 
     /// Records the candidate if it is shadowed and `route` is one of the routes that shadow it.
     fn judge_as_shadowed(&mut self, number: usize, route: RouteIndex) {
-        if self.never.contains_key(&number) || self.ranked[number].route == route {
+        let is_judged = self.never.contains_key(&number) || self.unknown.contains(&number);
+        if is_judged || self.ranked[number].route == route {
             return;
         }
         if self.prober.search.steps.are_used_up() {
             return;
         }
-        let fate = reach::fate(&mut self.prober, self.ranked[number]);
-        if let Fate::Shadowed(by) = fate
-            && by.iter().any(|candidate| candidate.route == route)
-        {
-            let by = Self::in_order(by);
-            self.note_never(number, Reason::Shadowed { by });
+        match reach::fate(&mut self.prober, self.ranked[number]) {
+            Fate::Shadowed(by) if by.iter().any(|candidate| candidate.route == route) => {
+                let by = Self::in_order(by);
+                self.note_never(number, Reason::Shadowed { by });
+            }
+            Fate::Unknown => {
+                self.unknown.insert(number);
+            }
+            Fate::Shadowed(_) | Fate::Reached | Fate::Contradicts => {}
         }
     }
 
@@ -498,7 +515,7 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
         Conflicts {
             never: never.collect(),
             ties: ties.collect(),
-            undecided: self.undecided,
+            undecided: self.unknown.len() + self.undecided_pairs,
             truncated: self.truncated,
             complete: !self.prober.search.steps.are_used_up(),
         }

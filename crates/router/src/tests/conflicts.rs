@@ -421,3 +421,40 @@ fn a_cancelled_search_stops() {
     assert!(!router.conflicts(&search()).complete);
     assert!(!router.conflicts_of(&[RouteIndex(0)], &search()).complete);
 }
+
+/// Returns a condition that has too many cases to be compared.
+fn with_many_cases(path: &str) -> String {
+    let parts = (0..8).map(|number| {
+        format!(r#"(http.headers.a{number} == "1" || http.headers.b{number} == "1")"#)
+    });
+    let parts: Vec<_> = parts.collect();
+    format!(r#"http.path ^= "{path}" && {}"#, parts.join(" && "))
+}
+
+/// A condition of which it cannot be decided whether a request satisfies it.
+const UNDECIDABLE: &str = r##"http.path ~ r#"é\b"# && !(http.path contains "é")"##;
+
+#[test]
+fn neighbours_that_cannot_be_decided_are_counted() {
+    for (neighbour, priority, undecided) in [
+        (with_many_cases("/a/b"), 1, 1),
+        (with_many_cases("/a/b"), 2, 1),
+        // The route cannot shadow a neighbour that is tried first.
+        (with_many_cases("/a/b"), 3, 0),
+        (with_many_cases("/b"), 1, 0),
+        (UNDECIDABLE.to_owned(), 1, 1),
+        (UNDECIDABLE.to_owned(), 3, 0),
+    ] {
+        let routes = [
+            with_expression(0, r#"http.path ^= "/a" && http.method == "GET""#, 2),
+            with_expression(1, r#"http.path ^= "/a" && http.method == "PUT""#, 2),
+            with_expression(2, &neighbour, priority),
+        ];
+        let router = router(&routes, EXPRESSIONS);
+        for chosen in [&[RouteIndex(0)][..], &[RouteIndex(0), RouteIndex(1)]] {
+            let conflicts = router.conflicts_of(chosen, &search(10));
+            assert_eq!(conflicts.undecided, undecided, "{neighbour} {priority}");
+            assert!(conflicts.complete);
+        }
+    }
+}
