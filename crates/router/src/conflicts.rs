@@ -52,7 +52,7 @@ pub struct Conflicts<W> {
     pub ties: Vec<Tie<W>>,
     /// Number of candidates and pairs that could not be decided.
     pub undecided: usize,
-    /// Whether the search stopped at a limit on conflicts or pairs, so that there may be more conflicts.
+    /// Whether a conflict was left out, or a pair was not checked, because of a limit other than that on steps.
     pub truncated: bool,
     /// False if the search ran out of steps or was cancelled. There may then be more conflicts.
     pub complete: bool,
@@ -244,9 +244,8 @@ struct Analysis<'r, 'e, D: Decider> {
     prober: Prober<'r, 'e, D>,
     /// The candidates in the order they are tried.
     ranked: Vec<&'r Candidate>,
-    /// Number of pairs that may still be checked, and number of undecided pairs that are still allowed.
+    /// Number of pairs that may still be checked.
     glances: usize,
-    unknown_pairs: usize,
     never: BTreeMap<usize, Reason>,
     /// The candidates that could not be decided.
     unknown: HashSet<usize>,
@@ -267,7 +266,6 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
                 search,
             },
             glances: GLANCES + GLANCES_PER_CANDIDATE * ranked.len(),
-            unknown_pairs: UNKNOWN_PAIRS,
             ranked,
             never: BTreeMap::new(),
             unknown: HashSet::new(),
@@ -339,7 +337,6 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
                 self.tie(left, right)
             });
             if stopped.is_break() {
-                self.truncated = true;
                 return;
             }
             first += group.len();
@@ -352,32 +349,46 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
         (first, left): (usize, &Vec<Case<'r>>),
         (second, right): (usize, &Vec<Case<'r>>),
     ) -> ControlFlow<()> {
-        if self.glances == 0
-            || self.unknown_pairs == 0
-            || self.prober.search.ties.get() == 0
-            || !self.prober.search.steps.spend(1)
-        {
-            return ControlFlow::Break(());
-        }
-        self.glances -= 1;
+        self.glance()?;
         let candidates = [first, second].map(|number| self.ranked[number]);
         let routes = (candidates[0].route, candidates[1].route);
         if routes.0 == routes.1 || self.tied_routes.contains(&routes) {
             return ControlFlow::Continue(());
         }
+        if self.undecided_pairs == UNKNOWN_PAIRS {
+            return self.stop();
+        }
         match self.common_request(candidates, left, right) {
             Solution::Nothing => {}
-            Solution::Unknown => {
-                self.undecided_pairs += 1;
-                self.unknown_pairs -= 1;
-            }
+            Solution::Unknown => self.undecided_pairs += 1,
             Solution::One(witness) => {
-                take_one(&self.prober.search.ties);
+                if !take_one(&self.prober.search.ties) {
+                    return self.stop();
+                }
                 self.ties.insert((first, second), witness);
                 self.tied_routes.insert(routes);
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Counts a pair. Breaks if no more pairs may be checked.
+    fn glance(&mut self) -> ControlFlow<()> {
+        if self.glances == 0 {
+            return self.stop();
+        }
+        self.glances -= 1;
+        if self.prober.search.steps.spend(1) {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    }
+
+    /// Stops the search for pairs before a pair that it does not check or does not report.
+    fn stop(&mut self) -> ControlFlow<()> {
+        self.truncated = true;
+        ControlFlow::Break(())
     }
 
     /// Returns a request that satisfies both candidates.
@@ -445,29 +456,36 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
             .collect();
         let mut left = NEIGHBOURS;
         let mut meet = |first: usize, second: usize| {
+            // The chosen candidates have already been judged.
+            let may_shadow = chosen.contains(&first) && !chosen.contains(&second);
+            let may_tie = ranked[first].place.ranks_as(&ranked[second].place);
+            if !may_shadow && !may_tie {
+                return self.glance();
+            }
             if left == 0 {
-                return ControlFlow::Break(());
+                return self.stop();
             }
             left -= 1;
-            // The chosen candidates have already been judged.
-            if chosen.contains(&first) && !chosen.contains(&second) {
+            if may_shadow {
                 self.judge_as_shadowed(second, ranked[first].route);
             }
-            if ranked[first].place.ranks_as(&ranked[second].place) {
+            if may_tie {
                 self.tie((first, &all[first]), (second, &all[second]))
             } else {
                 ControlFlow::Continue(())
             }
         };
         let is_chosen = |number| chosen.contains(&number);
-        let mut stopped = near::pairs_with(&keys, &is_chosen, &mut meet).is_break();
+        let stopped = near::pairs_with(&keys, &is_chosen, &mut meet);
+        if stopped.is_break() {
+            return;
+        }
         let own: Vec<_> = chosen
             .iter()
             .map(|number| Keys::of(&all[*number], D::SUBSYSTEM))
             .collect();
         let mut meet_own = |first: usize, second: usize| meet(chosen[first], chosen[second]);
-        stopped |= near::pairs(&own, &mut meet_own).is_break();
-        self.truncated |= stopped;
+        let _ = near::pairs(&own, &mut meet_own);
     }
 
     /// Records the candidate if it is shadowed and `route` is one of the routes that shadow it.

@@ -39,7 +39,7 @@ pub struct Conflicts {
     pub ties: Vec<Tie>,
     /// Number of candidates and pairs that could not be decided.
     pub undecided: usize,
-    /// Whether there are more results than requested.
+    /// Whether there are more results than requested, or not all pairs were checked because they are too many.
     pub truncated: bool,
     /// Whether all routes were compared. If not, the search has reached its step limit, and there may be more
     /// conflicts.

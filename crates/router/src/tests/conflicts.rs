@@ -410,7 +410,7 @@ fn a_search_that_takes_too_many_steps_says_that_it_is_incomplete() {
         false
     };
     let conflicts = router.conflicts(&Search::new(100, &ask));
-    assert!(!conflicts.complete);
+    assert!(!conflicts.complete && !conflicts.truncated);
     assert!((1..5000).contains(&asked.get()), "{}", asked.get());
 }
 
@@ -454,7 +454,61 @@ fn neighbours_that_cannot_be_decided_are_counted() {
         for chosen in [&[RouteIndex(0)][..], &[RouteIndex(0), RouteIndex(1)]] {
             let conflicts = router.conflicts_of(chosen, &search(10));
             assert_eq!(conflicts.undecided, undecided, "{neighbour} {priority}");
-            assert!(conflicts.complete);
+            assert!(conflicts.complete && !conflicts.truncated);
         }
+    }
+}
+
+#[test]
+fn a_search_is_truncated_if_a_conflict_is_left_out() {
+    let same_paths = |count: u32| {
+        let pairs = (0..count).map(|number| with_path(number, &format!("/{}", number % 2)));
+        let headers = |number: u32| format!("x-{}", number / 2);
+        let routes: Vec<_> = (0..)
+            .zip(pairs)
+            .map(|(number, mut route)| {
+                route.headers = vec![(headers(number).into(), vec!["1".into()])];
+                route
+            })
+            .collect();
+        router(&routes, COMPATIBLE)
+    };
+    // Among six routes, those with the same of two paths are tied: two times three pairs.
+    let router = same_paths(6);
+    for (limit, truncated) in [(5, true), (6, false), (7, false)] {
+        let conflicts = router.conflicts(&search(limit));
+        assert_eq!(conflicts.ties.len(), limit.min(6));
+        assert_eq!(conflicts.truncated, truncated, "{limit}");
+        assert!(conflicts.complete);
+    }
+}
+
+#[test]
+fn a_search_that_stops_at_a_limit_on_pairs_is_truncated() {
+    let undecidable = |count: u32| {
+        let routes = (0..count).map(|number| {
+            let text = format!("{UNDECIDABLE} && http.headers.x_{number} == \"1\"");
+            with_expression(number, &text, 1)
+        });
+        router(&routes.collect::<Vec<_>>(), EXPRESSIONS).conflicts(&search(100))
+    };
+    // 20 routes have 190 pairs, and 21 routes 210.
+    let (few, many) = (undecidable(20), undecidable(21));
+    assert_eq!((few.undecided, few.truncated), (20 + 190, false));
+    assert_eq!((many.undecided, many.truncated), (21 + 200, true));
+}
+
+#[test]
+fn neighbours_that_cannot_conflict_do_not_truncate_the_search() {
+    let neighbours = 1_100;
+    for (priority, truncated) in [(1, true), (3, false)] {
+        let others = (1..=neighbours).map(|number| {
+            let text = format!(r#"http.path ^= "/" && http.headers.x_{number} == "1""#);
+            with_expression(number, &text, priority)
+        });
+        let own = with_expression(0, r#"http.path ^= "/" && http.headers.y == "1""#, 2);
+        let routes: Vec<_> = std::iter::once(own).chain(others).collect();
+        let conflicts = router(&routes, EXPRESSIONS).conflicts_of(&[RouteIndex(0)], &search(10));
+        assert_eq!(conflicts.truncated, truncated, "{priority}");
     }
 }
