@@ -87,17 +87,12 @@ pub enum Protocol {
     Tls,
     TlsPassthrough,
     Udp,
-    Ws,
-    Wss,
 }
 
 impl Protocol {
     /// Whether routes of this protocol are served by the http subsystem.
     pub fn is_http(self) -> bool {
-        matches!(
-            self,
-            Self::Http | Self::Https | Self::Grpc | Self::Grpcs | Self::Ws | Self::Wss
-        )
+        matches!(self, Self::Http | Self::Https | Self::Grpc | Self::Grpcs)
     }
 }
 

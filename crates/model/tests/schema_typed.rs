@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use model::entities::{KeyauthCredential, Plugin, Route, Service, Target, Upstream};
+use model::entities::{KeyauthCredential, Plugin, Protocol, Route, Service, Target, Upstream};
 use model::schema::{Context, registry};
 use model::{Object, codec};
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use std::time::Duration;
 
 fn typed<T: DeserializeOwned>(entity: &str, input: &str) -> T {
@@ -27,6 +28,39 @@ fn entities_with_only_what_is_required_can_be_typed() {
     assert_eq!(plugin.config.as_object().unwrap().len(), 6);
     let consumer = r#""consumer":{"id":"4bf92f3d-0000-4000-8000-00000000abcd"}"#;
     typed::<KeyauthCredential>("keyauth_credentials", &format!("{{{consumer}}}"));
+}
+
+#[test]
+fn each_protocol_that_a_schema_accepts_can_be_typed() {
+    let is_accepted = |entity: &str, input: serde_json::Value| {
+        let schema = registry().by_name(entity).unwrap();
+        let input: Object = serde_json::from_value(input).unwrap();
+        let completed = schema.complete(input, &Context::at(Duration::ZERO));
+        let problem = completed.err().map(|error| error.message.to_string());
+        let is_about_protocol = |problem: &String| {
+            problem.contains("expected one of") || problem.contains("unknown type")
+        };
+        !problem.as_ref().is_some_and(is_about_protocol)
+    };
+    for name in [
+        "grpc",
+        "grpcs",
+        "http",
+        "https",
+        "tcp",
+        "tls",
+        "tls_passthrough",
+        "udp",
+        // Kong Enterprise has these too.
+        "ws",
+        "wss",
+    ] {
+        let is_known = serde_json::from_value::<Protocol>(json!(name)).is_ok();
+        let service = json!({"host": "h.test", "protocol": name});
+        assert_eq!(is_accepted("services", service), is_known, "{name}");
+        let route = json!({"hosts": ["h.test"], "protocols": [name]});
+        assert_eq!(is_accepted("routes", route), is_known, "{name}");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Compares a router that is changed again and again with a router that is built from the current routes.
+//! Compares a router that is changed many times with a new router that is built from the current routes.
 
 use crate::cases::Tally;
 use crate::engine::Engines;
@@ -23,7 +23,7 @@ pub struct Changes {
     engines: Engines,
 }
 
-/// A version of the router and its answers.
+/// A version of the router, with its decisions for some requests.
 pub struct Kept {
     router: Arc<Router>,
     answers: Vec<(Sample, Option<Decision>)>,
@@ -62,7 +62,8 @@ impl Changes {
         &self.router
     }
 
-    /// Makes one replacement, which removes, changes or adds up to `most` routes.
+    /// Replaces up to `most` routes at once: adds, changes or removes each of them. With [`Course::Stay`], the same
+    /// number of routes is added and removed.
     pub fn step(&mut self, random: &mut Random, course: Course, most: usize) {
         let mut removed = Vec::new();
         let mut put = Vec::new();
@@ -90,12 +91,10 @@ impl Changes {
                 self.balance(random, &mut removed, &mut put, adds);
             }
         }
-        // Skips routes that were removed in the same step.
-        put.retain(|index| self.routes.contains_key(index));
         self.replace(&removed, &put);
     }
 
-    /// Removes a route after one was added, and adds one after one was removed.
+    /// Keeps the number of routes constant: removes a route if the step has added one, and adds one otherwise.
     fn balance(
         &mut self,
         random: &mut Random,
@@ -128,7 +127,7 @@ impl Changes {
         };
         let route = &mut drawn.route;
         match random.below(5) {
-            // A replacement without any change, or nearly without.
+            // The route is replaced by an equal one, or by one that differs in a single setting.
             0 => {}
             1 => route.strip_path = !route.strip_path,
             2 if route.expression.is_some() => route.priority = other.route.priority.or(Some(7)),
@@ -141,7 +140,7 @@ impl Changes {
         }
     }
 
-    /// Returns a route that this step has not changed.
+    /// Returns a random route that this step has neither removed nor put.
     fn one(
         &self,
         random: &mut Random,
@@ -161,7 +160,7 @@ impl Changes {
         self.router = Arc::new(router);
     }
 
-    /// Returns the current router and its answers to `requests` random requests.
+    /// Returns the current router and its decisions for `requests` random requests.
     pub fn keep(&self, random: &mut Random, requests: usize) -> Kept {
         let samples = (0..requests).map(|_| Sample::random(random, &self.world));
         let mut scratch = Scratch::default();
@@ -175,8 +174,8 @@ impl Changes {
         }
     }
 
-    /// Checks that the router and a newly built one with the same routes have the same order and decide random requests
-    /// alike, including the upstream paths.
+    /// Checks that the router equals a newly built one with the same routes: both have the same order and make the same
+    /// decisions for random requests, including the upstream paths.
     pub fn check(&mut self, random: &mut Random, requests: usize) -> Tally {
         let routes = || self.routes.iter().map(|(index, drawn)| (*index, drawn));
         let settings = routes().map(|(index, drawn)| (index, &drawn.route));
@@ -212,7 +211,7 @@ impl Changes {
 }
 
 impl Kept {
-    /// Checks that the router still gives the same answers.
+    /// Checks that the router still makes the same decisions.
     pub fn check(&self) {
         let mut scratch = Scratch::default();
         for (sample, answer) in &self.answers {
@@ -224,7 +223,7 @@ impl Kept {
     }
 }
 
-/// Returns the answer and the upstream paths for several service paths.
+/// Returns the decision, and the upstream path for each of several service paths.
 fn decision(
     router: &Router,
     sample: &Sample,

@@ -6,7 +6,8 @@ use std::ops::Range;
 
 /// The regexes of one dialect, compiled on first use.
 pub struct Engines {
-    /// Whether this is for the `traditional` flavor, which also captures in paths only.
+    /// Whether the regexes are in PCRE's dialect, as in the `traditional` flavor. That flavor captures groups in paths
+    /// only.
     pcre: bool,
     known: HashMap<String, Engine>,
 }
@@ -48,7 +49,7 @@ impl Engines {
 impl Engine {
     #[expect(
         clippy::disallowed_methods,
-        reason = "it is compared with the bounded builder, on patterns of its own"
+        reason = "the oracle must not share the bounded builder that it checks, and its patterns are short"
     )]
     fn new(pattern: &str, pcre: bool) -> Self {
         if !pcre {

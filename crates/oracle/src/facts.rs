@@ -1,5 +1,5 @@
-//! The fields that expressions see in a request, as the reference defines them. They are computed in advance and
-//! copied.
+//! The fields of a request that expressions can test, as the reference defines them. For simplicity all fields are
+//! computed in advance and copied.
 
 use crate::requests::Sample;
 use expr::{AddressField, NumberField, TextField};
@@ -16,7 +16,7 @@ pub(crate) struct Facts {
     host: Option<Vec<u8>>,
     wildcard_host: Option<Vec<u8>>,
     sni: Option<Vec<u8>>,
-    /// Names are spelled as in expressions.
+    /// Names are in lower case. Except in the `traditional` flavor, underscores replace their dashes.
     headers: Vec<(Vec<u8>, Vec<u8>)>,
     queries: Vec<(Vec<u8>, Vec<u8>)>,
     source: Option<IpAddr>,
@@ -190,8 +190,8 @@ struct Host {
 }
 
 impl Host {
-    /// Splits a host for the flavors other than `traditional`: the text after the only colon is a port if it is a
-    /// number.
+    /// Splits a host for the flavors other than `traditional`. The text after the colon is a port if the host contains
+    /// only one colon and a number follows it.
     fn split(sent: &[u8]) -> Self {
         let (name, port) = match without_port(sent) {
             Some((name, Some(port))) => (name, Some(port)),
@@ -204,8 +204,8 @@ impl Host {
         }
     }
 
-    /// Splits a host for the `traditional` flavor: removes brackets around an address, and a colon that is not followed
-    /// by a number.
+    /// Splits a host for the `traditional` flavor. Removes brackets around an address, and a colon at the end of the
+    /// host.
     fn peeled(sent: &[u8]) -> Self {
         let whole = |bracketed| Self {
             name: sent.to_vec(),
@@ -240,15 +240,16 @@ impl Host {
         }
     }
 
-    /// Returns the host for comparison with wildcards. Kong adds brackets to a host with a colon, so such a host never
-    /// matches.
+    /// Returns the host that wildcards are compared with. Kong puts a host that contains a colon in brackets, so it
+    /// never matches a wildcard.
     fn for_wildcards(&self) -> Option<Vec<u8>> {
         let plain = !self.bracketed && !self.name.contains(&b':');
         plain.then(|| self.name.clone())
     }
 }
 
-/// A port with a leading zero differs from the same port without it.
+/// Returns the port, or a negative number if it has a leading zero. In the `traditional` flavor, Kong compares ports as
+/// text, so `080` must differ from `80`.
 fn as_written(port: i64, digits: &[u8]) -> i64 {
     match digits {
         [b'0', _, ..] => -1 - port,
@@ -256,8 +257,8 @@ fn as_written(port: i64, digits: &[u8]) -> i64 {
     }
 }
 
-/// Returns the text before the first colon, and the port after it. The port may be missing, but must not be anything
-/// other than a number.
+/// Returns the text before the first colon, and the port after it. If nothing follows the colon, the port is `None`.
+/// Returns `None` if there is no colon, or if the text after it is not a number.
 fn without_port(sent: &[u8]) -> Option<(&[u8], Option<i64>)> {
     let colon = sent.iter().position(|byte| *byte == b':')?;
     let digits = &sent[colon + 1..];

@@ -1,4 +1,4 @@
-//! The decision found by checking the candidates of a router one by one, and the decision of the router itself.
+//! Two decisions to compare: one found by checking the candidates of a router one by one, and the router's own.
 
 use crate::engine::Engines;
 use crate::facts::Facts;
@@ -15,7 +15,7 @@ pub struct Decision {
     pub route: RouteIndex,
     /// The stripped part of the path.
     pub prefix: Option<Vec<u8>>,
-    /// By number as text, and by name.
+    /// Captured texts. The keys are the numbers of groups, as text, and the names of groups.
     pub captures: BTreeMap<String, Vec<u8>>,
 }
 
@@ -64,13 +64,13 @@ impl Judged {
     pub(crate) fn ask(&self, facts: &Facts, engines: &mut Engines) -> Option<Decision> {
         let mut trail = Trail::default();
         let holds = self.term.holds(facts, engines, &mut trail);
-        // An empty text counts as none, as in Kong.
+        // Like Kong, the router strips nothing if the located text is empty.
         let located = trail
             .located
             .filter(|range| self.strips && !range.is_empty());
         holds.then(|| Decision {
             route: self.route,
-            // A range in a transformed text of another length may not exist in the path.
+            // Lower case may change the length of a path. The range may then be outside the original path.
             prefix: located.and_then(|range| Some(facts.path.get(range)?.to_vec())),
             captures: trail.captures,
         })

@@ -1,5 +1,5 @@
-//! The decision from the routes alone, by the reference: the condition of each route and their order. For the flavors
-//! other than `traditional`, which has [`Traditional`](crate::Traditional).
+//! Decides from the routes alone. The conditions of the routes and their order follow the reference. This module is for
+//! the flavors other than `traditional`; [`Traditional`](crate::Traditional) is for that one.
 
 use crate::engine::Engines;
 use crate::facts::Facts;
@@ -12,7 +12,7 @@ use model::entities::{Endpoint, Protocol, Route};
 use router::{Calculation, Flavor, Options, RouteIndex};
 use uuid::Uuid;
 
-/// The namespace for the ids of a split route's parts, that is, of a route whose paths have different priorities.
+/// Kong's UUID namespace for the parts of a split route. A route is split if its paths have different priorities.
 const NAMESPACE: Uuid = Uuid::from_u128(0x7f14_5bf9_0dce_4f91_98eb_debb_ce4b_9f6b);
 
 pub struct Naive {
@@ -108,7 +108,7 @@ fn groups(route: &Route) -> Vec<Vec<&str>> {
     }
 }
 
-/// Section 5.1 of the reference.
+/// Returns the conditions of a route, all of which must hold (section 5.1 of the reference).
 fn parts(route: &Route, paths: &[&str], options: Options) -> Vec<Term> {
     let mut parts = Vec::new();
     if !route.snis.is_empty() {
@@ -227,7 +227,8 @@ fn header_is(name: &str, value: &str) -> Term {
     }
 }
 
-/// Section 8.6: a route for https alone also serves http, to answer it with a redirect.
+/// Adds the condition on the protocol (section 8.6 of the reference). A route for https alone has no such condition,
+/// because it answers http requests with a redirect.
 fn with_protocols(term: Term, route: &Route) -> Term {
     if route.protocols == [Protocol::Https] {
         return term;
@@ -240,7 +241,7 @@ fn with_protocols(term: Term, route: &Route) -> Term {
     Term::And(vec![term, Term::Or(own.collect())])
 }
 
-/// Sections 5.3 and 5.4.
+/// Returns the priority of a route with these paths as one number (sections 5.3 and 5.4 of the reference).
 fn word(route: &Route, paths: &[&str], calculation: Calculation) -> u64 {
     let kinds = [
         route.methods.len(),
@@ -270,7 +271,8 @@ fn word(route: &Route, paths: &[&str], calculation: Calculation) -> u64 {
         let priority = u32::try_from(priority.max(0)).unwrap_or(u32::MAX);
         return kinds << 61 | flags | headers << 52 | u64::from(priority) << 19 | length & 0x7_FFFF;
     }
-    // Numbers are shifted in 32 bits. A negative result becomes the top bit alone.
+    // Kong shifts these numbers in 32 bits, by the distance modulo 32. If the result is negative, Kong widens it to the
+    // top bit of 64 bits alone.
     let shifted = |number: u64, by: u32| (number as u32).wrapping_shl(by) as i32;
     let widened = |number: i32| if number < 0 { 1 << 63 } else { number as u64 };
     let (kinds, headers) = (shifted(kinds, 61), shifted(headers, 52));

@@ -1,8 +1,8 @@
-//! Random regexes, each with texts that it is likely to match.
+//! Random regexes, each with examples of texts that it probably matches.
 
 use crate::random::Random;
 
-/// A regex that both dialects accept.
+/// A regex that is valid in the dialects of the `regex` crate and of PCRE.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     pub text: String,
@@ -11,7 +11,7 @@ pub struct Pattern {
 
 enum Node {
     Text(&'static str),
-    /// A class and some characters of it.
+    /// A character class, and some of its characters.
     Class(&'static str, &'static str),
     Repeat(Box<Node>, &'static str, usize),
     Group(&'static str, Box<Node>),
@@ -179,7 +179,7 @@ impl Node {
                 inner.write(out);
                 out.push(')');
             }
-            // No group around the alternatives, because people often forget it.
+            // The alternatives are not put in a group, because people often forget it.
             Self::Either(parts) => {
                 for (number, part) in parts.iter().enumerate() {
                     if number > 0 {

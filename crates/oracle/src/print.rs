@@ -13,7 +13,7 @@ pub(crate) fn print(term: &Term, random: &mut Random) -> String {
 fn write(term: &Term, random: &mut Random, out: &mut String) {
     match term {
         Term::And(parts) => join(parts, "&&", random, out, |_| false),
-        // `||` binds tighter than `&&`.
+        // Unlike in most languages, `||` binds tighter than `&&`, so a conjunction needs parentheses here.
         Term::Or(parts) => join(parts, "||", random, out, |part| {
             matches!(part, Term::And(_))
         }),

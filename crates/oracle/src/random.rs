@@ -2,14 +2,14 @@
 
 pub struct Random {
     source: Source,
-    /// Number of serial numbers that were handed out.
+    /// The last serial number that was returned.
     serial: u64,
 }
 
 enum Source {
     /// SplitMix64.
     Seed(u64),
-    /// Bytes that are read from the front. After their end every choice is the first one.
+    /// Bytes of a fuzzer, read from the front. When all are used, every choice is the first option.
     Bytes { bytes: Vec<u8>, at: usize },
 }
 
@@ -31,7 +31,7 @@ impl Random {
         }
     }
 
-    /// Whether no bytes are left to choose by.
+    /// Whether all bytes of the fuzzer are used. Always false for a seed.
     pub fn is_spent(&self) -> bool {
         match &self.source {
             Source::Seed(_) => false,
@@ -56,7 +56,7 @@ impl Random {
         usize::try_from(self.number(width) % end as u64).unwrap_or(0)
     }
 
-    /// Returns a number of at least `width` bytes.
+    /// Returns a random number. It is made of `width` bytes of the fuzzer, or of 63 bits of the generator.
     fn number(&mut self, width: usize) -> u64 {
         match &mut self.source {
             Source::Seed(state) => {
@@ -74,9 +74,9 @@ impl Random {
         }
     }
 
-    /// Returns true once in `times` calls.
+    /// Returns true once in `times` calls on average.
     pub fn once_in(&mut self, times: usize) -> bool {
-        // Not 0, so that exhausted bytes choose the common case.
+        // When all bytes of the fuzzer are used, `below` returns 0. The result must then be the common case, false.
         self.below(times) == times - 1
     }
 

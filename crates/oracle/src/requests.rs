@@ -1,5 +1,5 @@
-//! Random requests. They consist of the same words as routes, so that they match, and of changed words, so that they
-//! nearly match.
+//! Random requests. Some of their words are those of the routes, so that many requests match. Other words are changed a
+//! little, so that requests nearly match.
 
 use crate::random::Random;
 use crate::world::{HEADERS, QUERIES, World};
@@ -126,7 +126,7 @@ impl Sample {
             sample.headers.push(header);
         }
         if random.once_in(50) {
-            // These headers come first, so that the others may be beyond the limit.
+            // These headers come first, so that the others may exceed the limit on headers.
             let many = (0..random.between(90, 110)).map(|_| (b"x-many".to_vec(), b"1".to_vec()));
             sample.headers.splice(0..0, many);
         }
@@ -226,7 +226,7 @@ fn encode(random: &mut Random, path: &mut Vec<u8>) {
     *path = encoded;
 }
 
-/// Sometimes adds, removes or changes a byte.
+/// Sometimes adds, removes or changes one byte, or truncates the text.
 fn change(random: &mut Random, text: &mut Vec<u8>) {
     if random.below(6) > 0 || text.is_empty() {
         return;

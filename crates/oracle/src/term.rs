@@ -1,4 +1,4 @@
-//! Expressions as a separate tree type, evaluated slowly as the reference defines it.
+//! Expressions in a tree type that is independent of the router. The evaluation is slow and follows the reference.
 
 use crate::engine::Engines;
 use crate::facts::Facts;
@@ -20,7 +20,7 @@ pub(crate) enum Term {
     Address(AddressField, AddressOperator),
 }
 
-/// Method to compare the values of a field: quantifier and transformation.
+/// The quantifier and the transformation with which the values of a field are compared.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) any: bool,
@@ -52,11 +52,12 @@ pub(crate) enum AddressOperator {
     NotIn(Block),
 }
 
-/// The side results of an evaluation.
+/// The results of an evaluation other than true or false.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Trail {
+    /// The part of the path that the last successful predicate on it matched.
     pub(crate) located: Option<Range<usize>>,
-    /// By number as text, and by name.
+    /// Captured texts. The keys are the numbers of groups, as text, and the names of groups.
     pub(crate) captures: BTreeMap<String, Vec<u8>>,
 }
 
@@ -210,7 +211,7 @@ impl AddressOperator {
     }
 }
 
-/// Compares bit by bit.
+/// Whether the block contains the address. Compares bit by bit, to share no code with the router.
 fn is_in(address: IpAddr, block: Block) -> bool {
     let octets = |address| match address {
         IpAddr::V4(address) => address.octets().to_vec(),

@@ -1,9 +1,8 @@
-//! The decision of the `traditional` flavor from the routes alone, by section 4 of the reference. Every route that
-//! accepts a request is ranked for that request, and the first one wins. Nothing is compiled, indexed or sorted in
-//! advance.
+//! Decides for the `traditional` flavor from the routes alone, by section 4 of the reference. Every route that accepts
+//! a request is ranked for that request, and the best one wins. Nothing is compiled, indexed or sorted in advance.
 //!
-//! Kong first searches a smaller set of a category, chosen by the attributes that match the request. Here and in the
-//! router this is reproduced only for hosts that are listed with the port of the request.
+//! In each category, Kong first searches a smaller set of routes, chosen by an attribute that matches the request. This
+//! module and the router reproduce that only for hosts that are listed with the port of the request.
 
 use crate::engine::Engines;
 use crate::judge::Decision;
@@ -96,8 +95,8 @@ fn split_by_path(route: &Route) -> Vec<Option<&str>> {
     }
 }
 
-/// Sections 4.1 and 4.2. In Kong the order of routes of the same age is random; the router prefers the smaller id, and
-/// the earlier of a route's paths.
+/// Returns the rank of one path of a route, by sections 4.1 and 4.2 of the reference. In Kong, the order of routes of
+/// the same age is random. The router prefers the smaller id, and within a route the earlier path.
 fn rank(route: &Route, path: Option<&str>, number: usize, listed_port: bool) -> Rank {
     let headers = counted(route).count();
     let regex = path.is_some_and(|path| path.starts_with('~'));
@@ -137,7 +136,7 @@ fn rank(route: &Route, path: Option<&str>, number: usize, listed_port: bool) -> 
     )
 }
 
-/// Returns the headers that are matched. Hosts have a list of their own.
+/// Returns the conditions on headers. The header `host` is skipped, because routes have a separate list of hosts.
 fn counted(route: &Route) -> impl Iterator<Item = (String, Vec<&str>)> {
     let named = route.headers.iter().map(|(name, values)| {
         let values = values.iter().map(|value| value.as_str()).collect();
@@ -176,7 +175,7 @@ impl<'s> Asked<'s> {
             && counted(route).all(|(name, values)| self.header(&name, &values, engines))
     }
 
-    /// A request without TLS passes whatever the names are.
+    /// Whether the route lists the SNI of the request. A request without TLS always passes.
     fn sni(&self, route: &Route) -> bool {
         let listed = |name: &str| {
             let mut own = route.snis.iter().map(|own| match own.len() {
@@ -211,7 +210,8 @@ impl<'s> Asked<'s> {
         plain.any(|own| host.sent == own.as_bytes() && has_port(own))
     }
 
-    /// Only a list of exactly one value may contain a regex, which is searched in the lower-case value.
+    /// Whether a value of the header is listed. A list of exactly one value may be a regex, which is searched in the
+    /// lower-case value of the request.
     fn header(&self, name: &str, values: &[&str], engines: &mut Engines) -> bool {
         let own = self
             .headers
@@ -250,7 +250,7 @@ impl<'s> Asked<'s> {
     }
 
     fn answer(&self, index: RouteIndex, route: &Route, taken: Taken) -> Decision {
-        // An empty text counts as none, as in Kong.
+        // Like Kong, the router strips nothing if the path's match is empty.
         let range = taken
             .range
             .filter(|range| route.strip_path && !range.is_empty());
@@ -262,7 +262,8 @@ impl<'s> Asked<'s> {
     }
 }
 
-/// Section 4.4: a dot matches itself, an asterisk one or more characters, and a host without a port any port.
+/// Returns the regex for a wildcard host, by section 4.4 of the reference. A dot matches itself, and an asterisk
+/// matches one or more characters. A host without a port matches any port.
 fn wildcard_regex(host: &str) -> String {
     let name = host.replace('.', r"\.").replace('*', ".+");
     let port = if has_port(host) { "" } else { r"(?::\d+)?" };
@@ -270,8 +271,8 @@ fn wildcard_regex(host: &str) -> String {
 }
 
 impl Host {
-    /// Removes brackets that are followed by nothing but a port. A host without brackets has no port if it contains
-    /// several colons, or if its colon is not followed by a number.
+    /// Splits a host as Kong does. Brackets are removed if only a port, or nothing, follows them. A host without
+    /// brackets has a port only if it contains a single colon and a number follows it.
     fn new(sent: &[u8], default_port: &str) -> Self {
         let with_default = |start: &[u8]| [start, b":", default_port.as_bytes()].concat();
         let bare = sent.strip_suffix(b":").unwrap_or(sent);

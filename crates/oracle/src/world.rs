@@ -1,4 +1,4 @@
-//! The words that the routes and requests of one case share.
+//! The words that the routes and requests of one test case share.
 
 use crate::pattern::Pattern;
 use crate::random::Random;
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 const METHODS: &[&str] = &["GET", "POST", "PUT", "PURGE", "PATCH"];
 pub(crate) const HEADERS: &[&str] = &["x-a", "x-b", "x_c", "accept", "x-version"];
-/// Spelled as identifiers in expressions may be.
+/// Names of query arguments that an expression can contain.
 pub(crate) const QUERIES: &[&str] = &["a", "b", "Mode", "v_x", "a_b"];
 
 const LABELS: &[&str] = &["a", "b", "ab", "api", "x-1", "exämple"];
@@ -67,7 +67,8 @@ pub struct World {
     pub(crate) ports: Vec<u16>,
     /// Whether expressions are for streams instead of requests.
     pub(crate) streams: bool,
-    /// Number of routes out of 10 with the first host and the first path, which makes lists long and trees deep.
+    /// Number of routes out of 10 that have the first host and the first path. A high number makes the router's lists
+    /// long and its trees deep.
     pub(crate) crowd: usize,
 }
 
@@ -80,7 +81,7 @@ impl World {
         let flat = random.once_in(4);
         let paths = (0..path_count).map(|number| {
             if flat {
-                // Many paths below one node.
+                // One node of the router's tree then has many children.
                 format!("{}/{number:02}", prefix.trim_end_matches('/'))
             } else {
                 path(random)
@@ -96,7 +97,7 @@ impl World {
             values: values(random),
             addresses: parsed(ADDRESSES),
             blocks: parsed(BLOCKS),
-            // If there are few ports, routes and requests often have the same one.
+            // With few ports, routes and requests often have the same one.
             ports: PORTS[..*random.one(&[PORTS.len(), 2, 1])].to_vec(),
             streams: false,
             crowd: *random.one(&[0, 0, 3, 9]),
@@ -110,7 +111,7 @@ impl World {
         }
     }
 
-    /// Returns a known address, or one that differs from it in one bit.
+    /// Returns one of the addresses, sometimes with one bit changed.
     pub(crate) fn address(&self, random: &mut Random) -> IpAddr {
         let mut address = *random.one(&self.addresses);
         if random.once_in(3) {
@@ -151,7 +152,7 @@ fn path(random: &mut Random) -> String {
     path
 }
 
-/// Sometimes returns more methods than fit into a set of bits.
+/// Sometimes returns more methods than the bits of the router's method sets can represent.
 fn methods(random: &mut Random) -> Vec<String> {
     let many = random.once_in(6);
     let numbered = (0..if many { 60 } else { 0 }).map(|number| format!("M{number}"));

@@ -1,4 +1,5 @@
-//! Measures the memory of a router with a counting allocator, which requires a separate program.
+//! Measures the memory of a router with a counting allocator. This is a separate test program, because a program has
+//! only one global allocator.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +16,7 @@ thread_local! {
 }
 
 fn count(allocations: u64, bytes: i64) {
-    // The counters do not exist while a thread ends.
+    // While a thread ends, its counters no longer exist.
     let _ = ALLOCATIONS.try_with(|counter| counter.set(counter.get() + allocations));
     let _ = HELD.try_with(|counter| counter.set(counter.get() + bytes));
 }
@@ -24,7 +25,7 @@ fn size(layout: Layout) -> i64 {
     i64::try_from(layout.size()).unwrap_or(i64::MAX)
 }
 
-// SAFETY: the system's allocator does everything; counting does not allocate.
+// SAFETY: all calls are forwarded to the system's allocator, and counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, size(layout));
@@ -34,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(0, -size(layout));
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees what `System` requires.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -52,7 +53,7 @@ fn held() -> i64 {
 
 #[test]
 fn matching_allocates_nothing() {
-    // `traditional` is left out: its engine for backtracking regexes allocates.
+    // The first options are skipped: their flavor is `traditional`, whose backtracking regex engine allocates.
     for options in &all_options()[1..] {
         let mut random = Random::new(3);
         for _ in 0..20 {
@@ -63,7 +64,7 @@ fn matching_allocates_nothing() {
             let mut samples: Vec<_> = (0..50)
                 .map(|_| Sample::random(&mut random, &world))
                 .collect();
-            // Lower-casing non-ASCII text allocates.
+            // Lower-casing non-ASCII text allocates. Percent-encoded bytes may be non-ASCII too.
             samples.retain(|sample| {
                 let plain = |text: &[u8]| text.is_ascii() && !text.contains(&b'%');
                 plain(&sample.path)
@@ -80,7 +81,7 @@ fn matching_allocates_nothing() {
                 }
                 allocations() - before
             };
-            // Regexes have caches, which grow in the first passes.
+            // The caches of regexes grow in the first passes.
             for _ in 0..3 {
                 pass();
             }
@@ -99,7 +100,7 @@ fn repeated_replacements_do_not_increase_memory() {
         while changes.len() < 50 {
             changes.step(&mut random, Course::Grow, 4);
         }
-        // The memory depends on the current routes, so the maximum of many moments is used.
+        // The memory depends on the routes of the moment, so the maximum over many replacements is compared.
         let mut most = |replacements: usize| {
             let held = (0..replacements).map(|_| {
                 changes.step(&mut random, Course::Stay, 2);

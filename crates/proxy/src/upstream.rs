@@ -117,7 +117,7 @@ impl Way {
     ) -> Result<Self, CertificateError> {
         let defaults = &settings.tls;
         let tls = match service.protocol {
-            Protocol::Https | Protocol::Grpcs | Protocol::Tls | Protocol::Wss => {
+            Protocol::Https | Protocol::Grpcs | Protocol::Tls => {
                 Some(client_tls(service, certificate, certificates, defaults)?)
             }
             _ => None,
@@ -130,8 +130,8 @@ impl Way {
                 _ => Http2::Never,
             },
             usual_port: match service.protocol {
-                Protocol::Http | Protocol::Grpc | Protocol::Ws => Some(80),
-                Protocol::Https | Protocol::Grpcs | Protocol::Wss => Some(443),
+                Protocol::Http | Protocol::Grpc => Some(80),
+                Protocol::Https | Protocol::Grpcs => Some(443),
                 _ => None,
             },
             connect_timeout: Duration::from_millis(service.connect_timeout.into()),

@@ -1,8 +1,9 @@
-//! The candidates that share a host and a path prefix, best first. A large bucket is split by another field that most
-//! candidates have a condition on: a header, a server name, an address or a port.
+//! The candidates that share a host and a path prefix, best first. A large bucket is split by one more field, such as a
+//! header, a server name, an address or a port. The field is chosen so that few candidates remain to be checked.
 //!
-//! A split keeps its field as long as it has candidates. Candidates without a condition on the field are in a separate
-//! bucket, which can be split in turn. A poor choice of field is therefore never corrected, and costs one more lookup.
+//! A split never changes its field. It is undone only when few candidates are left. Until then, a poor choice of field
+//! costs one more lookup. Candidates without a condition on the field are in a separate bucket, which can be split by
+//! another field.
 
 use crate::candidate::{Catalog, Demands};
 use crate::keys::{Demand, Gram, Protocols, Range, RangeDimension, Text, TextDimension, Width};
@@ -12,7 +13,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use tables::Map;
 
-/// Maximum number of entries that are checked one by one before a split is tried.
+/// Maximum number of entries for which no split is tried. The entries of an unsplit bucket are checked one by one.
 const FEW: usize = 8;
 
 /// A candidate at one of its positions in the index.
@@ -36,9 +37,9 @@ pub(crate) struct Entry {
 pub(crate) enum Verdict {
     /// The expression must be evaluated.
     Open,
-    /// The candidate matches, and no part of the path is located.
+    /// The candidate matches, and no part of the path is recorded as matched.
     Matches,
-    /// The candidate matches, and its located part is what the path key matched.
+    /// The candidate matches. The part of the path that the path key matched is recorded.
     MatchesPath,
     /// Like `MatchesPath` if the path is ASCII; otherwise the expression must be evaluated.
     MatchesAsciiPath,
@@ -63,8 +64,9 @@ pub(crate) enum Bucket {
 pub(crate) struct List {
     /// The entries, best first.
     pub(crate) entries: Vec<Entry>,
-    /// The union of the protocols of all entries, and possibly of removed ones. Routes with SNIs have a separate entry
-    /// for requests without TLS; no field splits these entries, so this set lets requests with TLS skip the list.
+    /// The union of the protocols of all entries, and possibly of removed ones. Requests with other protocols skip the
+    /// list. This matters for routes with SNIs: each has a separate entry for requests without TLS, and no field can
+    /// split a list of such entries. Requests with TLS skip it.
     pub(crate) protocols: Protocols,
     /// Number of entries at which a split is tried again.
     split_at: usize,
@@ -92,7 +94,8 @@ pub(crate) enum Keyed {
         lengths: Lengths,
         buckets: Map<Range, Bucket>,
     },
-    /// Each entry is under one gram of each of its alternatives: the one that the fewest other entries have.
+    /// For each alternative, an entry is stored under one gram only: the one that the fewest other entries had when it
+    /// was added.
     Grams {
         of: TextDimension,
         buckets: Map<Gram, Bucket>,
@@ -110,7 +113,7 @@ impl Value for Bucket {
 }
 
 impl Bucket {
-    /// The rank of the best candidate.
+    /// The rank of the best candidate, or a better one if that candidate was removed.
     pub(crate) fn best(&self) -> Option<Rank> {
         match self {
             Self::Empty => None,
@@ -120,43 +123,36 @@ impl Bucket {
         }
     }
 
-    /// Adds an entry; returns the number of positions where it is new.
-    pub(crate) fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) -> usize {
+    /// Adds an entry; returns the change of [`Self::len`]. If this splits the bucket, its other entries may get more
+    /// positions too.
+    pub(crate) fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) -> isize {
+        let before = self.len();
         match self {
             Self::Empty => *self = Self::One(entry),
-            Self::One(known) if known.is_same(&entry) => return 0,
+            Self::One(known) if known.is_same(&entry) => {}
             Self::One(known) => *self = Self::of(vec![*known, entry], catalog),
             Self::List(list) => {
                 let list = Arc::make_mut(list);
-                if !list.add(entry, catalog) {
-                    return 0;
-                }
-                if list.entries.len() >= list.split_at {
+                if list.add(entry, catalog) && list.entries.len() >= list.split_at {
                     match Split::of(&list.entries, catalog) {
                         Some(split) => *self = Self::Split(Arc::new(split)),
                         None => list.split_at = 2 * list.entries.len(),
                     }
                 }
             }
-            Self::Split(split) => return Arc::make_mut(split).add(entry, catalog),
+            Self::Split(split) => Arc::make_mut(split).add(entry, catalog),
         }
-        1
+        self.grown(before)
     }
 
-    /// Removes an entry that was added; returns the number of positions where it was.
-    pub(crate) fn remove(&mut self, entry: &Entry, catalog: &Catalog<'_>) -> usize {
-        let removed;
+    /// Removes an entry that was added; returns the change of [`Self::len`].
+    pub(crate) fn remove(&mut self, entry: &Entry, catalog: &Catalog<'_>) -> isize {
+        let before = self.len();
         match self {
-            Self::Empty => removed = 0,
-            Self::One(known) => {
-                removed = usize::from(known.is_same(entry));
-                if removed == 1 {
-                    *self = Self::Empty;
-                }
-            }
+            Self::One(known) if known.is_same(entry) => *self = Self::Empty,
+            Self::Empty | Self::One(_) => {}
             Self::List(list) => {
                 let known = list.entries.iter().position(|known| known.is_same(entry));
-                removed = usize::from(known.is_some());
                 if let Some(known) = known {
                     let list = Arc::make_mut(list);
                     list.entries.remove(known);
@@ -167,7 +163,7 @@ impl Bucket {
             }
             Self::Split(split) => {
                 let split = Arc::make_mut(split);
-                removed = split.remove(entry, catalog);
+                split.remove(entry, catalog);
                 if split.length <= FEW / 2 {
                     let mut entries = Vec::new();
                     self.each(&mut |entry| entries.push(*entry));
@@ -175,10 +171,16 @@ impl Bucket {
                 }
             }
         }
-        removed
+        self.grown(before)
     }
 
-    /// Number of positions of all entries.
+    fn grown(&self, before: usize) -> isize {
+        // Numbers of positions in memory fit into an `isize`.
+        self.len() as isize - before as isize
+    }
+
+    /// Number of positions of all entries. An entry has several positions in a split whose field may have several of
+    /// its values.
     fn len(&self) -> usize {
         match self {
             Self::Empty => 0,
@@ -233,7 +235,7 @@ impl List {
     /// Adds an entry; returns whether it is new.
     fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) -> bool {
         let order = |known: &Entry| catalog.order(known, &entry);
-        // Most entries are added in order.
+        // Entries are mostly added in order, so the end of the list is tried first.
         let at = match self.entries.last() {
             Some(last) if order(last).is_lt() => self.entries.len(),
             _ => self.entries.partition_point(|known| order(known).is_lt()),
@@ -254,7 +256,7 @@ impl Entry {
         self.slot == other.slot && self.cmp_way(other).is_eq()
     }
 
-    /// The order of two entries of one candidate.
+    /// Compares two entries of one candidate.
     fn cmp_way(&self, other: &Self) -> Ordering {
         let way = |entry: &Self| (entry.cover, entry.at_end, entry.verdict as u8);
         way(self).cmp(&way(other))
@@ -262,8 +264,8 @@ impl Entry {
 }
 
 impl Split {
-    /// Splits by the field that leaves the fewest entries to check one by one. Returns `None` if the gain is not worth
-    /// a lookup.
+    /// Splits by the field that leaves the fewest entries to check one by one. Returns `None` if the split would save
+    /// too few checks to be worth a lookup.
     fn of(entries: &[Entry], catalog: &Catalog<'_>) -> Option<Self> {
         let demands: Vec<_> = entries.iter().map(|entry| catalog.demands(entry)).collect();
         let mut best: Option<(usize, Keyed)> = None;
@@ -295,30 +297,28 @@ impl Split {
         Some(split)
     }
 
-    fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) -> usize {
+    fn add(&mut self, entry: Entry, catalog: &Catalog<'_>) {
         self.best = self.best.min(entry.rank);
         let demands = catalog.demands(&entry);
-        let added = match demands.iter().find(|demand| self.keyed.is_of(demand)) {
+        let change = match demands.iter().find(|demand| self.keyed.is_of(demand)) {
             Some(demand) => self.keyed.add(demand, entry, catalog),
             None => self.rest.add(entry, catalog),
         };
-        self.length += added;
-        added
+        self.length = self.length.strict_add_signed(change);
     }
 
-    fn remove(&mut self, entry: &Entry, catalog: &Catalog<'_>) -> usize {
+    fn remove(&mut self, entry: &Entry, catalog: &Catalog<'_>) {
         let demands = catalog.demands(entry);
-        let removed = match demands.iter().find(|demand| self.keyed.is_of(demand)) {
+        let change = match demands.iter().find(|demand| self.keyed.is_of(demand)) {
             Some(demand) => self.keyed.remove(demand, entry, catalog),
             None => self.rest.remove(entry, catalog),
         };
-        self.length = self.length.saturating_sub(removed);
-        removed
+        self.length = self.length.strict_add_signed(change);
     }
 }
 
-/// Maximum number of entries that a request may have to check after such a split: those in the largest bucket plus
-/// those without a condition on the field.
+/// Estimates how many entries the router has to check for one request after such a split: those in the largest bucket,
+/// and those without a condition on the field.
 fn left_by(keyed: &Keyed, demands: &[Demands]) -> usize {
     let mut texts = std::collections::HashMap::new();
     let mut ranges = std::collections::HashMap::new();
@@ -378,8 +378,8 @@ impl Keyed {
         }
     }
 
-    /// Adds an entry; returns the number of positions where it is new.
-    fn add(&mut self, demand: &Demand, entry: Entry, catalog: &Catalog<'_>) -> usize {
+    /// Adds an entry; returns the change in the number of positions.
+    fn add(&mut self, demand: &Demand, entry: Entry, catalog: &Catalog<'_>) -> isize {
         match (self, demand) {
             (Self::Texts { buckets, .. }, Demand::Texts { texts, .. }) => {
                 let texts = texts.iter();
@@ -393,31 +393,31 @@ impl Keyed {
                 },
                 Demand::Ranges { ranges, .. },
             ) => {
-                let mut added = 0;
+                let mut change = 0;
                 for range in ranges {
                     if buckets.get(range).is_none() {
                         lengths.add(*range);
                     }
-                    added += bucket_of(buckets, *range).add(entry, catalog);
+                    change += bucket_of(buckets, *range).add(entry, catalog);
                 }
-                added
+                change
             }
             (Self::Grams { buckets, .. }, Demand::Grams { alternatives, .. }) => {
-                let mut added = 0;
+                let mut change = 0;
                 for grams in alternatives {
                     let others = |gram: &Gram| buckets.get(gram).map_or(0, Bucket::len);
                     if let Some(rarest) = grams.iter().copied().min_by_key(others) {
-                        added += bucket_of(buckets, rarest).add(entry, catalog);
+                        change += bucket_of(buckets, rarest).add(entry, catalog);
                     }
                 }
-                added
+                change
             }
             _ => 0,
         }
     }
 
-    /// Removes an entry; returns the number of positions where it was.
-    fn remove(&mut self, demand: &Demand, entry: &Entry, catalog: &Catalog<'_>) -> usize {
+    /// Removes an entry; returns the change in the number of positions.
+    fn remove(&mut self, demand: &Demand, entry: &Entry, catalog: &Catalog<'_>) -> isize {
         match (self, demand) {
             (Self::Texts { buckets, .. }, Demand::Texts { texts, .. }) => {
                 let texts = texts.iter();
@@ -431,18 +431,18 @@ impl Keyed {
                 },
                 Demand::Ranges { ranges, .. },
             ) => {
-                let mut removed = 0;
+                let mut change = 0;
                 for range in ranges {
                     let before = buckets.len();
-                    removed += remove_from(buckets, range, entry, catalog);
+                    change += remove_from(buckets, range, entry, catalog);
                     if buckets.len() < before {
                         lengths.remove(*range);
                     }
                 }
-                removed
+                change
             }
             (Self::Grams { buckets, .. }, Demand::Grams { alternatives, .. }) => {
-                // It is no longer known which gram was the rarest when the entry was added.
+                // The gram that was the rarest when the entry was added may no longer be, so all grams are tried.
                 let grams = alternatives.iter().flatten();
                 grams
                     .map(|gram| remove_from(buckets, gram, entry, catalog))
@@ -466,15 +466,15 @@ fn remove_from<K: Hash + Eq + Clone>(
     key: &K,
     entry: &Entry,
     catalog: &Catalog<'_>,
-) -> usize {
+) -> isize {
     let Some(bucket) = buckets.get_mut(key) else {
         return 0;
     };
-    let removed = bucket.remove(entry, catalog);
+    let change = bucket.remove(entry, catalog);
     if bucket.is_empty() {
         buckets.remove(key);
     }
-    removed
+    change
 }
 
 impl Lengths {
@@ -500,12 +500,155 @@ impl Lengths {
         lengths.position(|(width, length, _)| (*width, *length) == same)
     }
 
-    /// Returns the ranges that may contain a value.
+    /// Returns the ranges that contain a value, one for each length in the map.
     pub(crate) fn around(&self, value: Range) -> impl Iterator<Item = Range> {
         let lengths = self
             .0
             .iter()
             .filter(move |(width, ..)| *width == value.width);
         lengths.map(move |(_, length, _)| value.cut(*length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::candidate::{Candidate, Memo};
+    use crate::index;
+    use crate::{Flavor, Options, RouteIndex, Router};
+    use model::entities::{Endpoint, Route, RouteId};
+    use tables::Slots;
+    use testkit::random::Random;
+    use uuid::Uuid;
+
+    const FLAVOR: Flavor = Flavor::Expressions;
+
+    /// Returns some of the values `0` to `9`, mostly none or one.
+    fn some(random: &mut Random) -> Vec<usize> {
+        let count = *random.pick(&[0, 0, 1, 1, 1, 3]);
+        (0..count).map(|_| random.index(10)).collect()
+    }
+
+    /// Returns the candidates of routes with conditions on several fields, with one or more values each.
+    fn candidates(random: &mut Random, count: u32) -> Slots<Candidate> {
+        let routes = (0..count).map(|number| {
+            let mut route = Route::blank(RouteId(Uuid::from_u128(number.into())));
+            route.paths = vec!["/".into()];
+            for name in ["x-a", "x-b"] {
+                let values = some(random).into_iter();
+                let values: Vec<_> = values.map(|value| format!("{value}").into()).collect();
+                if !values.is_empty() {
+                    route.headers.push((name.into(), values));
+                }
+            }
+            let pattern = format!("~*^text{}(more|other{})", random.index(3), random.index(3));
+            if random.one_in(3) {
+                route.headers.push(("x-c".into(), vec![pattern.into()]));
+            }
+            let snis = some(random).into_iter();
+            route.snis = snis.map(|sni| format!("{sni}.test").into()).collect();
+            let sources = some(random).into_iter();
+            route.sources = sources
+                .map(|number| Endpoint {
+                    ip: Some(format!("10.{number}.0.0/{}", 15 + number % 2).into()),
+                    port: None,
+                })
+                .collect();
+            route
+        });
+        let routes: Vec<_> = routes.collect();
+        let options = Options {
+            flavor: FLAVOR,
+            ..Options::default()
+        };
+        let (router, errors) = Router::build((0..).map(RouteIndex).zip(&routes), options, None);
+        assert!(errors.is_empty(), "{errors:?}");
+        let mut slots = Slots::default();
+        for (_, candidate) in router.table().iter() {
+            slots.insert(candidate.clone());
+        }
+        slots
+    }
+
+    /// Returns an entry for each cover of each candidate.
+    fn entries(slots: &Slots<Candidate>) -> Vec<Entry> {
+        let of_candidate = |(slot, candidate): (u32, &Candidate)| {
+            let rank = candidate.place.rank();
+            let covers = index::demands(&candidate.expression, FLAVOR).len();
+            (0..covers).map(move |cover| Entry {
+                rank,
+                slot,
+                methods: u32::MAX,
+                protocols: Protocols::ALL,
+                cover: cover.try_into().unwrap(),
+                at_end: false,
+                verdict: Verdict::Open,
+            })
+        };
+        slots.iter().flat_map(of_candidate).collect()
+    }
+
+    /// Checks the lengths of the bucket and of all buckets below it. Returns the number of splits.
+    #[track_caller]
+    fn check_lengths(bucket: &Bucket) -> usize {
+        let mut count = 0;
+        bucket.each(&mut |_| count += 1);
+        assert_eq!(bucket.len(), count);
+        let Bucket::Split(split) = bucket else {
+            return 0;
+        };
+        let of_keyed: usize = match &split.keyed {
+            Keyed::Texts { buckets, .. } => buckets.iter().map(|(_, one)| check_lengths(one)).sum(),
+            Keyed::Ranges { buckets, .. } => {
+                buckets.iter().map(|(_, one)| check_lengths(one)).sum()
+            }
+            Keyed::Grams { buckets, .. } => buckets.iter().map(|(_, one)| check_lengths(one)).sum(),
+        };
+        1 + of_keyed + check_lengths(&split.rest)
+    }
+
+    #[test]
+    fn a_bucket_counts_its_positions_exactly_after_random_changes() {
+        let mut most_splits = 0;
+        for seed in 0..10 {
+            let mut random = Random::new(seed);
+            let slots = candidates(&mut random, 150);
+            let catalog = Catalog {
+                slots: &slots,
+                flavor: FLAVOR,
+                memo: &Memo::default(),
+            };
+            let mut out = entries(&slots);
+            let mut inside = Vec::new();
+            let mut bucket = Bucket::default();
+            // First more entries are added than removed, then the reverse.
+            for adds_of_ten in [8, 5, 2, 8, 1] {
+                for _ in 0..150 {
+                    let adds = random.index(10) < adds_of_ten;
+                    let (from, to) = match adds {
+                        true => (&mut out, &mut inside),
+                        false => (&mut inside, &mut out),
+                    };
+                    if from.is_empty() {
+                        continue;
+                    }
+                    let entry = from.swap_remove(random.index(from.len()));
+                    to.push(entry);
+                    let before = bucket.len();
+                    let change = match adds {
+                        true => bucket.add(entry, &catalog),
+                        false => bucket.remove(&entry, &catalog),
+                    };
+                    assert_eq!(bucket.len(), before.strict_add_signed(change));
+                    most_splits = most_splits.max(check_lengths(&bucket));
+                }
+            }
+            for entry in inside {
+                bucket.remove(&entry, &catalog);
+                check_lengths(&bucket);
+            }
+            assert!(bucket.is_empty());
+        }
+        assert!(most_splits > 5, "{most_splits} splits say little");
     }
 }

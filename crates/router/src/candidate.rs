@@ -18,7 +18,7 @@ use std::sync::Arc;
 use tables::{Map, Slots};
 use uuid::Uuid;
 
-/// The position of a route in the list that the router was built from.
+/// The number that the caller has given to a route. It identifies the route in changes and in results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RouteIndex(pub u32);
 
@@ -44,7 +44,7 @@ pub enum Problem {
     NoAttributes,
 }
 
-/// One way to reach a route.
+/// A part of a route, with its own condition and its own position in the order.
 #[derive(Clone)]
 pub(crate) struct Candidate {
     pub(crate) route: RouteIndex,
@@ -52,7 +52,7 @@ pub(crate) struct Candidate {
     /// The number of this candidate in its route. If positions are equal, candidates with smaller numbers are tried
     /// first.
     part: u32,
-    /// Shared with earlier and later routers that contain the same route.
+    /// Shared with other versions of the router that contain the same route.
     pub(crate) expression: Arc<Expression>,
     pub(crate) strip_path: bool,
     pub(crate) handling: PathHandling,
@@ -65,7 +65,7 @@ pub(crate) struct Candidate {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Precedence {
     Compatible(Reverse<u64>, Reverse<Uuid>),
-    /// The rank is behind a pointer, because it is large and belongs to the rarer flavor.
+    /// The priority is behind a pointer because it is large and this flavor is rare.
     Traditional(Arc<crate::priority::Traditional>, RouteId),
     /// The position of a stream candidate in the `traditional` flavor.
     TraditionalStream {
@@ -81,12 +81,12 @@ pub(crate) enum Precedence {
 }
 
 impl Precedence {
-    /// Whether the two differ only in the tie-break.
+    /// Whether the two positions are equal or differ only in the tie-break.
     pub(crate) fn ranks_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Compatible(own, _), Self::Compatible(other, _)) => own == other,
             (Self::Traditional(own, _), Self::Traditional(other, _)) => own.ranks_as(other),
-            // The number of attribute types follows from the category. The rest is the age of the route.
+            // The category determines the number of attribute types. The other fields are the tie-break.
             (
                 Self::TraditionalStream { category, ends, .. },
                 Self::TraditionalStream {
@@ -100,19 +100,19 @@ impl Precedence {
     }
 }
 
-/// The data needed to change an index: the candidates by slot number, and a cache of their conditions.
+/// The data for changing an index: the candidates by slot number, and a cache of their conditions.
 pub(crate) struct Catalog<'c> {
     pub(crate) slots: &'c Slots<Candidate>,
     pub(crate) flavor: Flavor,
     pub(crate) memo: &'c Memo,
 }
 
-/// A cache of the conditions of a few candidates' covers, because a candidate with many positions is read for each of
-/// them. Keep it only as long as no candidate is removed.
+/// A cache of the conditions of a few candidates, by slot number. A candidate with many positions in the index needs
+/// its conditions at each of them. Drop the cache when a candidate is removed, because its slot may be reused.
 #[derive(Default)]
 pub(crate) struct Memo(RefCell<HashMap<u32, Rc<[Vec<Demand>]>>>);
 
-/// The conditions of one cover of a candidate, beyond host and path.
+/// The conditions of one cover of a candidate, except those on host and path.
 pub(crate) struct Demands {
     of_covers: Rc<[Vec<Demand>]>,
     cover: usize,
@@ -161,7 +161,7 @@ impl Regexes {
         }
     }
 
-    /// Like [`Self::get`], for a predicate of a classic route.
+    /// Like [`Self::get`], but returns the predicate of a route without an expression.
     pub(crate) fn test(&self, pattern: &str, dialect: Dialect) -> Result<TextTest, Problem> {
         let regex = self.get(pattern, dialect);
         let regex = regex.map_err(|source| Problem::Regex {
@@ -218,7 +218,7 @@ impl PartialEq for Pattern {
 
 impl Eq for Pattern {}
 
-/// Hashes like the pattern, as `Borrow<str>` requires.
+/// Hashes only the pattern, because `Borrow<str>` requires equal hashes.
 impl Hash for Pattern {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.pattern().hash(state);
@@ -245,14 +245,14 @@ impl Precedence {
 }
 
 impl Catalog<'_> {
-    /// The order of two candidates.
+    /// Compares the positions of two candidates.
     pub(crate) fn order(&self, left: &Entry, right: &Entry) -> Ordering {
         let place = |entry: &Entry| self.slots.get(entry.slot);
         let order = left.rank.cmp(&right.rank);
         order.then_with(|| place(left).cmp_place(place(right)))
     }
 
-    /// Returns the conditions of the entry's cover, beyond host and path.
+    /// Returns the conditions of the entry's cover, except those on host and path.
     pub(crate) fn demands(&self, entry: &Entry) -> Demands {
         let expression = &self.slots.get(entry.slot).expression;
         let read = || index::demands(expression, self.flavor);
@@ -287,7 +287,8 @@ impl Candidate {
         place.then(self.part.cmp(&other.part))
     }
 
-    /// Returns `Some` if the request matches, with the part of its path that was located last.
+    /// Evaluates the expression. Returns `Some` if the request matches. The inner value is the part of the path that
+    /// the last successful predicate on it matched.
     pub(crate) fn ask<F: Fields>(
         &self,
         fields: &F,
@@ -304,7 +305,7 @@ impl Candidate {
     }
 }
 
-/// Records the part of the path that was located last, and enforces the budget.
+/// Records the part of the path that was matched last, and enforces the budget.
 struct Asking<'b> {
     located: Option<(u32, u32)>,
     budget: &'b Budget,
@@ -312,7 +313,7 @@ struct Asking<'b> {
 
 impl Observer for Asking<'_> {
     fn path(&mut self, located: Range<usize>) {
-        // A longer path does not fit into a request head.
+        // Request heads are much smaller than 4 GiB, so this conversion cannot fail.
         let end = |end| u32::try_from(end).unwrap_or(u32::MAX);
         self.located = Some((end(located.start), end(located.end)));
     }
@@ -322,7 +323,7 @@ impl Observer for Asking<'_> {
     }
 }
 
-/// Returns a configured SNI as clients send it: without the dot of the root.
+/// Returns a configured SNI without a trailing dot, because clients send none.
 pub(crate) fn sni_name(sni: &str) -> &str {
     match sni.strip_suffix('.') {
         Some(name) if !name.is_empty() => name,

@@ -19,13 +19,13 @@ const SPLIT_NAMESPACE: Uuid = Uuid::from_u128(0x7f14_5bf9_0dce_4f91_98eb_debb_ce
 
 pub(crate) struct Compatible<'r> {
     pub(crate) calculation: Calculation,
-    /// A condition on the protocol that every candidate gets.
+    /// A condition on the protocol that is added to every candidate.
     pub(crate) protocols: Option<Expression>,
     pub(crate) regexes: &'r Regexes,
 }
 
 impl Compatible<'_> {
-    /// Calls `each` with every candidate of a route, or with the reason why there is none.
+    /// Calls `each` with every candidate of a route, or with the reason why the candidate cannot be created.
     pub(crate) fn compile(
         &self,
         index: RouteIndex,
@@ -48,7 +48,8 @@ impl Compatible<'_> {
         }
     }
 
-    /// Joins the parts in Kong's order, which decides which of several regexes provides the captures.
+    /// Returns the condition of a candidate. Its parts have the same order as in Kong, because the order decides which
+    /// of several regexes provides the captures.
     fn expression(&self, route: &Route, paths: &[&str]) -> Result<Expression, Problem> {
         let mut parts = Vec::new();
         if !route.snis.is_empty() {
@@ -87,11 +88,11 @@ impl Compatible<'_> {
         Ok(Expression::all(parts))
     }
 
-    /// Returns the condition on the SNIs. A request without TLS always passes, so that an https route can answer it
-    /// with a redirect. With `Strict` it passes only if the route accepts unencrypted requests.
+    /// Returns the condition on the SNIs. A request without TLS passes, so that an https route can answer it with a
+    /// redirect. The exception is `Strict`: such a request then passes only if the route accepts unencrypted requests.
     fn snis(&self, route: &Route) -> Expression {
         let snis = any(route.snis.iter().map(|sni| sni_is(sni_name(sni))));
-        let plain = [Protocol::Http, Protocol::Grpc, Protocol::Ws];
+        let plain = [Protocol::Http, Protocol::Grpc];
         let serves_plain = route.protocols.iter().any(|own| plain.contains(own));
         if self.calculation == Calculation::Strict && !serves_plain {
             return snis;
@@ -167,7 +168,7 @@ fn host_is(host: &str) -> Expression {
     Expression::all(vec![name, port])
 }
 
-/// The dot next to the asterisk is kept.
+/// Returns the test for a name that may begin or end with an asterisk. The dot next to the asterisk must match too.
 pub(crate) fn wildcard_test(name: &str) -> TextTest {
     if let Some(end) = name.strip_prefix('*') {
         TextTest::EndsWith(end.into())

@@ -1,9 +1,9 @@
 //! Finds routing conflicts from the routes alone, without traffic: routes that can never be chosen, and pairs of routes
 //! that are ordered only by a tie-break. HTTP and stream routers are searched in the same way.
 //!
-//! Every reported conflict holds for all requests. A route is reported as unreachable only if that follows from its
-//! expression and those tried before it, and a pair as tied only with a request that both match. Undecided cases are
-//! counted.
+//! Every reported conflict is proven. A route is reported as unreachable only if that follows from its expression and
+//! from the expressions that are tried before it. A pair is reported as tied only with a request that satisfies both
+//! routes. Candidates and pairs that cannot be decided are counted.
 
 mod automata;
 mod cases;
@@ -33,11 +33,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Limit on the pairs that are checked in one router.
+/// Maximum number of pairs that are checked in one router: a constant, and a number of pairs per candidate.
 const GLANCES: usize = 100_000;
 const GLANCES_PER_CANDIDATE: usize = 200;
 
-/// Number of undecided pairs after which no further pairs are checked. Such pairs take the longest.
+/// Maximum number of undecided pairs. After that many, the search for ties stops, because such pairs take the longest.
 const UNKNOWN_PAIRS: usize = 200;
 
 /// Maximum number of pairs that are checked around the chosen routes.
@@ -52,9 +52,9 @@ pub struct Conflicts<W> {
     pub ties: Vec<Tie<W>>,
     /// Number of candidates and pairs that could not be decided.
     pub undecided: usize,
-    /// Whether there are more conflicts than the limit.
+    /// Whether a conflict was left out, or a pair was not checked, because of a limit other than that on steps.
     pub truncated: bool,
-    /// Whether the search is complete. If not, it ran out of steps or was cancelled, and there may be more conflicts.
+    /// False if the search ran out of steps or was cancelled. There may then be more conflicts.
     pub complete: bool,
 }
 
@@ -89,7 +89,7 @@ pub struct Never {
     pub route: RouteIndex,
     /// The condition of the part.
     pub part: Arc<Expression>,
-    /// Whether all other parts of the route are unreachable too.
+    /// Whether this search has found all parts of the route to be unreachable.
     pub whole: bool,
     pub reason: Reason,
 }
@@ -99,7 +99,8 @@ pub enum Reason {
     /// No request satisfies the expression.
     Contradiction,
     /// Every request that satisfies the expression also satisfies one of these routes, which are tried earlier. They
-    /// are listed in the order they are tried. The route itself may be among them, with another part.
+    /// are listed in the order they are tried. The list contains the route itself if another part of it is tried
+    /// earlier and shadows this part.
     Shadowed { by: Vec<RouteIndex> },
 }
 
@@ -111,7 +112,7 @@ pub struct Tie<W> {
     pub first: RouteIndex,
     pub second: RouteIndex,
     /// A request that satisfies both.
-    pub witness: Option<W>,
+    pub witness: W,
 }
 
 /// The interface that the search needs from a router. In this module "request" also means a stream.
@@ -125,7 +126,7 @@ trait Decider {
     /// Returns a request that satisfies the case, provided that its fields do not depend on each other.
     fn example(&self, case: &Case<'_>, automata: &Automata) -> Solution<Self::Witness>;
 
-    /// Whether a request satisfies an expression.
+    /// Whether a request really satisfies an expression.
     fn accepts(
         &self,
         witness: &Self::Witness,
@@ -143,8 +144,8 @@ impl Router {
         among_all(self, search)
     }
 
-    /// Returns the conflicts between these routes and any others. Only candidates that may overlap with these routes
-    /// are checked in detail.
+    /// Returns the conflicts of these routes with each other and with all other routes. To be fast, it checks only
+    /// candidates that may overlap with these routes.
     pub fn conflicts_of(&self, routes: &[RouteIndex], search: &Search<'_>) -> Conflicts<Witness> {
         among_some(self, routes, search)
     }
@@ -243,14 +244,15 @@ struct Analysis<'r, 'e, D: Decider> {
     prober: Prober<'r, 'e, D>,
     /// The candidates in the order they are tried.
     ranked: Vec<&'r Candidate>,
-    /// Number of pairs that may still be checked, and number of undecided pairs that are still allowed.
+    /// Number of pairs that may still be checked.
     glances: usize,
-    unknown_pairs: usize,
     never: BTreeMap<usize, Reason>,
+    /// The candidates that could not be decided.
+    unknown: HashSet<usize>,
     /// The ties that were found, by the numbers of the two candidates.
     ties: BTreeMap<(usize, usize), D::Witness>,
     tied_routes: HashSet<(RouteIndex, RouteIndex)>,
-    undecided: usize,
+    undecided_pairs: usize,
     truncated: bool,
 }
 
@@ -264,12 +266,12 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
                 search,
             },
             glances: GLANCES + GLANCES_PER_CANDIDATE * ranked.len(),
-            unknown_pairs: UNKNOWN_PAIRS,
             ranked,
             never: BTreeMap::new(),
+            unknown: HashSet::new(),
             ties: BTreeMap::new(),
             tied_routes: HashSet::new(),
-            undecided: 0,
+            undecided_pairs: 0,
             truncated: false,
         }
     }
@@ -282,7 +284,7 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
         let reason = match reach::fate(&mut self.prober, self.ranked[number]) {
             Fate::Reached => return,
             Fate::Unknown => {
-                self.undecided += 1;
+                self.unknown.insert(number);
                 return;
             }
             Fate::Contradicts => Reason::Contradiction,
@@ -335,45 +337,58 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
                 self.tie(left, right)
             });
             if stopped.is_break() {
-                self.truncated = true;
                 return;
             }
             first += group.len();
         }
     }
 
-    /// Records a tie if one request satisfies both candidates. The first of the two is tried first.
+    /// Records a tie if one request satisfies both candidates. The router tries `first` before `second`.
     fn tie(
         &mut self,
         (first, left): (usize, &Vec<Case<'r>>),
         (second, right): (usize, &Vec<Case<'r>>),
     ) -> ControlFlow<()> {
-        if self.glances == 0
-            || self.unknown_pairs == 0
-            || self.prober.search.ties.get() == 0
-            || !self.prober.search.steps.spend(1)
-        {
-            return ControlFlow::Break(());
-        }
-        self.glances -= 1;
+        self.glance()?;
         let candidates = [first, second].map(|number| self.ranked[number]);
         let routes = (candidates[0].route, candidates[1].route);
         if routes.0 == routes.1 || self.tied_routes.contains(&routes) {
             return ControlFlow::Continue(());
         }
+        if self.undecided_pairs == UNKNOWN_PAIRS {
+            return self.stop();
+        }
         match self.common_request(candidates, left, right) {
             Solution::Nothing => {}
-            Solution::Unknown => {
-                self.undecided += 1;
-                self.unknown_pairs -= 1;
-            }
+            Solution::Unknown => self.undecided_pairs += 1,
             Solution::One(witness) => {
-                take_one(&self.prober.search.ties);
+                if !take_one(&self.prober.search.ties) {
+                    return self.stop();
+                }
                 self.ties.insert((first, second), witness);
                 self.tied_routes.insert(routes);
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Counts a pair. Breaks if no more pairs may be checked.
+    fn glance(&mut self) -> ControlFlow<()> {
+        if self.glances == 0 {
+            return self.stop();
+        }
+        self.glances -= 1;
+        if self.prober.search.steps.spend(1) {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    }
+
+    /// Stops the search for pairs before a pair that it does not check or does not report.
+    fn stop(&mut self) -> ControlFlow<()> {
+        self.truncated = true;
+        ControlFlow::Break(())
     }
 
     /// Returns a request that satisfies both candidates.
@@ -421,55 +436,76 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
     /// Checks the effect of the chosen candidates on others: candidates that they shadow, and ties with them.
     fn look_around(&mut self, chosen: &[usize]) {
         let ranked = self.ranked.clone();
-        let all: Vec<_> = ranked
-            .iter()
-            .map(|candidate| cases::cases(&candidate.expression, D::SUBSYSTEM).unwrap_or_default())
-            .collect();
+        // A chosen candidate may shadow those after it, and may be tied with those of its rank.
+        let may_conflict = |number: usize| {
+            let place = &ranked[number].place;
+            let mut chosen = chosen.iter();
+            chosen.any(|own| *own < number || ranked[*own].place.ranks_as(place))
+        };
+        let mut all = Vec::with_capacity(ranked.len());
+        for (number, candidate) in ranked.iter().enumerate() {
+            let cases = cases::cases(&candidate.expression, D::SUBSYSTEM);
+            if cases.is_err() && may_conflict(number) {
+                self.unknown.insert(number);
+            }
+            all.push(cases.unwrap_or_default());
+        }
         let keys: Vec<_> = all
             .iter()
             .map(|cases| Keys::of(cases, D::SUBSYSTEM))
             .collect();
         let mut left = NEIGHBOURS;
         let mut meet = |first: usize, second: usize| {
+            // The chosen candidates have already been judged.
+            let may_shadow = chosen.contains(&first) && !chosen.contains(&second);
+            let may_tie = ranked[first].place.ranks_as(&ranked[second].place);
+            if !may_shadow && !may_tie {
+                return self.glance();
+            }
             if left == 0 {
-                return ControlFlow::Break(());
+                return self.stop();
             }
             left -= 1;
-            // The chosen candidates have already been judged.
-            if chosen.contains(&first) && !chosen.contains(&second) {
+            if may_shadow {
                 self.judge_as_shadowed(second, ranked[first].route);
             }
-            if ranked[first].place.ranks_as(&ranked[second].place) {
+            if may_tie {
                 self.tie((first, &all[first]), (second, &all[second]))
             } else {
                 ControlFlow::Continue(())
             }
         };
         let is_chosen = |number| chosen.contains(&number);
-        let mut stopped = near::pairs_with(&keys, &is_chosen, &mut meet).is_break();
+        let stopped = near::pairs_with(&keys, &is_chosen, &mut meet);
+        if stopped.is_break() {
+            return;
+        }
         let own: Vec<_> = chosen
             .iter()
             .map(|number| Keys::of(&all[*number], D::SUBSYSTEM))
             .collect();
         let mut meet_own = |first: usize, second: usize| meet(chosen[first], chosen[second]);
-        stopped |= near::pairs(&own, &mut meet_own).is_break();
-        self.truncated |= stopped;
+        let _ = near::pairs(&own, &mut meet_own);
     }
 
-    /// Records the candidate if it is shadowed and the route contributes to that.
+    /// Records the candidate if it is shadowed and `route` is one of the routes that shadow it.
     fn judge_as_shadowed(&mut self, number: usize, route: RouteIndex) {
-        if self.never.contains_key(&number) || self.ranked[number].route == route {
+        let is_judged = self.never.contains_key(&number) || self.unknown.contains(&number);
+        if is_judged || self.ranked[number].route == route {
             return;
         }
         if self.prober.search.steps.are_used_up() {
             return;
         }
-        let fate = reach::fate(&mut self.prober, self.ranked[number]);
-        if let Fate::Shadowed(by) = fate
-            && by.iter().any(|candidate| candidate.route == route)
-        {
-            let by = Self::in_order(by);
-            self.note_never(number, Reason::Shadowed { by });
+        match reach::fate(&mut self.prober, self.ranked[number]) {
+            Fate::Shadowed(by) if by.iter().any(|candidate| candidate.route == route) => {
+                let by = Self::in_order(by);
+                self.note_never(number, Reason::Shadowed { by });
+            }
+            Fate::Unknown => {
+                self.unknown.insert(number);
+            }
+            Fate::Shadowed(_) | Fate::Reached | Fate::Contradicts => {}
         }
     }
 
@@ -492,12 +528,12 @@ impl<'r, 'e, D: Decider> Analysis<'r, 'e, D> {
         let ties = self.ties.into_iter().map(|((first, second), witness)| Tie {
             first: route(first),
             second: route(second),
-            witness: Some(witness),
+            witness,
         });
         Conflicts {
             never: never.collect(),
             ties: ties.collect(),
-            undecided: self.undecided,
+            undecided: self.unknown.len() + self.undecided_pairs,
             truncated: self.truncated,
             complete: !self.prober.search.steps.are_used_up(),
         }

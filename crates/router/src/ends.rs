@@ -1,4 +1,4 @@
-//! Entries of `sources` and `destinations`: an address or a CIDR block, a port, or both. Source:
+//! Entries of `sources` and `destinations`: an address or a CIDR block, a port, or both. Kong's code for them is in
 //! kong/router/transform.lua (gen_for_nets, parse_ip_addr).
 
 use crate::candidate::Problem;
@@ -19,8 +19,8 @@ pub(crate) enum Side {
 }
 
 impl End {
-    /// Reads an entry. An address with a slash is a block, even if it contains only one address. Bits after the prefix
-    /// are ignored.
+    /// Reads an entry. An address with a slash is a block, even if it contains only one address. The bits after the
+    /// block's prefix are ignored.
     pub(crate) fn read(entry: &Endpoint) -> Result<Self, Problem> {
         let address = entry.ip.as_deref().map(|text| {
             let block: Block = text.parse()?;

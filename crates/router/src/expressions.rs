@@ -99,8 +99,8 @@ pub(crate) fn protocols(subsystem: Subsystem) -> &'static [&'static str] {
 /// Returns the value of `net.protocol` for a protocol.
 fn name_of(protocol: Protocol) -> &'static str {
     match protocol {
-        Protocol::Http | Protocol::Grpc | Protocol::Ws => "http",
-        Protocol::Https | Protocol::Grpcs | Protocol::Wss => "https",
+        Protocol::Http | Protocol::Grpc => "http",
+        Protocol::Https | Protocol::Grpcs => "https",
         Protocol::Tcp | Protocol::TlsPassthrough => "tcp",
         Protocol::Tls => "tls",
         Protocol::Udp => "udp",

@@ -39,7 +39,7 @@ pub struct Conflicts {
     pub ties: Vec<Tie>,
     /// Number of candidates and pairs that could not be decided.
     pub undecided: usize,
-    /// Whether there are more results than requested.
+    /// Whether there are more results than requested, or not all pairs were checked because they are too many.
     pub truncated: bool,
     /// Whether all routes were compared. If not, the search has reached its step limit, and there may be more
     /// conflicts.
@@ -87,7 +87,7 @@ pub struct Tie {
     pub second: Named,
     pub subsystem: Subsystem,
     /// A request or stream that both match, in the format of `POST /router/explain`.
-    pub example: Option<Example>,
+    pub example: Example,
 }
 
 /// A request or a stream.
@@ -245,7 +245,16 @@ mod tests {
                 first: named("a"),
                 second: named("b"),
                 subsystem,
-                example: None,
+                example: Example {
+                    protocol: "http".to_owned(),
+                    method: None,
+                    path: None,
+                    host: None,
+                    headers: BTreeMap::new(),
+                    sni: String::new(),
+                    source: None,
+                    destination: String::new(),
+                },
             };
             assert_eq!(
                 tie.to_string(),

@@ -468,6 +468,6 @@ fn tie(subsystem: Subsystem, example: Example) -> Tie {
         first: named(),
         second: named(),
         subsystem,
-        example: Some(example),
+        example,
     }
 }

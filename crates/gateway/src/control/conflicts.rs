@@ -100,7 +100,7 @@ fn add<W>(
         first: name(tie.first),
         second: name(tie.second),
         subsystem,
-        example: tie.witness.map(example),
+        example: example(tie.witness),
     });
     all.never.extend(never);
     all.ties.extend(ties);

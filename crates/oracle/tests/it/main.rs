@@ -1,5 +1,5 @@
-//! Compares the router with slow references. `cargo xtask soak router` runs more cases: `ENDURE_REQUESTS` in total,
-//! from `ENDURE_SEED`.
+//! Compares the router with slow references. `cargo xtask soak router` runs more cases: it sets `ENDURE_REQUESTS`, the
+//! total number of requests, and `ENDURE_SEED`.
 
 mod alike;
 mod changes;
@@ -13,12 +13,12 @@ fn asked_for(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Returns the number of requests for one test; `once` is the number in a normal test run.
+/// Returns the number of requests for one set of options in one test. `once` is that number in a normal test run.
 fn share(once: u64) -> u64 {
     asked_for("ENDURE_REQUESTS").map_or(once, |all| all / 10)
 }
 
-/// Returns a different sequence for each number.
+/// Returns a random generator. Each number gives a different sequence.
 fn random(number: u64) -> oracle::Random {
     let seed = asked_for("ENDURE_SEED").unwrap_or(7);
     oracle::Random::new(seed.wrapping_mul(1_000_000_007).wrapping_add(number))

@@ -1,4 +1,4 @@
-//! The stream router must decide like the reference.
+//! The stream router must make the same decisions as the reference.
 
 use crate::{random, share};
 use oracle::{Tally, all_options, streams_alike};

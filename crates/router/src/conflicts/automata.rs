@@ -1,6 +1,6 @@
-//! Finds a text that passes several tests, or proves that none exists. The automata of all tests read all texts
-//! together, byte by byte, until one text passes all tests or no new state is found. This supports regexes in the
-//! dialect of the `regex` crate, up to a moderate size.
+//! Finds a text that passes several tests, or proves that none exists. Each test has an automaton. All automata read
+//! the same texts, byte by byte. The search ends when a text passes all tests, or when no new state is found. It
+//! supports regexes in the dialect of the `regex` crate, up to a moderate size.
 
 use super::texts::{Kind, Solution, Test};
 use regex_automata::Anchored;
@@ -25,10 +25,11 @@ const CACHE_SIZE: usize = 4 << 20;
 /// Maximum number of regexes whose automata are kept for later calls.
 const MAX_KEPT: usize = 256;
 
-/// Bytes that examples preferably consist of.
+/// The bytes that are preferred in examples, the best first.
 const LIKED: &[u8] = b"ax1bc0yz-_./ABXYZ23456789defghijklmnopqrstuvw~";
 
-/// The automata of regexes, by pattern; `None` for regexes that are too large.
+/// The automata of regexes, by pattern. `None` means that the automaton cannot be built, for example because the regex
+/// is too large.
 #[derive(Default)]
 pub(super) struct Automata {
     known: RefCell<HashMap<Box<str>, Option<Kept>>>,
@@ -36,7 +37,7 @@ pub(super) struct Automata {
 
 struct Kept {
     dfa: Arc<DFA>,
-    /// States that were computed in earlier calls.
+    /// The states that were computed in earlier calls. A running search borrows them.
     cache: Option<Box<Cache>>,
 }
 
@@ -91,7 +92,7 @@ impl Automata {
             return Some(Machine::Literal { kind, text, back });
         };
         let mut known = self.known.borrow_mut();
-        if known.len() > MAX_KEPT {
+        if known.len() >= MAX_KEPT && !known.contains_key(regex.pattern()) {
             known.clear();
         }
         let kept = match known.entry(regex.pattern().into()) {
@@ -119,7 +120,7 @@ impl Automata {
 }
 
 fn build(pattern: &str) -> Option<Kept> {
-    // A full cache must end the walk, because clearing it would invalidate the states found so far.
+    // A full cache must end the search, because clearing the cache would invalidate the states found so far.
     let config = Config::new()
         .cache_capacity(CACHE_SIZE)
         .minimum_cache_clear_count(Some(0));
@@ -135,8 +136,8 @@ fn build(pattern: &str) -> Option<Kept> {
     Some(Kept { dfa, cache: None })
 }
 
-/// Returns for each prefix length of the text the length of the longest shorter prefix that is also a suffix of that
-/// prefix.
+/// Computes the failure function of Knuth, Morris and Pratt: for each prefix of the text, the length of the longest
+/// shorter prefix that is also a suffix of it.
 fn fallbacks(text: &[u8]) -> Vec<usize> {
     let mut back = vec![0; text.len() + 1];
     let mut length = 0;
@@ -195,7 +196,7 @@ impl Machine<'_> {
         Some(self.settled(next))
     }
 
-    /// Returns `Found` or `Lost` if no further byte can change the outcome, else the state itself.
+    /// Returns `Found` or `Lost` if no further byte can change the result, and the state itself otherwise.
     fn settled(&self, state: TestState) -> TestState {
         match (state, self) {
             (
@@ -212,7 +213,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether the literal or regex is found if the text ends here.
+    /// Whether the literal or regex is found if the text ends here. Returns `None` if this cannot be computed.
     fn ends(&mut self, state: TestState) -> Option<bool> {
         match (state, self) {
             (TestState::Found, _) => Some(true),
@@ -267,7 +268,7 @@ impl<'t> Walk<'t> {
                 None => return Solution::Unknown,
                 Some(true) => match String::from_utf8(self.text(next)) {
                     Ok(text) => return Solution::One(text),
-                    // Such texts exist, but they are not valid UTF-8; others may follow.
+                    // This text is not valid UTF-8. The search goes on, because a valid one may follow.
                     Err(_) => foreign = true,
                 },
                 Some(false) => {}
@@ -289,7 +290,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// Returns one byte of each class that no machine distinguishes.
+    /// Returns enough bytes to reach every state: one of each set of bytes that no machine distinguishes.
     fn alphabet(&self) -> Vec<u8> {
         let mut seen: HashMap<Vec<u8>, ()> = HashMap::new();
         let all = LIKED.iter().copied().chain(0..=u8::MAX);
@@ -419,6 +420,20 @@ mod tests {
                 Solution::One(expected.to_owned()),
                 "{tests:?}"
             );
+        }
+    }
+
+    #[test]
+    fn only_so_many_regexes_are_kept() {
+        let automata = Automata::default();
+        for number in 0..=MAX_KEPT {
+            let pattern = format!("^/{number}$");
+            let regex = TextTest::Matches(Regex::new(&pattern, Dialect::Rust).unwrap());
+            let Expression::Text(predicate) = Expression::text(TextField::Path, regex) else {
+                unreachable!("it is a test of a text")
+            };
+            automata.solve(&[Test::of(&predicate, true)]);
+            assert!((1..=MAX_KEPT).contains(&automata.known.borrow().len()));
         }
     }
 

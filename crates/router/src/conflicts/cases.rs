@@ -1,8 +1,8 @@
-//! Expressions as alternatives of conditions per field, so that they can be compared, intersected and subtracted.
+//! Expressions as lists of alternative cases, so that they can be compared, intersected and subtracted.
 //!
 //! A [`Case`] has conditions on some fields, all of which must be satisfied. The condition on one field may consist of
-//! alternatives. All operations are exact, except that a case that no request can satisfy is dropped only if that is
-//! detected.
+//! alternatives. All operations are exact. Cases that no request can satisfy may remain in a result, because not every
+//! such case is detected.
 
 use super::ranges::Ranges;
 use super::texts::Test;
@@ -15,7 +15,7 @@ use expr::{
 /// Maximum number of fields in a case.
 const MAX_FIELDS: usize = 256;
 
-/// Maximum number of cases of one expression, and of alternatives when two lists of them are combined.
+/// Maximum number of cases of one expression, and maximum number of alternatives after two lists of them are combined.
 const MAX_CASES: usize = 128;
 const MAX_ALTERNATIVES: usize = 4096;
 
@@ -219,7 +219,7 @@ impl<'e> Case<'e> {
         Ok(pieces)
     }
 
-    /// Whether it is obvious that no request is in both cases.
+    /// Whether a quick check proves that no request is in both cases.
     pub(super) fn excludes(&self, other: &Self) -> bool {
         self.parts.iter().any(|own| {
             let same = other.parts.iter().find(|part| part.field == own.field);
@@ -227,7 +227,7 @@ impl<'e> Case<'e> {
         })
     }
 
-    /// Whether a request of the case may satisfy the expression, by a quick check.
+    /// A quick check whether a request of the case may satisfy the expression. False means that none can.
     pub(super) fn may_meet(&self, expression: &Expression, subsystem: Subsystem) -> bool {
         let may_meet = |part: &Expression| self.may_meet(part, subsystem);
         match expression {
@@ -352,7 +352,7 @@ impl Field<'_> {
 }
 
 impl<'e> Values<'e> {
-    /// Number of values in the condition, including excluded ones.
+    /// Number of values in the condition. Values that the condition excludes count too.
     fn len(&self) -> usize {
         match self {
             Self::Ranges(ranges) => ranges.len(),
@@ -443,7 +443,7 @@ impl<'e> Demand<'e> {
         other.literals.iter().all(|literal| self.implies(*literal))
     }
 
-    /// Whether the literal holds whenever these literals do.
+    /// Whether the literal is proven to hold if all literals of this demand hold.
     fn implies(&self, literal: Literal<'e>) -> bool {
         let wanted = literal.claim();
         let any = |passes: &dyn Fn(Claim<'e>) -> Option<bool>| {
@@ -525,7 +525,7 @@ impl<'e> Literal<'e> {
         }
     }
 
-    /// Whether no value can satisfy this literal.
+    /// Whether it is proven that no value can satisfy this literal.
     fn is_never(self) -> bool {
         let some = self.claim().some;
         some.is_some_and(|test| test.implies(test.negated()))

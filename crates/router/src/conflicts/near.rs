@@ -1,6 +1,6 @@
 //! Finds pairs of candidates that one request may satisfy, without checking all pairs. HTTP candidates are compared by
-//! the end of the host, the start of the path, the method and the server name; stream candidates by ports, addresses
-//! and server name.
+//! the start of the path, the end of the host, the method and the server name. Stream candidates are compared by the
+//! destination port, the server name and both addresses.
 
 use super::cases::{Case, Demand, Field, Values};
 use super::texts::{Test, start_of};
@@ -26,10 +26,11 @@ const OF_STREAMS: [Dimension; DIMENSIONS] = [
     Dimension::Source,
 ];
 
-/// Maximum number of keys in a dimension. A candidate with more counts as one that any request may satisfy there.
+/// Maximum number of keys in a dimension. A candidate with more keys is treated as if any request matched it in this
+/// dimension.
 const MAX_KEYS: usize = 64;
 
-/// Maximum number of pairs that are checked without comparing another dimension.
+/// Maximum number of pairs that are visited without comparing them in another dimension first.
 const FEW_PAIRS: usize = 32;
 
 #[derive(Debug, Clone, Copy)]
@@ -43,13 +44,13 @@ enum Dimension {
     Source,
 }
 
-/// The start of a text. After the last token anything may follow.
+/// The start of a text; for hosts, the end in reverse. Anything may follow the last token.
 type Key = Box<[Token]>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token {
     Byte(u8),
-    /// The longest run of bytes of the class. The next token does not begin with any of them.
+    /// A run of bytes of the class, as long as possible. The next token does not begin with a byte of the class.
     Class(Class),
     /// The end of the text.
     End,
@@ -123,7 +124,7 @@ fn keys_of(demand: &Demand<'_>, dimension: Dimension) -> Vec<Key> {
     let start = tests().map(Test::start).max_by_key(|start| start.len());
     let start = start.unwrap_or_default();
     let mut regexes = tests().filter_map(Test::regex);
-    // Steps are at least as specific as the literal start.
+    // The steps of a regex say at least as much as its literal start.
     let by_steps = regexes.find(|regex| start_of(regex) == start);
     match by_steps {
         Some(regex) => regex.starts().iter().map(key_of_steps).collect(),
@@ -141,7 +142,7 @@ fn key_of_steps(steps: &Steps) -> Key {
     for step in steps.steps() {
         match step {
             Step::Literal(bytes) => tokens.extend(bytes.iter().map(|byte| Token::Byte(*byte))),
-            // A class with a maximum may be followed by more bytes of the class.
+            // If the class has a maximum length, more bytes of the class may follow the run.
             Step::Class(class) if class.max() != u32::MAX => return tokens.into(),
             Step::Class(class) => tokens.push(Token::Class(*class)),
         }
@@ -152,7 +153,7 @@ fn key_of_steps(steps: &Steps) -> Key {
     tokens.into()
 }
 
-/// Calls `visit` once with each pair, until it breaks.
+/// Calls `visit` once with each pair of candidates that one request may satisfy, until `visit` breaks.
 pub(super) fn pairs(
     keys: &[Keys],
     visit: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
@@ -160,7 +161,7 @@ pub(super) fn pairs(
     sweep(keys, &|_| 0, Which::All, visit)
 }
 
-/// Like [`pairs`], but only for pairs of a chosen and another candidate.
+/// Like [`pairs`], but only for pairs of a chosen candidate and one that is not chosen.
 pub(super) fn pairs_with(
     keys: &[Keys],
     is_chosen: &dyn Fn(usize) -> bool,
@@ -204,7 +205,7 @@ struct Member {
     side: u8,
 }
 
-/// The pairs of a group that count.
+/// The pairs of a group that are visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Which {
     All,
@@ -219,7 +220,7 @@ struct Cursor<'k> {
     rest: &'k [Token],
 }
 
-/// Members whose keys have been equal so far, in one dimension.
+/// Members whose keys in one dimension may have matched the same text so far.
 struct Group<'k> {
     cursors: Vec<Cursor<'k>>,
     which: Which,
@@ -262,7 +263,7 @@ impl<'k> Sweep<'k, '_> {
             if ended.len() == all.len() {
                 return self.within(&ended, which, dimension + 1);
             }
-            // This includes pairs among the ended ones.
+            // This includes the pairs of two members of `ended`.
             self.between(&ended, &all, which, dimension + 1)?;
         }
         self.within(&members(&split.ends), which, dimension + 1)?;
@@ -286,7 +287,7 @@ impl<'k> Sweep<'k, '_> {
         ControlFlow::Continue(())
     }
 
-    /// Compares cursors before a class with cursors before literals that the class may match.
+    /// Compares cursors whose next token is a class with those whose next token is a byte or the end of the text.
     fn meet_literals(
         &mut self,
         class: Class,
@@ -304,7 +305,7 @@ impl<'k> Sweep<'k, '_> {
         self.push_across(&cursors, &literals, which, dimension);
     }
 
-    /// Compares cursors before two different classes.
+    /// Compares cursors whose next tokens are two different classes.
     fn meet(
         &mut self,
         (class, cursors): (&Class, &[Cursor<'k>]),
@@ -316,7 +317,7 @@ impl<'k> Sweep<'k, '_> {
         if disjoint && class.min() > 0 && other.min() > 0 {
             return ControlFlow::Continue(());
         }
-        // If neither run can continue after the end of the other, both end at the same position.
+        // If the byte after each run is not in the other class, both runs end at the same position.
         let stops = |other: &Class, cursor: &Cursor<'k>| match cursor.rest.get(1) {
             Some(Token::Byte(byte)) => !other.bytes().contains(*byte),
             Some(Token::End) => true,
@@ -356,7 +357,7 @@ impl<'k> Sweep<'k, '_> {
         }
     }
 
-    /// Handles the pairs among these members, which no dimension before this one distinguishes.
+    /// Handles the pairs of these members. The dimensions before this one did not tell the members apart.
     fn within(&mut self, members: &[Member], which: Which, dimension: usize) -> ControlFlow<()> {
         let pairs = members.len() * members.len().saturating_sub(1) / 2;
         if pairs > FEW_PAIRS && dimension < DIMENSIONS {
@@ -451,8 +452,8 @@ impl<'k> Cursor<'k> {
         Some(Self { member, ..self })
     }
 
-    /// Returns the cursor after the next bytes that the class matches, or at the end of the key if it is not known
-    /// where the class ends.
+    /// Returns the cursor behind the next bytes that the class matches. If the end of the run cannot be determined, the
+    /// cursor is at the end of the key.
     fn behind(self, class: Class) -> Self {
         let in_class = |token: &Token| match token {
             Token::Byte(byte) => class.bytes().contains(*byte),

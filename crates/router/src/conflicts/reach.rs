@@ -1,6 +1,6 @@
-//! Checks whether a candidate is ever chosen. It creates a request that satisfies the candidate and passes it to the
-//! router. If the router chooses another candidate, the requests of that candidate are subtracted, and another request
-//! is created from the rest. This ends when the candidate is chosen or nothing is left.
+//! Checks whether the router ever chooses a candidate. The check creates a request that satisfies the candidate and
+//! passes it to the router. If the router chooses another candidate, the check removes the requests of that candidate
+//! and creates another request from the rest. It ends when the candidate is chosen, or when no requests are left.
 
 use super::cases::{Case, TooMany, cases};
 use super::texts::Solution;
@@ -8,17 +8,17 @@ use super::{Decider, Prober};
 use crate::candidate::Candidate;
 use std::sync::Arc;
 
-/// Maximum number of requests that are created for one candidate, and of its cases that are open at a time.
+/// Maximum number of requests that are created for one candidate, and maximum number of its cases at a time.
 const MAX_STEPS: usize = 200;
 const MAX_PIECES: usize = 1000;
 
-/// Maximum number of shadowing candidates that are tested one by one for being redundant.
+/// Maximum number of shadowing candidates for which each one is tested for being redundant.
 const MAX_MINIMISED: usize = 16;
 
 pub(super) enum Fate<'r> {
     Reached,
     Contradicts,
-    /// Other candidates take every request. They are listed in no particular order.
+    /// Each of its requests satisfies one of these better candidates. They are in no particular order.
     Shadowed(Vec<&'r Candidate>),
     Unknown,
 }
@@ -45,7 +45,8 @@ pub(super) fn fate<'r, D: Decider>(
     }
 }
 
-/// Returns `None` if no request is left.
+/// Searches for a request for which the router chooses the candidate. If the router chooses another candidate, that one
+/// is added to `suspects`. Returns `None` if no request is left.
 fn search<'r, D: Decider>(
     prober: &mut Prober<'r, '_, D>,
     candidate: &'r Candidate,
@@ -83,7 +84,8 @@ fn search<'r, D: Decider>(
             .iter()
             .any(|known| Arc::ptr_eq(&known.candidate.expression, &winner.expression))
         {
-            // The cases of this candidate were already subtracted, so the fields of the request contradict each other.
+            // The cases of this candidate were already removed, but the router has chosen it again. The request is
+            // therefore not in its own case: some of its fields depend on each other.
             return Ok(Some(Fate::Unknown));
         }
         suspects.push(Suspect {
@@ -94,7 +96,7 @@ fn search<'r, D: Decider>(
     Err(TooMany)
 }
 
-/// Returns the parts of the pieces that are in none of the cases.
+/// Removes the requests of the cases from the pieces, and returns the rest.
 fn without<'r, D: Decider>(
     prober: &Prober<'r, '_, D>,
     pieces: Vec<Case<'r>>,
@@ -124,7 +126,8 @@ fn without<'r, D: Decider>(
     Ok(left)
 }
 
-/// Returns the one candidate that shadows everything by itself, or a list from which none can be left out.
+/// Returns a candidate that alone shadows everything, if there is one. Otherwise returns all candidates that are needed
+/// together. With more than `MAX_MINIMISED` suspects, it returns all of them, because the test takes too long.
 fn needed<'r, D: Decider>(
     prober: &Prober<'r, '_, D>,
     wanted: &[Case<'r>],

@@ -11,7 +11,7 @@ const STEPS_PER_CANDIDATE: usize = 2_000;
 /// Number of steps between two checks for cancellation.
 const INTERVAL: usize = 100_000;
 
-/// The approximate number of steps for creating an example request.
+/// Approximate number of steps for creating an example request, without and with regexes.
 pub(super) const STEPS_OF_TEXTS: usize = 100;
 pub(super) const STEPS_OF_AUTOMATA: usize = 1_000;
 
@@ -20,7 +20,9 @@ pub(super) struct Steps<'e> {
     /// Called from time to time; returns true if the result is no longer needed.
     is_cancelled: &'e dyn Fn() -> bool,
     left: Cell<usize>,
+    /// Number of steps until the next check for cancellation.
     until_asked: Cell<usize>,
+    /// Also true after a cancellation.
     are_used_up: Cell<bool>,
 }
 
@@ -40,7 +42,8 @@ impl<'e> Steps<'e> {
         self.left.set(self.left.get() + more);
     }
 
-    /// Takes `steps` steps; returns false if none are left, and from then on.
+    /// Spends steps. Returns false if too few are left or the search was cancelled. All later calls then return false
+    /// too.
     pub(super) fn spend(&self, steps: usize) -> bool {
         if self.are_used_up.get() {
             return false;

@@ -1,11 +1,11 @@
-//! Decides which tests of a text follow from others, and finds texts that pass several tests. The results are sound but
-//! not complete: a reported implication is true, but not every true implication is found.
+//! Decides whether one test of a text implies another, and finds texts that pass several tests. The results are sound
+//! but not complete: a reported implication is true, but not every true implication is found.
 
 use super::automata::Automata;
 use super::sample;
 use expr::{Regex, Step, TextPredicate, TextTest, Transform};
 
-/// A test of one value, which the value must pass or must fail.
+/// A comparison that one value must pass, or must fail if `passes` is false.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Test<'e> {
     transform: Transform,
@@ -41,7 +41,7 @@ impl<T> Solution<T> {
 }
 
 impl<'e> Test<'e> {
-    /// Returns the test of the predicate, which a value must pass if `passes` is true, and must fail otherwise.
+    /// Returns the test of the predicate. A value must pass it if `passes` is true, and must fail it otherwise.
     pub(super) fn of(predicate: &'e TextPredicate, passes: bool) -> Self {
         let (kind, equal) = match &predicate.test {
             TextTest::Equals(text) => (Kind::Equals(text), true),
@@ -99,7 +99,7 @@ impl<'e> Test<'e> {
         }
     }
 
-    /// Whether every value that passes this test passes the other.
+    /// Whether it is proven that every value that passes this test passes the other.
     pub(super) fn implies(self, other: Self) -> bool {
         if self.passes && self.cannot_pass() || !other.passes && other.cannot_pass() {
             return true;
@@ -140,7 +140,7 @@ impl<'e> Test<'e> {
         self.transform != Transform::None && self.kind.literal().is_some_and(upper)
     }
 
-    /// Returns the bytes with which all passing values begin.
+    /// Returns the longest known start of all passing values. It may be empty.
     pub(super) fn start(self) -> &'e [u8] {
         match (self.kind, self.passes && self.transform == Transform::None) {
             (Kind::Equals(text) | Kind::StartsWith(text), true) => text.as_bytes(),
@@ -149,7 +149,7 @@ impl<'e> Test<'e> {
         }
     }
 
-    /// Returns the bytes with which all passing values end.
+    /// Returns the longest known end of all passing values. It may be empty.
     pub(super) fn end(self) -> &'e [u8] {
         match (self.kind, self.passes && self.transform == Transform::None) {
             (Kind::Equals(text) | Kind::EndsWith(text), true) => text.as_bytes(),
@@ -165,7 +165,7 @@ impl<'e> Test<'e> {
         }
     }
 
-    /// Returns the only value that passes.
+    /// Returns the value that passes, if there is only one.
     pub(super) fn only(self) -> Option<&'e str> {
         match self.kind {
             Kind::Equals(text) if self.passes && self.transform == Transform::None => Some(text),
@@ -237,7 +237,7 @@ impl<'e> Kind<'e> {
         }
     }
 
-    /// Whether no value passes both tests.
+    /// Whether it is proven that no value passes both tests.
     fn excludes(self, other: Self) -> bool {
         match (self, other) {
             (Self::Equals(text), other) | (other, Self::Equals(text)) => !other.accepts(text),
@@ -279,7 +279,7 @@ pub(super) fn start_of(regex: &Regex) -> &[u8] {
 /// The settings for finding a text.
 #[derive(Clone, Copy)]
 pub(super) struct Solver<'a> {
-    /// Parts to try, in this order, where the tests leave the text open.
+    /// Texts to insert where the tests allow any text. They are tried in this order.
     pub(super) fillers: &'a [&'a str],
     /// Tests that the text should also pass, if possible.
     pub(super) wishes: &'a [Test<'a>],
@@ -298,7 +298,7 @@ impl Solver<'_> {
         }
         let passes = |text: &String| tests.iter().all(|test| test.accepts(text));
         if let Some(only) = tests.iter().find_map(|test| test.only()) {
-            // It is the only possible text, so it decides.
+            // No other text can pass.
             let only = only.to_owned();
             return if passes(&only) {
                 Solution::One(only)
@@ -340,7 +340,7 @@ impl Solver<'_> {
     }
 }
 
-/// The parts that a text must consist of.
+/// The parts that a text must contain.
 #[derive(Default)]
 struct Parts<'e> {
     /// Whether a test compares the text in lower case.
@@ -377,7 +377,7 @@ impl<'e> Parts<'e> {
         for filler in fillers {
             texts.push(self.around("", filler));
         }
-        // Only the first sample is used, because long lists of regexes take long to check.
+        // To save time, only the first sample is combined with the fillers.
         if let Some(found) = self.samples().next() {
             for filler in fillers {
                 texts.push(format!("{found}{filler}"));

@@ -13,7 +13,7 @@ use crate::{Flavor, Request, Router, Scheme, Scratch};
 use expr::{AddressField, Expression, NumberField, Subsystem, TextField};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Values to try for fields without conditions, the most natural first.
+/// Texts to try where the conditions on a field allow any text, the most natural first.
 const NAMES: &[&str] = &["x", "", "a.test", "x0", "0", "-"];
 const PATHS: &[&str] = &["", "/x", "/", "x", "0", "x/x", ".x"];
 /// Conditions that a path should satisfy to look like one that clients send.
@@ -112,7 +112,7 @@ struct Draft<'a> {
     path: Option<String>,
     host: Option<String>,
     sent_host: Option<String>,
-    /// Whether the host must be hidden from wildcards. It is then written in brackets.
+    /// Whether no wildcard may match the host. The host is then written in brackets, which no wildcard matches.
     hidden_host: bool,
     source: (Option<IpAddr>, Option<u16>),
     destination_port: Option<i64>,

@@ -83,7 +83,7 @@ fn every_example_of_a_tie_satisfies_both_routes() {
             for tie in &conflicts.ties {
                 ties += 1;
                 assert_ne!(tie.first, tie.second);
-                let witness = tie.witness.as_ref().expect("there is an example");
+                let witness = &tie.witness;
                 for index in [tie.first, tie.second] {
                     let only = &routes[index.0 as usize..][..1];
                     let found =
@@ -410,7 +410,7 @@ fn a_search_that_takes_too_many_steps_says_that_it_is_incomplete() {
         false
     };
     let conflicts = router.conflicts(&Search::new(100, &ask));
-    assert!(!conflicts.complete);
+    assert!(!conflicts.complete && !conflicts.truncated);
     assert!((1..5000).contains(&asked.get()), "{}", asked.get());
 }
 
@@ -420,4 +420,95 @@ fn a_cancelled_search_stops() {
     let search = || Search::new(100, &|| true);
     assert!(!router.conflicts(&search()).complete);
     assert!(!router.conflicts_of(&[RouteIndex(0)], &search()).complete);
+}
+
+/// Returns a condition that has too many cases to be compared.
+fn with_many_cases(path: &str) -> String {
+    let parts = (0..8).map(|number| {
+        format!(r#"(http.headers.a{number} == "1" || http.headers.b{number} == "1")"#)
+    });
+    let parts: Vec<_> = parts.collect();
+    format!(r#"http.path ^= "{path}" && {}"#, parts.join(" && "))
+}
+
+/// A condition of which it cannot be decided whether a request satisfies it.
+const UNDECIDABLE: &str = r##"http.path ~ r#"é\b"# && !(http.path contains "é")"##;
+
+#[test]
+fn neighbours_that_cannot_be_decided_are_counted() {
+    for (neighbour, priority, undecided) in [
+        (with_many_cases("/a/b"), 1, 1),
+        (with_many_cases("/a/b"), 2, 1),
+        // The route cannot shadow a neighbour that is tried first.
+        (with_many_cases("/a/b"), 3, 0),
+        (with_many_cases("/b"), 1, 0),
+        (UNDECIDABLE.to_owned(), 1, 1),
+        (UNDECIDABLE.to_owned(), 3, 0),
+    ] {
+        let routes = [
+            with_expression(0, r#"http.path ^= "/a" && http.method == "GET""#, 2),
+            with_expression(1, r#"http.path ^= "/a" && http.method == "PUT""#, 2),
+            with_expression(2, &neighbour, priority),
+        ];
+        let router = router(&routes, EXPRESSIONS);
+        for chosen in [&[RouteIndex(0)][..], &[RouteIndex(0), RouteIndex(1)]] {
+            let conflicts = router.conflicts_of(chosen, &search(10));
+            assert_eq!(conflicts.undecided, undecided, "{neighbour} {priority}");
+            assert!(conflicts.complete && !conflicts.truncated);
+        }
+    }
+}
+
+#[test]
+fn a_search_is_truncated_if_a_conflict_is_left_out() {
+    let same_paths = |count: u32| {
+        let pairs = (0..count).map(|number| with_path(number, &format!("/{}", number % 2)));
+        let headers = |number: u32| format!("x-{}", number / 2);
+        let routes: Vec<_> = (0..)
+            .zip(pairs)
+            .map(|(number, mut route)| {
+                route.headers = vec![(headers(number).into(), vec!["1".into()])];
+                route
+            })
+            .collect();
+        router(&routes, COMPATIBLE)
+    };
+    // Among six routes, those with the same of two paths are tied: two times three pairs.
+    let router = same_paths(6);
+    for (limit, truncated) in [(5, true), (6, false), (7, false)] {
+        let conflicts = router.conflicts(&search(limit));
+        assert_eq!(conflicts.ties.len(), limit.min(6));
+        assert_eq!(conflicts.truncated, truncated, "{limit}");
+        assert!(conflicts.complete);
+    }
+}
+
+#[test]
+fn a_search_that_stops_at_a_limit_on_pairs_is_truncated() {
+    let undecidable = |count: u32| {
+        let routes = (0..count).map(|number| {
+            let text = format!("{UNDECIDABLE} && http.headers.x_{number} == \"1\"");
+            with_expression(number, &text, 1)
+        });
+        router(&routes.collect::<Vec<_>>(), EXPRESSIONS).conflicts(&search(100))
+    };
+    // 20 routes have 190 pairs, and 21 routes 210.
+    let (few, many) = (undecidable(20), undecidable(21));
+    assert_eq!((few.undecided, few.truncated), (20 + 190, false));
+    assert_eq!((many.undecided, many.truncated), (21 + 200, true));
+}
+
+#[test]
+fn neighbours_that_cannot_conflict_do_not_truncate_the_search() {
+    let neighbours = 1_100;
+    for (priority, truncated) in [(1, true), (3, false)] {
+        let others = (1..=neighbours).map(|number| {
+            let text = format!(r#"http.path ^= "/" && http.headers.x_{number} == "1""#);
+            with_expression(number, &text, priority)
+        });
+        let own = with_expression(0, r#"http.path ^= "/" && http.headers.y == "1""#, 2);
+        let routes: Vec<_> = std::iter::once(own).chain(others).collect();
+        let conflicts = router(&routes, EXPRESSIONS).conflicts_of(&[RouteIndex(0)], &search(10));
+        assert_eq!(conflicts.truncated, truncated, "{priority}");
+    }
 }
