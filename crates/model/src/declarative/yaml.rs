@@ -17,6 +17,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const ALIAS_BUDGET: usize = 64 << 20;
 /// Size of the pieces that the parser reads. The parser decodes a piece into four bytes per character.
 const PIECE: usize = 16 << 10;
+/// The byte order mark of UTF-8.
+const BOM: &[u8] = b"\xef\xbb\xbf";
 const TAG_PREFIX: &str = "tag:yaml.org,2002:";
 
 /// A YAML error as `line:column: problem`. As in lyaml, the position is that of the last valid event.
@@ -35,7 +37,8 @@ pub(super) fn parse(text: &[u8]) -> Result<(Option<Value>, bool), YamlError> {
 
 struct Reader<'a> {
     parser: Parser<BufReader<Chain<&'a [u8], &'static [u8]>>>,
-    /// Length of the text in bytes, without the line break that [`missing_break`] may append.
+    /// Length of the text in bytes, without the line break that [`missing_break`] may append. The parser's positions do
+    /// not count a byte order mark at the start.
     end: u64,
     /// Line and column of the last event.
     mark: (u64, u64),
@@ -65,7 +68,7 @@ impl<'a> Reader<'a> {
         parser.set_input(BufReader::with_capacity(PIECE, input));
         Self {
             parser,
-            end: text.len() as u64,
+            end: text.strip_prefix(BOM).unwrap_or(text).len() as u64,
             mark: (0, 0),
             anchors: HashMap::new(),
             alias_budget: ALIAS_BUDGET,
