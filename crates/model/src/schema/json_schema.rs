@@ -32,7 +32,7 @@ impl EntitySchema {
 
     /// Returns the JSON Schema of the entity with the subschema `name`.
     pub fn variant_json_schema(&self, name: &str, form: Form, flavor: RouterFlavor) -> Json {
-        let mut schema = self.described_by(self.shown_for(Some(name), flavor), form);
+        let mut schema = self.described_by(self.record(Some(name), flavor), form);
         if let Some(key) = &self.subschema_key {
             schema["properties"][key] = json!({ "type": "string", "const": name });
         }
