@@ -304,6 +304,17 @@ fn an_empty_name_is_wrong_by_itself_and_no_name_at_all() {
 }
 
 #[test]
+fn an_empty_reference_is_wrong_by_itself_and_not_set() {
+    let text = message(complete(
+        "filter_chains",
+        r#"{"filters":[{"name":"f"}],"service":{}}"#,
+    ));
+    let unset = "at least one of these fields must be non-empty: 'service', 'route'";
+    assert!(text.contains(unset), "{text}");
+    assert!(text.contains("service.id: missing primary key"), "{text}");
+}
+
+#[test]
 fn repeated_records_of_a_set_stay_and_repeated_texts_do_not() {
     let input = r#"{"protocols":["tcp","tcp"],"sources":[{"port":1},{"port":1}]}"#;
     let route = complete("routes", input).unwrap();
