@@ -34,8 +34,7 @@ pub enum Value {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Object(Vec<(CompactString, Value)>);
 
-/// Number of fields above which the decoder finds duplicates with a hash map, so that adversarial input takes linear
-/// time.
+/// Number of fields above which [`Builder`] finds names in a hash map.
 const SCAN_LIMIT: usize = 32;
 
 impl Object {
@@ -131,13 +130,58 @@ impl IntoIterator for Object {
     }
 }
 
-impl<K: Into<CompactString> + AsRef<str>> FromIterator<(K, Value)> for Object {
+impl<K: Into<CompactString>> FromIterator<(K, Value)> for Object {
     fn from_iter<I: IntoIterator<Item = (K, Value)>>(fields: I) -> Self {
-        let mut object = Object::new();
+        let mut object = Builder::default();
         for (key, value) in fields {
-            object.insert(key, value);
+            object.set(key.into(), value);
         }
-        object
+        object.finish()
+    }
+}
+
+/// Builds an object from fields whose names may repeat. It takes linear time for any number of fields, so that
+/// adversarial input cannot slow it down.
+#[derive(Default)]
+pub(crate) struct Builder {
+    object: Object,
+    /// Positions of the fields by name; `None` while there are few fields.
+    index: Option<HashMap<CompactString, usize>>,
+}
+
+impl Builder {
+    /// Sets a field and returns its previous value. An existing field keeps its position.
+    pub(crate) fn set(&mut self, name: CompactString, value: Value) -> Option<Value> {
+        match self.position(&name) {
+            Some(at) => Some(std::mem::replace(&mut self.object.0[at].1, value)),
+            None => {
+                if let Some(index) = &mut self.index {
+                    index.insert(name.clone(), self.object.len());
+                }
+                self.object.0.push((name, value));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn contains(&mut self, name: &str) -> bool {
+        self.position(name).is_some()
+    }
+
+    pub(crate) fn finish(self) -> Object {
+        self.object
+    }
+
+    fn position(&mut self, name: &str) -> Option<usize> {
+        let fields = &self.object.0;
+        if fields.len() < SCAN_LIMIT {
+            return fields.iter().position(|(key, _)| key == name);
+        }
+        let names = || fields.iter().enumerate();
+        let index = self
+            .index
+            .get_or_insert_with(|| names().map(|(at, (key, _))| (key.clone(), at)).collect());
+        index.get(name).copied()
     }
 }
 
@@ -356,39 +400,18 @@ impl<'de> Visitor<'de> for ObjectVisitor<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
-        let mut object = Object::with_capacity(map.size_hint().unwrap_or(0).min(SCAN_LIMIT));
-        let mut index: Option<HashMap<CompactString, usize>> = None;
+        let size = map.size_hint().unwrap_or(0).min(SCAN_LIMIT);
+        let mut object = Builder {
+            object: Object::with_capacity(size),
+            index: None,
+        };
         let name = PhantomData::<CompactString>;
         while let Some((key, value)) = map.next_entry_seed(name, self.values)? {
-            if object.len() == SCAN_LIMIT && index.is_none() {
-                index = Some(
-                    object
-                        .0
-                        .iter()
-                        .enumerate()
-                        .map(|(at, (key, _))| (key.clone(), at))
-                        .collect(),
-                );
-            }
-            match &mut index {
-                None => {
-                    if object.insert(key, value).is_some() {
-                        self.values.repeated.set(true);
-                    }
-                }
-                Some(index) => match index.get(&key) {
-                    Some(&at) => {
-                        object.0[at].1 = value;
-                        self.values.repeated.set(true);
-                    }
-                    None => {
-                        index.insert(key.clone(), object.len());
-                        object.0.push((key, value));
-                    }
-                },
+            if object.set(key, value).is_some() {
+                self.values.repeated.set(true);
             }
         }
-        Ok(object)
+        Ok(object.finish())
     }
 }
 

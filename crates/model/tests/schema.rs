@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use model::address::{Address, Host};
-use model::schema::{Context, EntitySchema, RouterFlavor, registry};
+use model::schema::{Context, EntitySchema, Form, RouterFlavor, registry};
 use model::{Object, Value};
 use serde_json::Value as Json;
 use std::time::Duration;
@@ -301,6 +301,30 @@ fn an_empty_name_is_wrong_by_itself_and_no_name_at_all() {
         "@entity": ["at least one of these fields must be non-empty: 'custom_id', 'username'"],
     });
     assert_eq!(serde_json::to_value(error.fields).unwrap(), wanted);
+}
+
+#[test]
+fn an_empty_reference_is_wrong_by_itself_and_not_set() {
+    let text = message(complete(
+        "filter_chains",
+        r#"{"filters":[{"name":"f"}],"service":{}}"#,
+    ));
+    let unset = "at least one of these fields must be non-empty: 'service', 'route'";
+    assert!(text.contains(unset), "{text}");
+    assert!(text.contains("service.id: missing primary key"), "{text}");
+}
+
+#[test]
+fn repeated_records_of_a_set_stay_and_repeated_texts_do_not() {
+    let input = r#"{"protocols":["tcp","tcp"],"sources":[{"port":1},{"port":1}]}"#;
+    let route = complete("routes", input).unwrap();
+    let length = |name: &str| field(&route, name).as_array().map(<[Value]>::len);
+    assert_eq!((length("protocols"), length("sources")), (Some(1), Some(2)));
+    let schema = registry().by_name("routes").unwrap();
+    let schema = schema.json_schema(Form::Shown, RouterFlavor::default());
+    let is_unique = |name: &str| schema["properties"][name].get("uniqueItems").is_some();
+    assert!(is_unique("protocols") && is_unique("methods"));
+    assert!(!is_unique("sources") && !is_unique("destinations"));
 }
 
 #[test]

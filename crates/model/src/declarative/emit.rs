@@ -5,6 +5,9 @@ use super::scalar;
 use crate::value::{Object, Value};
 use std::fmt::Write;
 
+/// Maximum length in bytes of a key before `:`. YAML limits it to 1,024 characters.
+const MAX_SIMPLE_KEY: usize = 1024;
+
 /// Writes the fields of an object. The first field continues the current line.
 pub(super) fn write_fields(out: &mut String, fields: &Object, indent: usize) {
     if fields.is_empty() {
@@ -14,9 +17,19 @@ pub(super) fn write_fields(out: &mut String, fields: &Object, indent: usize) {
         if number > 0 {
             let _ = write!(out, "{:indent$}", "");
         }
-        write_line(out, name);
+        write_key(out, name, indent);
         out.push(':');
         write_value(out, value, indent);
+    }
+}
+
+/// Writes a key up to its `:`. A long key needs the form `? key`, with the `:` on a line of its own.
+fn write_key(out: &mut String, name: &str, indent: usize) {
+    let begin = out.len();
+    write_line(out, name);
+    if out.len() - begin > MAX_SIMPLE_KEY {
+        out.insert_str(begin, "? ");
+        let _ = write!(out, "\n{:indent$}", "");
     }
 }
 
@@ -160,6 +173,7 @@ fn write_escaped(out: &mut String, text: &str) {
 mod tests {
     use super::*;
     use crate::declarative::{Format, parse};
+    use testkit::random::Random;
 
     fn round_trip(value: Value) {
         let mut object = Object::new();
@@ -248,6 +262,36 @@ mod tests {
             object.push(format!("{text}2"), Value::from(text));
             if text != "<<" {
                 round_trip(Value::Object(object));
+            }
+        }
+    }
+
+    #[test]
+    fn long_and_multi_line_keys_survive_a_round_trip() {
+        let pieces = [
+            "a", "-", "b c", "'", "\"", ": ", "#", "\n", "\t", "é", "\u{85}", "?", "1",
+        ];
+        let mut random = Random::new(0x10_4e_55);
+        for round in 0..300 {
+            // The lengths around the limit matter most.
+            let length = 1000 * (round % 3) + random.index(60);
+            let mut key = String::new();
+            while key.len() < length {
+                key.push_str(random.text(&pieces[..1 + round % pieces.len()]));
+            }
+            let values = [
+                Value::Int(1),
+                Value::from("a\nb\n"),
+                Value::from(key.as_str()),
+                Value::Array(vec![Value::Int(1), Value::Array(vec![Value::Int(2)])]),
+            ];
+            for value in values {
+                let inner: Object = [(key.clone(), value), ("z".to_owned(), true.into())]
+                    .into_iter()
+                    .collect();
+                round_trip(Value::Array(vec![Value::Object(inner.clone())]));
+                let outer: Object = [(key.clone(), Value::Object(inner))].into_iter().collect();
+                round_trip(Value::Object(outer));
             }
         }
     }

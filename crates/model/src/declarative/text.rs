@@ -174,8 +174,10 @@ mod tests {
             ("a: x", "x"),
             ("a: |\n  x\r", "x\n"),
         ] {
-            let object = parse(text.as_bytes(), Format::Yaml).expect("yaml");
-            assert_eq!(object.str("a"), Some(expected), "{text:?}");
+            for text in [text.to_owned(), format!("\u{feff}{text}")] {
+                let object = parse(text.as_bytes(), Format::Yaml).expect("yaml");
+                assert_eq!(object.str("a"), Some(expected), "{text:?}");
+            }
         }
         assert_eq!(
             problem("\"\\", Format::Yaml),

@@ -6,7 +6,7 @@
 
 use super::positions::Token;
 use super::scalar;
-use crate::value::{MAX_DEPTH, Object, Value};
+use crate::value::{Builder, MAX_DEPTH, Value};
 use compact_str::CompactString;
 use libyaml_safer::{Event, EventData, Mark, Parser, ScalarStyle};
 use std::collections::{HashMap, HashSet};
@@ -17,6 +17,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const ALIAS_BUDGET: usize = 64 << 20;
 /// Size of the pieces that the parser reads. The parser decodes a piece into four bytes per character.
 const PIECE: usize = 16 << 10;
+/// The byte order mark of UTF-8.
+const BOM: &[u8] = b"\xef\xbb\xbf";
 const TAG_PREFIX: &str = "tag:yaml.org,2002:";
 
 /// A YAML error as `line:column: problem`. As in lyaml, the position is that of the last valid event.
@@ -35,7 +37,8 @@ pub(super) fn parse(text: &[u8]) -> Result<(Option<Value>, bool), YamlError> {
 
 struct Reader<'a> {
     parser: Parser<BufReader<Chain<&'a [u8], &'static [u8]>>>,
-    /// Length of the text in bytes, without the line break that [`missing_break`] may append.
+    /// Length of the text in bytes, without the line break that [`missing_break`] may append. The parser's positions do
+    /// not count a byte order mark at the start.
     end: u64,
     /// Line and column of the last event.
     mark: (u64, u64),
@@ -65,7 +68,7 @@ impl<'a> Reader<'a> {
         parser.set_input(BufReader::with_capacity(PIECE, input));
         Self {
             parser,
-            end: text.len() as u64,
+            end: text.strip_prefix(BOM).unwrap_or(text).len() as u64,
             mark: (0, 0),
             anchors: HashMap::new(),
             alias_budget: ALIAS_BUDGET,
@@ -212,7 +215,7 @@ impl<'a> Reader<'a> {
                 self.repeated |= fields.set(key, value);
             }
         }
-        Ok(Value::Object(fields.object))
+        Ok(Value::Object(fields.object.finish()))
     }
 
     /// Converts a key to text, since Kong has only text names.
@@ -293,55 +296,28 @@ fn is_block(style: ScalarStyle) -> bool {
     matches!(style, ScalarStyle::Literal | ScalarStyle::Folded)
 }
 
-/// An object while it is being parsed. It gets an index of its names when it is too large to scan.
+/// An object while it is being parsed.
 #[derive(Default)]
 struct Fields {
-    object: Object,
-    seen: HashMap<CompactString, usize>,
+    object: Builder,
     /// Names that so far come only from a `<<`. A direct field of the same name overrides such a value and is not a
     /// repetition.
     merged: HashSet<CompactString>,
 }
 
-/// Number of fields above which names are looked up in an index.
-const SCAN_LIMIT: usize = 32;
-
 impl Fields {
-    fn contains(&mut self, key: &str) -> bool {
-        if self.object.len() <= SCAN_LIMIT {
-            return self.object.contains(key);
-        }
-        if self.seen.is_empty() {
-            let names = self.object.iter().enumerate();
-            self.seen = names.map(|(at, (name, _))| (name.into(), at)).collect();
-        }
-        self.seen.contains_key(key)
-    }
-
     /// Sets a field. Returns whether this repeats an earlier direct field of the mapping, whose value is replaced.
     fn set(&mut self, key: CompactString, value: Value) -> bool {
-        if !self.contains(&key) {
-            self.push(key, value);
-            return false;
-        }
-        let is_repeated = !self.merged.remove(&key);
-        self.object.insert(key, value);
-        is_repeated
+        let is_override = !self.merged.is_empty() && self.merged.remove(&key);
+        self.object.set(key, value).is_some() && !is_override
     }
 
     /// Sets a field that comes from a `<<`, unless the mapping has one of this name.
     fn set_if_absent(&mut self, key: CompactString, value: Value) {
-        if !self.contains(&key) {
+        if !self.object.contains(&key) {
             self.merged.insert(key.clone());
-            self.push(key, value);
+            self.object.set(key, value);
         }
-    }
-
-    fn push(&mut self, key: CompactString, value: Value) {
-        if !self.seen.is_empty() {
-            self.seen.insert(key.clone(), self.object.len());
-        }
-        self.object.push(key, value);
     }
 }
 

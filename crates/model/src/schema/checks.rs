@@ -52,6 +52,7 @@ pub(crate) struct Path {
     pub(crate) text: String,
     pub(crate) index: usize,
     pub(crate) rest: Vec<CompactString>,
+    pub(crate) is_record: bool,
 }
 
 /// The values of a record during its checks, by field position.
@@ -73,6 +74,15 @@ impl<'a> Fields<'a> {
         }
         value
     }
+
+    /// Whether a field has a value that is not empty. A record counts even if all its fields are null, because Kong
+    /// keeps these nulls during the checks.
+    fn is_set(&self, path: &Path) -> bool {
+        match self.get(path) {
+            Value::Object(_) if path.is_record => true,
+            value => is_nonempty(value),
+        }
+    }
 }
 
 impl Check {
@@ -89,13 +99,13 @@ impl Check {
             Self::Custom(paths, rule) => run_rule(paths, *rule, fields, errors, context),
             // These checks also run if one of their fields already has an error.
             Self::AtLeastOneOf(paths) | Self::OnlyOneOf(paths) | Self::Distinct(paths) => {
-                self.count(paths, fields, errors, mode)
+                self.count(paths, fields, mode)
             }
             Self::MutuallyRequired(paths) | Self::MutuallyExclusive(paths) => {
                 if any_error(errors, paths) {
                     return;
                 }
-                self.count(paths, fields, errors, mode)
+                self.count(paths, fields, mode)
             }
         };
         if let Some(text) = text {
@@ -103,20 +113,8 @@ impl Check {
         }
     }
 
-    fn count(
-        &self,
-        paths: &[Path],
-        fields: &Fields<'_>,
-        errors: &Object,
-        mode: Mode,
-    ) -> Option<String> {
-        let is_set = |path: &&Path| match fields.get(path) {
-            // An empty map counts as not set. An empty object with an error is a record with a problem, and it counts
-            // as set.
-            Value::Object(object) => !object.is_empty() || has_error(errors, path),
-            value => is_nonempty(value),
-        };
-        let set = paths.iter().filter(is_set).count();
+    fn count(&self, paths: &[Path], fields: &Fields<'_>, mode: Mode) -> Option<String> {
+        let set = paths.iter().filter(|path| fields.is_set(path)).count();
         let (broken, text) = match self {
             Self::AtLeastOneOf(_) => (set == 0, "at least one of these fields must be non-empty: "),
             Self::OnlyOneOf(_) => (set != 1, "exactly one of these fields must be non-empty: "),
@@ -185,7 +183,7 @@ impl ConditionalAtLeastOneOf {
 
 impl OneOf {
     fn problem(&self, fields: &Fields<'_>, mode: Mode) -> Option<String> {
-        if self.paths.iter().any(|path| is_nonempty(fields.get(path))) {
+        if self.paths.iter().any(|path| fields.is_set(path)) {
             return None;
         }
         let names = quoted(&self.paths);
@@ -275,7 +273,7 @@ fn is_nonempty(value: &Value) -> bool {
 fn has_equals(paths: &[Path], fields: &Fields<'_>) -> bool {
     paths.iter().enumerate().any(|(index, path)| {
         let value = fields.get(path);
-        is_nonempty(value)
+        fields.is_set(path)
             && paths[..index]
                 .iter()
                 .any(|other| same(fields.get(other), value))
@@ -288,4 +286,43 @@ fn quoted(paths: &[Path]) -> String {
         .map(|path| format!("'{}'", path.text))
         .collect();
     names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::engine::{Engine, Mode};
+    use crate::schema::{Context, loader};
+    use serde_json::json;
+    use std::time::Duration;
+
+    #[test]
+    fn an_empty_record_is_set_and_an_empty_map_is_not() {
+        let record = loader::record(&json!({
+            "fields": [
+                {"record": {"type": "record", "fields": [{"text": {"type": "string"}}]}},
+                {"map": {"type": "map", "keys": {"type": "string"}, "values": {"type": "string"}}},
+                {"other": {"type": "string"}},
+            ],
+            "entity_checks": [{"only_one_of": ["record", "map", "other"]}],
+        }));
+        let context = Context::at(Duration::ZERO);
+        let engine = Engine {
+            context: &context,
+            mode: Mode::Create,
+        };
+        for (input, is_valid) in [
+            (json!({"record": {}}), true),
+            (json!({"record": {"text": "t"}}), true),
+            (json!({"record": {}, "map": {}}), true),
+            (json!({"record": {}, "map": {"a": "b"}}), false),
+            (json!({"record": {}, "other": "o"}), false),
+            (json!({"record": null, "other": "o"}), true),
+            (json!({"map": {}}), false),
+            (json!({}), false),
+        ] {
+            let object = serde_json::from_value(input.clone()).expect("an object");
+            let filled = engine.fill(&record, object, None, &[], 0).expect("filled");
+            assert_eq!(filled.errors.is_empty(), is_valid, "{input}");
+        }
+    }
 }

@@ -70,22 +70,7 @@ impl EntitySchema {
             Some(Value::Array(values)) => values.first().and_then(Value::as_str),
             _ => None,
         };
-        self.shown_for(name, flavor)
-    }
-
-    /// Returns the record of the subschema with this name, or the base record if there is none.
-    pub(super) fn shown_for(&self, name: Option<&str>, flavor: RouterFlavor) -> &Record {
-        let table = self.table(flavor);
-        let found = name.and_then(|name| {
-            let found = table
-                .keys
-                .binary_search_by(|(key, _)| key.as_str().cmp(name));
-            found.ok()
-        });
-        match found {
-            Some(at) => &table.subschemas[table.keys[at].1],
-            None => &table.base,
-        }
+        self.record(name, flavor)
     }
 
     /// The response of `GET /schemas/<entity>`.

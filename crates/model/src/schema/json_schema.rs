@@ -32,7 +32,7 @@ impl EntitySchema {
 
     /// Returns the JSON Schema of the entity with the subschema `name`.
     pub fn variant_json_schema(&self, name: &str, form: Form, flavor: RouterFlavor) -> Json {
-        let mut schema = self.described_by(self.shown_for(Some(name), flavor), form);
+        let mut schema = self.described_by(self.record(Some(name), flavor), form);
         if let Some(key) = &self.subschema_key {
             schema["properties"][key] = json!({ "type": "string", "const": name });
         }
@@ -209,7 +209,8 @@ fn kind(kind: &Kind, form: Form) -> Json {
         Kind::Array(element) => json!({ "type": "array", "items": value(element, inner) }),
         Kind::Set(element) => {
             let mut schema = json!({ "type": "array", "items": value(element, inner) });
-            if form == Form::Shown {
+            // Like Kong, the engine removes repeated scalars from a set, but not repeated records.
+            if form == Form::Shown && is_scalar(&element.kind) {
                 schema["uniqueItems"] = true.into();
             }
             schema
@@ -227,6 +228,13 @@ fn kind(kind: &Kind, form: Form) -> Json {
         Kind::Any => json!({}),
         Kind::Abstract => json!({ "type": "object" }),
     }
+}
+
+fn is_scalar(kind: &Kind) -> bool {
+    matches!(
+        kind,
+        Kind::String | Kind::Integer | Kind::Number | Kind::Boolean
+    )
 }
 
 /// Returns the schema of a reference `{"id": …}`. Requests may use a unique field of the entity instead of its id.

@@ -324,13 +324,17 @@ fn check(record: &Record, definition: &Json) -> Check {
 fn path(record: &Record, dotted: &str) -> Path {
     let mut names = dotted.split('.');
     let head = names.next().unwrap_or_default();
-    Path {
+    let mut path = Path {
         text: dotted.to_owned(),
         // A check may name a field that the entity lacks in this flavor. It gets an index beyond all fields, so its
         // value is always null.
         index: record.position(head).unwrap_or(usize::MAX),
         rest: names.map(Into::into).collect(),
-    }
+        is_record: false,
+    };
+    path.is_record =
+        path.index < record.fields.len() && matches!(find(record, &path).kind, Kind::Record(_));
+    path
 }
 
 fn conditional(record: &Record, arguments: &Json) -> Conditional {

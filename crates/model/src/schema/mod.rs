@@ -387,7 +387,7 @@ impl EntitySchema {
         table.selected(name)
     }
 
-    /// The record of this subschema, or the base record if there is none. Error listings suggest its field names.
+    /// Returns the record of the subschema with this name, or the base record if there is none.
     pub(crate) fn record(&self, subschema: Option<&str>, flavor: RouterFlavor) -> &Record {
         let table = self.table(flavor);
         let selected = subschema.and_then(|name| table.selected(name));

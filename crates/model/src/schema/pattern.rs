@@ -46,7 +46,10 @@ impl Pattern {
             _ => {}
         }
         let anchored = pattern.starts_with('^');
-        let ended = pattern.ends_with('$') && !pattern.ends_with("%$");
+        let ended = pattern.strip_suffix('$').is_some_and(|rest| {
+            // An odd number of `%` escapes the `$`.
+            rest.bytes().rev().take_while(|byte| *byte == b'%').count() % 2 == 0
+        });
         let body = &pattern[usize::from(anchored)..pattern.len() - usize::from(ended)];
         Ok(match (literal(body), anchored, ended) {
             (Some(text), true, true) => Self::Exact(text),
@@ -245,6 +248,10 @@ mod tests {
         assert!(matches("%.%*$", "a.*"));
         assert!(matches("^header$", "header"));
         assert!(!matches("^header$", "headers"));
+        assert!(matches("^50%%$", "50%"));
+        assert!(!matches("^50%%$", "50%$"));
+        assert!(matches("^5%$", "5$ more"));
+        assert!(matches("a%%%$", "a%$b"));
     }
 
     #[test]

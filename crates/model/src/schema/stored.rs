@@ -28,8 +28,8 @@ impl EntitySchema {
         out: &mut Vec<u8>,
     ) -> Done {
         let record = match self.subschema_key.as_deref() {
-            Some(key) => self.shown_for(subschema_name(stored, key)?, flavor),
-            None => self.shown_for(None, flavor),
+            Some(key) => self.record(subschema_name(stored, key)?, flavor),
+            None => self.record(None, flavor),
         };
         let mut reader = Reader { rest: stored };
         reader.record(record, &self.table(flavor).elsewhere, out)

@@ -1,8 +1,11 @@
 //! The cost of loading a document is linear in its length, whatever its shape.
 
-use crate::running::options;
-use model::declarative::{Format, Loader, Nothing, Options, Source, format_cli_errors};
+use crate::running::{Running, options};
+use model::declarative::{
+    ExportFormat, Format, Loader, Nothing, Options, Source, format_cli_errors, parse,
+};
 use model::schema::RouterFlavor;
+use serde_json::{Value as Json, json};
 
 /// The beginning of a document, a piece that is repeated, and the end. `#` in the piece is replaced by the
 /// number of the repetition.
@@ -33,7 +36,7 @@ fn load_all(texts: &[Vec<u8>], format: Format) {
 
 #[test]
 fn a_json_document_costs_as_much_as_it_has_fields() {
-    let shapes: [Shape; 5] = [
+    let shapes: [Shape; 7] = [
         // Unknown collections, unknown fields, repeated fields.
         (r#"{"_format_version":"3.0""#, r#""unknown#":[]"#, "}"),
         (
@@ -45,6 +48,17 @@ fn a_json_document_costs_as_much_as_it_has_fields() {
             r#"{"_format_version":"3.0","services":[{"name":"s""#,
             r#""host":"h#""#,
             "}]}",
+        ),
+        // Entries of a map, once and twice.
+        (
+            r#"{"_format_version":"3.0","routes":[{"paths":["/"],"headers":{"x":["a"]"#,
+            r##""x-#":["a"]"##,
+            "}}]}",
+        ),
+        (
+            r#"{"_format_version":"3.0","routes":[{"paths":["/"],"headers":{"x":["a"]"#,
+            r##""x-#":["a"],"x-#":["b"]"##,
+            "}}]}",
         ),
         // Valid and invalid elements of one field.
         (
@@ -98,6 +112,25 @@ fn a_json_document_costs_as_much_as_it_has_entities() {
 }
 
 #[test]
+fn an_export_costs_as_much_as_its_entities_have_values() {
+    let set_up = |size: usize| {
+        let headers: serde_json::Map<String, Json> = (0..size)
+            .map(|number| (format!("x-{number}"), json!(["a"])))
+            .collect();
+        let mut running = Running::default();
+        let route = json!({"paths": ["/"], "headers": headers});
+        let document = json!({"_format_version": "3.0", "routes": [route]});
+        running.merge(&document, 1).expect("accepted");
+        running
+    };
+    testkit::cost::assert_linear(1000, set_up, |running: Running| {
+        for format in [ExportFormat::Yaml, ExportFormat::Json] {
+            running.export(format);
+        }
+    });
+}
+
+#[test]
 fn a_yaml_document_costs_as_much_as_it_is_long() {
     let shapes: [Shape; 8] = [
         (
@@ -117,6 +150,16 @@ fn a_yaml_document_costs_as_much_as_it_is_long() {
         200,
         |size| written(&shapes, size),
         |texts: Vec<Vec<u8>>| load_all(&texts, Format::Yaml),
+    );
+}
+
+#[test]
+fn repeated_yaml_keys_cost_as_much_as_others() {
+    let shape: Shape = ("", "u#: 1\nu#: 2\n", "");
+    testkit::cost::assert_linear(
+        2000,
+        |size| written(&[shape], size).remove(0),
+        |text: Vec<u8>| drop(parse(&text, Format::Yaml).expect("a document")),
     );
 }
 

@@ -5,6 +5,8 @@ use model::declarative::{self, Document, ExportFormat, Nothing};
 use model::{EntityKind, Object};
 use serde_json::{Value as Json, json};
 
+const ID: &str = "11111111-2222-4333-8444-555555555555";
+
 fn plugins(running: &Running) -> Vec<Object> {
     running.all(EntityKind::Plugins)
 }
@@ -70,14 +72,18 @@ fn exports_of_documents_with_warnings_can_be_loaded() {
 #[test]
 fn a_plugin_at_the_top_level_replaces_the_same_nested_plugin() {
     let plugin = |origin: &str| json!({"name": "cors", "config": {"origins": [origin]}});
-    let mut top = plugin("top");
-    top["service"] = json!("s");
-    let service =
-        json!({"name": "s", "host": "h", "plugins": [plugin("nested"), {"name": "key-auth"}]});
-    for document in [
-        json!({"_format_version": "3.0", "services": [service], "plugins": [top]}),
-        json!({"_format_version": "3.0", "plugins": [top], "services": [service]}),
-    ] {
+    let service = json!({"id": ID, "name": "s", "host": "h",
+        "plugins": [plugin("nested"), {"name": "key-auth"}]});
+    let documents = |reference: Json| {
+        let mut top = plugin("top");
+        top["service"] = reference;
+        [
+            json!({"_format_version": "3.0", "services": [service], "plugins": [top]}),
+            json!({"_format_version": "3.0", "plugins": [top], "services": [service]}),
+        ]
+    };
+    let [by_name, by_id] = [json!("s"), json!({"id": ID})].map(documents);
+    for document in by_name.into_iter().chain(by_id) {
         let (running, loaded) = load(&document);
         let mut origins = plugins(&running);
         origins.retain(|plugin| plugin.str("name") == Some("cors"));
@@ -107,14 +113,26 @@ fn ignored_plugins_are_still_checked() {
 
 #[test]
 fn the_same_plugin_twice_at_one_level_is_refused() {
-    let twice =
-        json!([{"name": "cors"}, {"id": "11111111-2222-4333-8444-555555555555", "name": "cors"}]);
+    let twice = json!([{"name": "cors"}, {"id": ID, "name": "cors"}]);
+    let equal = json!([{"name": "cors"}, {"name": "cors"}]);
+    let services = |plugins: &Json| json!([{"name": "s", "host": "h", "plugins": plugins}]);
     for document in [
         json!({"_format_version": "3.0", "plugins": twice}),
-        json!({"_format_version": "3.0", "services": [{"name": "s", "host": "h", "plugins": twice}]}),
+        json!({"_format_version": "3.0", "services": services(&twice)}),
+        json!({"_format_version": "3.0", "services": services(&equal),
+            "plugins": [{"name": "cors", "service": "s"}]}),
     ] {
         declarative::load(object(&document), &options(1), &Nothing).expect_err("refused");
     }
+}
+
+#[test]
+fn an_id_given_twice_is_refused_even_if_a_plugin_is_ignored() {
+    let document = json!({"_format_version": "3.0",
+        "services": [{"name": "s", "host": "h", "plugins": [{"id": ID, "name": "cors"}]}],
+        "plugins": [{"id": ID, "name": "cors", "service": "s"}]});
+    let refused = declarative::load(object(&document), &options(1), &Nothing).expect_err("refused");
+    assert!(refused.message.contains("primary key"), "{refused:?}");
 }
 
 #[test]

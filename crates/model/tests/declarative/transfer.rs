@@ -62,6 +62,8 @@ fn plugin(numbers: &mut Numbers, for_consumer: bool) -> Json {
         json!({"name": "zipkin", "config": {"http_endpoint": "http://z.test/", "sample_ratio": 1.0}}),
         json!({"name": "opentelemetry", "config": {"endpoint": "http://o.test/", "sampling_rate": 0.25,
             "headers": {"x-a": "~", "x-b": "1"}}}),
+        json!({"name": "http-log", "config": {"http_endpoint": "http://l.test/",
+            "custom_fields_by_lua": {"long".repeat(300): "return 1\n", "of\nlines": "return 2"}}}),
         json!({"name": "statsd"}),
         // Consumers do not get the plugins below.
         json!({"name": "post-function", "config": {"access": ["-- first\nreturn 1\n", "return"]}}),

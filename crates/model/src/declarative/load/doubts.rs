@@ -95,10 +95,19 @@ impl Load<'_> {
         }
     }
 
+    /// Whether an entity is left out and has a derived id.
+    pub(super) fn is_left_out_by_derived_id(&self, at: usize) -> bool {
+        let node = &self.nodes[at];
+        let place = node.place.as_ref().filter(|_| node.is_shadowed);
+        place.is_some_and(|place| place.derived.is_some())
+    }
+
     /// Leaves out a nested plugin that a top-level plugin replaces.
     pub(super) fn leave_out(&mut self, at: usize) {
-        let node = &self.nodes[at];
-        self.taken[node.kind as usize].ids.remove(&node.id);
+        if !self.is_left_out_by_derived_id(at) {
+            let node = &self.nodes[at];
+            self.taken[node.kind as usize].ids.remove(&node.id);
+        }
         let plugin = self.described(at);
         self.doubts.add(|| {
             format!("{plugin} is ignored: the same plugin is configured at the top level for the same entities")

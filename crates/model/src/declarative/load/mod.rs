@@ -125,6 +125,8 @@ pub(super) struct Load<'a> {
 struct TakenIn {
     /// Ids with the numbers of their elements.
     ids: FastMap<Uuid, u32>,
+    /// Derived ids of entities that are left out. The entity that replaces such an entity may have the same id.
+    left_out: FastSet<Uuid>,
     names: FastMap<CompactString, Uuid>,
     /// Values of the other unique fields. The key contains the position of the field.
     values: FastMap<(usize, CompactString), Uuid>,
@@ -372,10 +374,14 @@ impl<'a> Load<'a> {
         let relations = relations::of(kind);
         self.taken[kind as usize].ids.reserve(nodes.len());
         self.taken[kind as usize].names.reserve(nodes.len());
-        let mut unsettled = Vec::new();
+        let mut identified = Vec::with_capacity(nodes.len());
         for &at in &nodes {
-            let derived = self.identify(at, relations);
+            identified.push((at, self.identify(at, relations)));
             self.resolve(at, relations);
+        }
+        self.find_shadowed(&nodes, relations);
+        let mut unsettled = Vec::new();
+        for (at, derived) in identified {
             match derived {
                 Some(id) if !self.may_exist_under_another_id(at) => self.claim(at, relations, id),
                 derived => unsettled.push((at, derived)),
@@ -388,7 +394,6 @@ impl<'a> Load<'a> {
                 self.claim(at, relations, id);
             }
         }
-        self.find_shadowed(&nodes, relations);
         for at in nodes {
             self.complete(at, relations);
             if self.mode == Mode::Quick && self.failed {

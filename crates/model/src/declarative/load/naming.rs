@@ -116,7 +116,6 @@ impl Load<'_> {
         if relations.has_id {
             node.input.insert("id", text_of(id));
         }
-        let element = node.element;
         let name = relations.name.and_then(|field| node.input.str(field));
         let name = name.map(CompactString::from);
         if let Some(place) = &mut node.place {
@@ -129,13 +128,23 @@ impl Load<'_> {
         {
             return;
         }
-        if self.is_free(kind, id) {
-            self.taken[kind as usize].ids.insert(id, element);
-        } else {
+        if !self.claim_id(at, kind, id) {
             let message = duplicate_message(kind, "primary key", &id.to_string());
             let by = Taken::PrimaryKey;
             self.problem(at, Problem::Duplicate { message, by });
         }
+    }
+
+    fn claim_id(&mut self, at: usize, kind: EntityKind, id: Uuid) -> bool {
+        if self.is_left_out_by_derived_id(at) {
+            return self.taken[kind as usize].left_out.insert(id);
+        }
+        let is_free = self.is_free(kind, id);
+        if is_free {
+            let element = self.nodes[at].element;
+            self.taken[kind as usize].ids.insert(id, element);
+        }
+        is_free
     }
 
     fn claim_name(
