@@ -3,6 +3,7 @@
 
 use crate::auth::{Caller, writes};
 use crate::control::{Api, Audit, Control};
+use crate::entities::find::parse_id;
 use crate::peer::Connection;
 use crate::request;
 use crate::state::App;
@@ -13,7 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use store::Revision;
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
 /// The newest revision after a successful write, as an extension of the response.
 pub(crate) type Made = Revision;
@@ -93,19 +93,21 @@ impl Drop for Audited {
     }
 }
 
-/// Path segments after which Kong accepts the secret of an entity instead of its id.
-const NAMED_BY_SECRET: [&str; 4] = [
+/// Path segments after which Kong accepts the secret of an entity instead of its id. Kong's cache keys of credentials
+/// contain the secret too.
+const NAMED_BY_SECRET: [&str; 5] = [
+    "cache",
     "key-auth",
     "key-auths",
     "oauth2_tokens",
     "oauth2_authorization_codes",
 ];
 
-/// Masks the secrets in a path. Ids are not secret, so they stay readable.
+/// Masks the secrets in a path. Ids are not secret, so they stay readable. Other spellings of UUIDs are keys.
 fn without_secrets(path: &str) -> String {
     let mut is_secret = false;
     let segments = path.split('/').map(|segment| {
-        let hidden = is_secret && Uuid::try_parse(segment).is_err();
+        let hidden = is_secret && parse_id(segment).is_none();
         is_secret = NAMED_BY_SECRET.contains(&segment);
         if hidden { "******" } else { segment }
     });
@@ -136,3 +138,19 @@ mod tests {
         }
     }
 }
+            (
+                "/cache/keyauth_credentials:hush:::::",
+                "/cache/******".to_owned(),
+            ),
+            (
+                &*format!("/key-auths/{}", id.replace('-', "")),
+                "/key-auths/******".to_owned(),
+            ),
+            (
+                &*format!("/key-auths/urn:uuid:{id}"),
+                "/key-auths/******".to_owned(),
+            ),
+            (
+                &*format!("/key-auths/{{{id}}}"),
+                "/key-auths/******".to_owned(),
+            ),
