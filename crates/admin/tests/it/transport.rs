@@ -390,3 +390,16 @@ async fn the_audit_log_has_the_outcome_of_a_write_whose_client_disconnected() {
     let revision = audits[0].revision.map(|revision| revision.0);
     assert_eq!((audits[0].status, revision), (Some(201), Some(1)));
 }
+
+#[tokio::test]
+async fn the_access_log_has_status_499_of_a_request_whose_client_disconnected() {
+    let fake = Fake::new(Database::Lmdb);
+    let statuses = fake.statuses();
+    let api = Api::new(fake);
+    let headers = [("content-type", "application/json")];
+    let endless = || Body::from_stream(stream::pending::<io::Result<Bytes>>());
+    let asked = api.send("POST", "/services", &headers, endless());
+    assert!(asked.now_or_never().is_none());
+    assert_eq!(api.get("/services").await.status, 200);
+    assert_eq!(*statuses.lock().unwrap(), [499, 200]);
+}
