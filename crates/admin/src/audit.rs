@@ -1,5 +1,5 @@
-//! The audit log: who tried to change which entity, and with which result. It holds the path of a request but never its
-//! body.
+//! The audit log: who tried to change which entity, and with which result. It holds the path of a request and the
+//! message of its revision, but not its body.
 
 use crate::auth::{Caller, writes};
 use crate::control::{Api, Audit, Control};
@@ -15,8 +15,14 @@ use std::time::{Duration, Instant, SystemTime};
 use store::Revision;
 use tokio::sync::oneshot;
 
-/// The newest revision after a successful write, as an extension of the response.
-pub(crate) type Made = Revision;
+/// A successful write, as an extension of the response.
+#[derive(Debug, Clone)]
+pub(crate) struct Made {
+    /// The newest revision after the write.
+    pub(crate) revision: Revision,
+    /// The message of the revision. It may come from the body of the request.
+    pub(crate) message: Option<String>,
+}
 
 /// A write in progress. It is logged when it is dropped, so that aborted writes are logged too.
 pub(crate) struct Audited {
@@ -50,14 +56,15 @@ impl Audited {
         })
     }
 
-    pub(crate) fn end_with(self, response: &Response, later: Option<Later>) {
-        match later {
-            Some(later) => later.hand_over(self),
-            None => self.end(
-                response.status(),
-                response.extensions().get::<Made>().copied(),
-            ),
+    pub(crate) fn end_with(mut self, response: &Response, later: Option<Later>) {
+        if let Some(later) = later {
+            return later.hand_over(self);
         }
+        let made = response.extensions().get::<Made>();
+        if let Some(made) = made {
+            self.audit.message.clone_from(&made.message);
+        }
+        self.end(response.status(), made.map(|made| made.revision));
     }
 
     pub(crate) fn end(mut self, status: StatusCode, revision: Option<Revision>) {
@@ -132,16 +139,11 @@ mod tests {
                 "/consumers/a/key-auth/******".to_owned(),
             ),
             ("/consumers/a/key-auth", "/consumers/a/key-auth".to_owned()),
-            (&*format!("/key-auths/{id}"), format!("/key-auths/{id}")),
-        ] {
-            assert_eq!(without_secrets(path), told);
-        }
-    }
-}
             (
                 "/cache/keyauth_credentials:hush:::::",
                 "/cache/******".to_owned(),
             ),
+            (&*format!("/key-auths/{id}"), format!("/key-auths/{id}")),
             (
                 &*format!("/key-auths/{}", id.replace('-', "")),
                 "/key-auths/******".to_owned(),
@@ -154,3 +156,8 @@ mod tests {
                 &*format!("/key-auths/{{{id}}}"),
                 "/key-auths/******".to_owned(),
             ),
+        ] {
+            assert_eq!(without_secrets(path), told);
+        }
+    }
+}

@@ -341,6 +341,7 @@ pub struct Audit {
     pub took: Duration,
     /// The newest revision after a successful write.
     pub revision: Option<store::Revision>,
+    /// The message of the revision; without a revision, that of the request's header.
     pub message: Option<String>,
 }
 
