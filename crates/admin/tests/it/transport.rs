@@ -425,7 +425,7 @@ async fn the_audit_log_has_the_message_of_the_revision() {
     let back = json!({"message": "back"}).to_string();
     let answer = api.send("POST", "/revisions/1/rollback", &headers, back);
     assert_eq!(answer.await.status, 200);
-    let audits = audits.lock().unwrap();
+    let audits = audits.lock().unwrap().clone();
     let messages: Vec<&str> = audits
         .iter()
         .map(|audit| audit.message.as_deref().unwrap())
