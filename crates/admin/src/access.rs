@@ -13,6 +13,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The status that is logged if the client disconnects before the response, as in nginx.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
+
 /// An exchange in progress that will be logged.
 pub(crate) struct Exchange {
     control: Arc<dyn Control>,
@@ -40,7 +43,7 @@ impl Exchange {
                 _ => "HTTP/1.1",
             },
             headers: request.headers().clone(),
-            status: 0,
+            status: CLIENT_CLOSED_REQUEST,
             body_size: 0,
             took: Duration::ZERO,
         };

@@ -1,8 +1,9 @@
-//! The audit log: who tried to change which entity, and with which result. It holds the path of a request but never its
-//! body.
+//! The audit log: who tried to change which entity, and with which result. It holds the path of a request and the
+//! message of its revision, but not its body.
 
 use crate::auth::{Caller, writes};
 use crate::control::{Api, Audit, Control};
+use crate::entities::find::parse_id;
 use crate::peer::Connection;
 use crate::request;
 use crate::state::App;
@@ -13,10 +14,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use store::Revision;
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
-/// The newest revision after a successful write, as an extension of the response.
-pub(crate) type Made = Revision;
+/// A successful write, as an extension of the response.
+#[derive(Debug, Clone)]
+pub(crate) struct Made {
+    /// The newest revision after the write.
+    pub(crate) revision: Revision,
+    /// The message of the revision. It may come from the body of the request.
+    pub(crate) message: Option<String>,
+}
 
 /// A write in progress. It is logged when it is dropped, so that aborted writes are logged too.
 pub(crate) struct Audited {
@@ -50,14 +56,15 @@ impl Audited {
         })
     }
 
-    pub(crate) fn end_with(self, response: &Response, later: Option<Later>) {
-        match later {
-            Some(later) => later.hand_over(self),
-            None => self.end(
-                response.status(),
-                response.extensions().get::<Made>().copied(),
-            ),
+    pub(crate) fn end_with(mut self, response: &Response, later: Option<Later>) {
+        if let Some(later) = later {
+            return later.hand_over(self);
         }
+        let made = response.extensions().get::<Made>();
+        if let Some(made) = made {
+            self.audit.message.clone_from(&made.message);
+        }
+        self.end(response.status(), made.map(|made| made.revision));
     }
 
     pub(crate) fn end(mut self, status: StatusCode, revision: Option<Revision>) {
@@ -93,19 +100,21 @@ impl Drop for Audited {
     }
 }
 
-/// Path segments after which Kong accepts the secret of an entity instead of its id.
-const NAMED_BY_SECRET: [&str; 4] = [
+/// Path segments after which Kong accepts the secret of an entity instead of its id. Kong's cache keys of credentials
+/// contain the secret too.
+const NAMED_BY_SECRET: [&str; 5] = [
+    "cache",
     "key-auth",
     "key-auths",
     "oauth2_tokens",
     "oauth2_authorization_codes",
 ];
 
-/// Masks the secrets in a path. Ids are not secret, so they stay readable.
+/// Masks the secrets in a path. Ids are not secret, so they stay readable. Other spellings of UUIDs are keys.
 fn without_secrets(path: &str) -> String {
     let mut is_secret = false;
     let segments = path.split('/').map(|segment| {
-        let hidden = is_secret && Uuid::try_parse(segment).is_err();
+        let hidden = is_secret && parse_id(segment).is_none();
         is_secret = NAMED_BY_SECRET.contains(&segment);
         if hidden { "******" } else { segment }
     });
@@ -130,7 +139,23 @@ mod tests {
                 "/consumers/a/key-auth/******".to_owned(),
             ),
             ("/consumers/a/key-auth", "/consumers/a/key-auth".to_owned()),
+            (
+                "/cache/keyauth_credentials:hush:::::",
+                "/cache/******".to_owned(),
+            ),
             (&*format!("/key-auths/{id}"), format!("/key-auths/{id}")),
+            (
+                &*format!("/key-auths/{}", id.replace('-', "")),
+                "/key-auths/******".to_owned(),
+            ),
+            (
+                &*format!("/key-auths/urn:uuid:{id}"),
+                "/key-auths/******".to_owned(),
+            ),
+            (
+                &*format!("/key-auths/{{{id}}}"),
+                "/key-auths/******".to_owned(),
+            ),
         ] {
             assert_eq!(without_secrets(path), told);
         }

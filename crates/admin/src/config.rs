@@ -50,7 +50,7 @@ async fn load(call: &Call<'_>) -> ApiResult {
             revision,
             warnings,
         }) => {
-            call.made.get_or_init(|| revision);
+            call.record(revision, call.origin.message.clone());
             call.warn_some(warnings);
             let store = call.control.store().clone();
             let flavor = call.control.context().flavor;

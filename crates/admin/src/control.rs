@@ -313,6 +313,7 @@ pub struct Access {
     /// Protocol version, `HTTP/1.1`.
     pub version: &'static str,
     pub headers: HeaderMap,
+    /// Status of the response; 499 if the client disconnected before it.
     pub status: u16,
     pub body_size: u64,
     pub took: Duration,
@@ -340,6 +341,7 @@ pub struct Audit {
     pub took: Duration,
     /// The newest revision after a successful write.
     pub revision: Option<store::Revision>,
+    /// The message of the revision; without a revision, that of the request's header.
     pub message: Option<String>,
 }
 

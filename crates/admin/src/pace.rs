@@ -3,6 +3,7 @@
 
 use crate::server::Limits;
 use axum::body::{Body, HttpBody};
+use axum::http::Version;
 use axum::response::Response;
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
@@ -11,7 +12,7 @@ use net::deadline::Deadline;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
@@ -19,8 +20,8 @@ use tokio::time::Instant;
 /// Progress of a client, which decides its time limits. The stream and its requests share this state.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Whether several requests may share the connection, as in HTTP/2.
-    is_shared: bool,
+    /// Whether several requests may share the connection, as in HTTP/2. Known from the first request.
+    is_shared: AtomicBool,
     /// What the client is expected to send: `HEAD`, `NOTHING` or `NEXT_REQUEST`.
     awaited: AtomicU8,
     /// Number of requests in progress; in HTTP/2 there may be several.
@@ -44,9 +45,9 @@ const NEXT_REQUEST: u8 = 2;
 
 impl Pace {
     /// Starts by expecting a first request.
-    pub(crate) fn new(is_shared: bool) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            is_shared,
+            is_shared: AtomicBool::new(false),
             awaited: AtomicU8::new(HEAD),
             busy: AtomicU32::new(0),
             offered: AtomicU32::new(0),
@@ -56,7 +57,9 @@ impl Pace {
     }
 
     /// Called when a request head is complete: nothing is expected from the client until the response ends.
-    pub(crate) fn begin_answer(self: &Arc<Self>) -> Busy {
+    pub(crate) fn begin_answer(self: &Arc<Self>, version: Version) -> Busy {
+        let is_shared = version == Version::HTTP_2;
+        self.is_shared.store(is_shared, Ordering::Release);
         self.busy.fetch_add(1, Ordering::AcqRel);
         self.set(NOTHING);
         Busy {
@@ -69,6 +72,10 @@ impl Pace {
     fn offered(&self) -> Option<u32> {
         let offered = self.offered.load(Ordering::Acquire);
         (offered > 0).then(|| self.taken.load(Ordering::Acquire))
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared.load(Ordering::Acquire)
     }
 
     fn set(&self, awaited: u8) {
@@ -108,7 +115,7 @@ impl Busy {
     }
 
     fn set_offered(&mut self, is_offered: bool) {
-        if !self.pace.is_shared {
+        if !self.pace.is_shared() {
             return;
         }
         self.pace.taken.fetch_add(1, Ordering::AcqRel);
@@ -159,7 +166,12 @@ impl<S> Paced<S> {
         }
     }
 
-    fn expect_head(&mut self) {
+    /// Called when bytes arrive from the client. In HTTP/2 they may belong to no request: a client acknowledges and
+    /// asks for more data between requests. So the time limit stays the one of an idle connection.
+    fn received(&mut self) {
+        if self.pace.awaited() != NEXT_REQUEST || self.pace.is_shared() {
+            return;
+        }
         self.pace.set(HEAD);
         self.awaited = HEAD;
         self.reading.set(Instant::now() + self.limits.head);
@@ -198,17 +210,34 @@ impl<S> Paced<S> {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Passes on the result of a write, or fails if writes have been blocked for too long.
+    /// Passes on the result of a write. While the client still reads a response, the connection is not idle.
+    fn written(
+        &mut self,
+        attempt: Poll<io::Result<usize>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if attempt.is_ready() {
+            self.stay_open();
+        }
+        self.sent(attempt, cx)
+    }
+
+    fn stay_open(&mut self) {
+        if self.awaited == NEXT_REQUEST {
+            self.reading.set(Instant::now() + self.limits.idle);
+        }
+    }
+
+    /// Passes on the result of a write or flush, or fails if the client has blocked them for too long.
     fn sent<T>(
         &mut self,
         attempt: Poll<io::Result<T>>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
         if attempt.is_ready() {
-            self.writing = None;
-            // The connection is not idle while the client still reads a response.
-            if self.awaited == NEXT_REQUEST {
-                self.reading.set(Instant::now() + self.limits.idle);
+            // A flush that was never blocked is no progress: HTTP/2 flushes after every byte from the client.
+            if self.writing.take().is_some() {
+                self.stay_open();
             }
             return attempt;
         }
@@ -232,8 +261,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         match Pin::new(&mut this.stream).poll_read(cx, buffer) {
             Poll::Pending => this.wait_to_read(cx),
             ready => {
-                if this.pace.awaited() == NEXT_REQUEST && buffer.filled().len() > before {
-                    this.expect_head();
+                if buffer.filled().len() > before {
+                    this.received();
                 }
                 ready
             }
@@ -249,7 +278,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let attempt = Pin::new(&mut this.stream).poll_write(cx, bytes);
-        this.sent(attempt, cx)
+        this.written(attempt, cx)
     }
 
     fn poll_write_vectored(
@@ -259,7 +288,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let attempt = Pin::new(&mut this.stream).poll_write_vectored(cx, slices);
-        this.sent(attempt, cx)
+        this.written(attempt, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -285,11 +314,11 @@ mod tests {
     use bytes::Bytes;
     use futures_util::stream::repeat;
     use std::time::Duration;
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     /// Connects a client that reads one piece of an endless response; returns how long the connection lasts after that.
-    async fn lasts(is_shared: bool) -> Option<Duration> {
-        let pace = Arc::new(Pace::new(is_shared));
+    async fn lasts(version: Version) -> Option<Duration> {
+        let pace = Arc::new(Pace::new());
         let (_client, stream) = tokio::io::duplex(1);
         let limits = Limits {
             send: Duration::from_secs(7),
@@ -298,7 +327,7 @@ mod tests {
         let mut stream = Paced::new(stream, Arc::clone(&pace), limits);
         let pieces = repeat(Bytes::from_static(b"x")).map(Ok::<_, io::Error>);
         let answer = pace
-            .begin_answer()
+            .begin_answer(version)
             .until_sent(Response::new(Body::from_stream(pieces)));
         let mut pieces = answer.into_body().into_data_stream();
         pieces.next().await.unwrap().unwrap();
@@ -310,8 +339,44 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_stops_reading_its_response_ends_the_connection() {
-        assert_eq!(lasts(true).await, Some(Duration::from_secs(7)));
+        assert_eq!(lasts(Version::HTTP_2).await, Some(Duration::from_secs(7)));
         // Without HTTP/2 streams the blocked connection itself shows that the client reads nothing.
-        assert_eq!(lasts(false).await, None);
+        assert_eq!(lasts(Version::HTTP_11).await, None);
+    }
+
+    /// Returns how long a connection lasts after its first response if the client sends a byte every ten seconds.
+    async fn lasts_with_bytes(version: Version) -> Duration {
+        let pace = Arc::new(Pace::new());
+        let (mut client, stream) = tokio::io::duplex(100);
+        let limits = Limits {
+            head: Duration::from_secs(60),
+            idle: Duration::from_secs(75),
+            ..Limits::default()
+        };
+        let mut stream = Paced::new(stream, Arc::clone(&pace), limits);
+        drop(pace.begin_answer(version));
+        let began = Instant::now();
+        tokio::spawn(async move {
+            // The first byte arrives while the connection is idle.
+            loop {
+                tokio::time::sleep(Duration::from_secs(10)).await;
+                if client.write_u8(0).await.is_err() {
+                    break;
+                }
+            }
+        });
+        while stream.read_u8().await.is_ok() {
+            stream.flush().await.unwrap();
+        }
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_between_requests_neither_shorten_nor_extend_the_idle_time_of_http2() {
+        let idle = lasts_with_bytes(Version::HTTP_2).await;
+        assert_eq!(idle, Duration::from_secs(75));
+        // In HTTP/1.1 they begin a request.
+        let head = lasts_with_bytes(Version::HTTP_11).await;
+        assert_eq!(head, Duration::from_secs(10 + 60));
     }
 }

@@ -151,6 +151,7 @@ pub(crate) async fn propose<T: Send + 'static>(
     work: impl FnMut(&mut Transaction<'_>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<(T, Revision), Failure> {
     let preview = (dry_run && call.warns_of_conflicts()).then(|| call.preview.clone());
+    let message = origin.message.clone();
     let (mut proposal, outcome) = prepare_bounded(origin, work)?;
     proposal.expected_head = expected_head;
     proposal.dry_run = dry_run;
@@ -158,7 +159,7 @@ pub(crate) async fn propose<T: Send + 'static>(
     let revision = call.control.commit(proposal).await.map_err(refused)?;
     let proposed = (take(&outcome)?, revision);
     if !dry_run {
-        call.made.get_or_init(|| proposed.1);
+        call.record(revision, message);
     }
     Ok(proposed)
 }

@@ -12,7 +12,7 @@ use axum::http::request::Parts;
 use bytes::Bytes;
 use model::Object;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use store::Origin;
+use store::{Origin, Revision};
 
 /// Maximum number of `Warning` headers about a document.
 const MAX_WARNINGS: usize = 10;
@@ -22,7 +22,7 @@ pub(crate) struct Call<'a> {
     pub(crate) control: &'a dyn Control,
     /// Stored with the revision that the request creates.
     pub(crate) origin: Origin,
-    /// The created revision, for the audit log.
+    /// The successful write, for the audit log.
     pub(crate) made: OnceLock<Made>,
     /// The configuration compiled by a dry run.
     pub(crate) preview: Preview,
@@ -59,6 +59,11 @@ impl Call<'_> {
     /// Whether the response to a write should warn of conflicts between routes.
     pub(crate) fn warns_of_conflicts(&self) -> bool {
         self.query("warn") == Some("conflicts")
+    }
+
+    /// Records a successful write for the audit log.
+    pub(crate) fn record(&self, revision: Revision, message: Option<String>) {
+        self.made.get_or_init(|| Made { revision, message });
     }
 
     /// Adds warnings to the response.

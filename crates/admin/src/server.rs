@@ -356,12 +356,12 @@ impl Server {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let connection = self.connection(peer);
-        let pace = Arc::new(Pace::new(version != Version::Http1));
+        let pace = Arc::new(Pace::new());
         let stream = Paced::new(stream, Arc::clone(&pace), self.limits);
         let (router, of_service) = (self.router.clone(), Arc::clone(&connection));
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
             request.extensions_mut().insert(Arc::clone(&of_service));
-            let busy = pace.begin_answer();
+            let busy = pace.begin_answer(request.version());
             let answer = router.clone().oneshot(request);
             async move { Ok::<_, Infallible>(busy.until_sent(answer.await?)) }
         });

@@ -141,7 +141,7 @@ pub(crate) async fn import(call: &Call<'_>) -> ApiResult {
     };
     if !call.accept.is_some_and(|accept| accept.contains(LINES)) {
         let (imported, revision) = import.run(|_| {}).await?;
-        call.made.get_or_init(|| revision);
+        call.record(revision, call.origin.message.clone());
         call.warn_some(imported.warnings.clone());
         return Ok(json(StatusCode::OK, &imported));
     }

@@ -94,11 +94,20 @@ impl<S: Read + Write> Client<S> {
             .unwrap_or_else(|error| panic!("no answer to {method} {target}: {error}"))
     }
 
-    /// Waits until the server sends a byte or closes the connection. Returns whether it closed the connection.
+    /// Waits until the server sends a byte or closes the connection. Returns whether it closed the connection. A
+    /// connection that is still open at the time limit is not closed.
     pub fn is_closed(&mut self) -> bool {
-        let mut byte = [0];
-        // An error counts as closed too: a reset, but also a timeout.
-        !matches!(self.reader.read(&mut byte), Ok(1))
+        match self.reader.read(&mut [0]) {
+            Ok(length) => length == 0,
+            Err(error) => !is_timeout(&error),
+        }
+    }
+
+    /// Waits for the response to a request with this method. Returns whether the server closed the connection before
+    /// the response was complete.
+    pub fn is_cut_off(&mut self, method: &str) -> bool {
+        self.receive(method)
+            .is_err_and(|error| !is_timeout(&error) && error.kind() != io::ErrorKind::InvalidData)
     }
 
     fn read_body(&mut self, method: &str, status: u16, head: &Head) -> io::Result<Vec<u8>> {
@@ -180,6 +189,14 @@ pub fn get(address: SocketAddr, target: &str, headers: &[(&str, &str)]) -> HttpR
     request(address, "GET", target, headers, b"")
 }
 
+/// Whether a read or write has reached the time limit of its socket.
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
+}
+
 fn status_of(head: &Head) -> io::Result<u16> {
     let status = head.first.split(' ').nth(1);
     status.and_then(|text| text.parse().ok()).ok_or_else(|| {
@@ -188,4 +205,37 @@ fn status_of(head: &Head) -> io::Result<u16> {
             format!("no status in `{}`", head.first),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    fn pair() -> (Client<UnixStream>, UnixStream) {
+        let (near, far) = UnixStream::pair().expect("two sockets");
+        let limit = Some(Duration::from_millis(1));
+        near.set_read_timeout(limit).expect("a limit above zero");
+        (Client::over(near), far)
+    }
+
+    #[test]
+    fn a_connection_that_stays_open_is_not_closed() {
+        let (mut client, far) = pair();
+        assert!(!client.is_closed());
+        drop(far);
+        assert!(client.is_closed());
+    }
+
+    #[test]
+    fn a_response_that_stalls_is_not_cut_off() {
+        let (mut client, mut far) = pair();
+        let half = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf";
+        far.write_all(half).expect("there is room");
+        assert!(!client.is_cut_off("GET"));
+        let (mut client, mut far) = pair();
+        far.write_all(half).expect("there is room");
+        drop(far);
+        assert!(client.is_cut_off("GET"));
+    }
 }

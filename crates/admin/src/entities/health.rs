@@ -167,7 +167,7 @@ fn targets(
     let mut data = Vec::with_capacity(listed.entities.len());
     for found in &listed.entities {
         let name = found.entity.str("target").unwrap_or_default();
-        let target = by_name.get(&*target::with_port(name)).copied();
+        let target = by_name.get(&target::normal_form(name)).copied();
         let of_target = of_target(health.as_ref(), target);
         let entity = Entity::written(|out| {
             render::entity(out, call.control, view, EntityKind::Targets, found)
@@ -200,7 +200,7 @@ fn of_target(health: Option<&UpstreamHealth>, target: Option<&TargetHealth>) -> 
     }
 }
 
-/// Indexes targets by `host:port`. If several targets have the same `host:port`, the first stands for all of them.
+/// Indexes targets by `host:port`, in normal form. If several targets have the same `host:port`, the first stands for all of them.
 fn by_name(health: &UpstreamHealth) -> HashMap<String, &TargetHealth> {
     let mut targets = HashMap::with_capacity(health.targets.len());
     for target in &health.targets {

@@ -150,7 +150,7 @@ impl Reader {
         });
         let sni = match (sni, protocol) {
             (Some(given), _) => given,
-            (None, Protocol::Https) => authority.and_then(server_name),
+            (None, Protocol::Https | Protocol::Tls) => authority.and_then(server_name),
             (None, _) => None,
         };
         let (path, query) = split_target(place.target.as_deref().unwrap_or("/"));
@@ -512,6 +512,10 @@ mod tests {
         assert_eq!((plain.path.as_str(), plain.port), ("/", 80));
         assert_eq!(plain.query.as_deref(), Some("b"));
         assert_eq!(plain.sni, None);
+        let stream = read(json!({"url": "tls://Shop.example:9443"})).unwrap();
+        assert_eq!(stream.sni.as_deref(), Some("shop.example"));
+        let stream = read(json!({"protocol": "tcp", "host": "shop.example:9443"})).unwrap();
+        assert_eq!(stream.sni, None);
     }
 
     #[test]

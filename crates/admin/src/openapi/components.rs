@@ -34,7 +34,7 @@ impl Fields {
 impl Components {
     pub(super) fn new(flavor: RouterFlavor, plugins: Vec<String>) -> Self {
         let mut schemas = Map::from_iter([("Message".to_owned(), message())]);
-        for code in ErrorCode::ALL {
+        for code in shown_errors() {
             schemas.insert(error_name(code), error(code));
         }
         Self {
@@ -256,6 +256,13 @@ fn error(code: ErrorCode) -> Value {
     }
 }
 
+/// The errors that responses show. Of an internal error, clients get only a message.
+fn shown_errors() -> impl Iterator<Item = ErrorCode> {
+    ErrorCode::ALL
+        .into_iter()
+        .filter(|code| code.status() < 500)
+}
+
 fn error_name(code: ErrorCode) -> String {
     format!("Error{}", pascal(code.name()))
 }
@@ -309,9 +316,7 @@ fn header_of(status: u16) -> Option<(&'static str, &'static str)> {
 
 /// Schema of an error response: a message, or one of the error objects of this status.
 pub(super) fn failure(status: u16) -> Value {
-    let errors = ErrorCode::ALL
-        .into_iter()
-        .filter(|code| code.status() == status && status < 500);
+    let errors = shown_errors().filter(|code| code.status() == status);
     let any: Vec<Value> = ["Message".to_owned()]
         .into_iter()
         .chain(errors.map(error_name))

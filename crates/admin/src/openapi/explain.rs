@@ -63,7 +63,7 @@ fn question() -> Value {
             "headers": { "type": "object", "additionalProperties": values },
             "source": end,
             "destination": end,
-            "sni": about("Server name in the TLS handshake. Default: the name in the URL or host; empty for none."),
+            "sni": about("Server name in the TLS handshake. Default: with https and tls, the name in the URL or host; empty for none."),
             "route": about("Id or name of a route that is explained even if it is not a candidate."),
             "consumer": about("Id or username of the consumer whose plugins are shown."),
             "closest": bound(0, CLOSEST),

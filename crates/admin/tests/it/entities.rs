@@ -1,6 +1,7 @@
 //! Entities in a writable store.
 
-use crate::fake::{Api, FakeResponse};
+use crate::fake::{Api, Fake, FakeResponse};
+use admin::control::{AddressHealth, Database, TargetHealth, UpstreamHealth, Weight};
 use futures_util::future::join_all;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -193,6 +194,48 @@ async fn targets_are_found_by_id_or_normal_form() {
     assert_eq!(missing.status, 404);
     assert_eq!(api.send("DELETE", &path, &[], "").await.status, 204);
     assert_eq!(api.send("DELETE", &path, &[], "").await.status, 404);
+}
+
+/// A PATCH stores the target as given, but the balancer knows it in normal form.
+#[tokio::test]
+async fn a_target_has_its_health_in_every_spelling() {
+    let weight = Weight {
+        total: 100,
+        available: 100,
+    };
+    let target = |host: &str| TargetHealth {
+        host: host.to_owned(),
+        port: 80,
+        dns: "A".to_owned(),
+        node_weight: 100,
+        weight,
+        addresses: vec![AddressHealth {
+            ip: host.to_owned(),
+            port: 80,
+            weight: 100,
+            available: true,
+        }],
+    };
+    let ipv6 = "[0000:0000:0000:0000:0000:0000:0000:0001]";
+    let api = Api::new(Fake::new(Database::Lmdb).with_health(UpstreamHealth {
+        checked: true,
+        healthy: true,
+        weight,
+        targets: vec![target("1.2.3.4"), target(ipv6)],
+    }));
+    let upstream = json!({"name": "p.internal"});
+    assert_eq!(api.json("POST", "/upstreams", &upstream).await.status, 201);
+    let targets = "/upstreams/p.internal/targets";
+    for (made, spelling) in [("10.0.0.1:80", "001.2.3.4:80"), ("10.0.0.2:80", "[::1]:80")] {
+        let made = api.json("POST", targets, &json!({"target": made})).await;
+        let path = format!("{targets}/{}", made.json()["id"].as_str().unwrap());
+        let patched = api.json("PATCH", &path, &json!({"target": spelling})).await;
+        assert_eq!(patched.json()["target"], spelling, "{}", patched.text);
+    }
+    let health = api.get("/upstreams/p.internal/health").await.json();
+    for shown in health["data"].as_array().unwrap() {
+        assert_eq!(shown["health"], "HEALTHY", "{shown}");
+    }
 }
 
 #[tokio::test]

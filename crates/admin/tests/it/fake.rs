@@ -1,8 +1,8 @@
 //! A fake gateway that has only a store.
 
 use admin::control::{
-    Audit, Connections, Database, DeclarativeBody, Failure, Load, LoadError, Loaded, LogLevel,
-    Memory, Metric, Node, Pids, Proposal, Readiness, Role, UpstreamHealth,
+    Access, Api as Apis, Audit, Connections, Database, DeclarativeBody, Failure, Load, LoadError,
+    Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal, Readiness, Role, UpstreamHealth,
 };
 use admin::explain::{Among, Cause, Conflicts, Example, Named, Never, Search, Subsystem, Tie};
 use admin::{Connection, Control, Limits};
@@ -26,6 +26,9 @@ use uuid::Uuid;
 /// The entries of the audit log.
 pub(crate) type Audits = Arc<Mutex<Vec<Audit>>>;
 
+/// The statuses in the access log.
+pub(crate) type Statuses = Arc<Mutex<Vec<u16>>>;
+
 pub(crate) struct Fake {
     store: Store,
     node: Node,
@@ -35,6 +38,7 @@ pub(crate) struct Fake {
     metrics: Vec<Metric>,
     readiness: Mutex<Readiness>,
     audits: Audits,
+    statuses: Statuses,
     gate: Mutex<Option<Receiver<()>>>,
     health: Option<UpstreamHealth>,
     _directory: TempDir,
@@ -68,6 +72,7 @@ impl Fake {
             metrics: Vec::new(),
             readiness: Mutex::new(Readiness::Ready),
             audits: Audits::default(),
+            statuses: Statuses::default(),
             gate: Mutex::default(),
             health: None,
             _directory: directory,
@@ -86,6 +91,10 @@ impl Fake {
 
     pub(crate) fn audits(&self) -> Audits {
         Arc::clone(&self.audits)
+    }
+
+    pub(crate) fn statuses(&self) -> Statuses {
+        Arc::clone(&self.statuses)
     }
 
     /// Blocks the first validation until the sender is used.
@@ -298,6 +307,14 @@ impl Control for Fake {
 
     fn announce_drain(&self) {
         *self.readiness.lock().unwrap() = Readiness::Draining;
+    }
+
+    fn logs_access(&self, _api: Apis) -> bool {
+        true
+    }
+
+    fn log_access(&self, _api: Apis, access: &Access) {
+        self.statuses.lock().unwrap().push(access.status);
     }
 
     fn audit(&self, audit: &Audit) {

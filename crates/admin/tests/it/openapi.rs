@@ -138,6 +138,23 @@ async fn every_reference_leads_somewhere() {
 }
 
 #[tokio::test]
+async fn every_error_schema_belongs_to_a_response() {
+    let document = document().await;
+    let mut found = Vec::new();
+    references(&document, &mut found);
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let errors: Vec<&String> = schemas
+        .keys()
+        .filter(|name| name.starts_with("Error"))
+        .collect();
+    assert!(errors.len() > 10, "{errors:?}");
+    for name in errors {
+        let reference = format!("#/components/schemas/{name}");
+        assert!(found.contains(&&*reference), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn every_component_schema_compiles() {
     let mut described = Described::new().await;
     let schemas = described.document["components"]["schemas"]

@@ -390,3 +390,53 @@ async fn the_audit_log_has_the_outcome_of_a_write_whose_client_disconnected() {
     let revision = audits[0].revision.map(|revision| revision.0);
     assert_eq!((audits[0].status, revision), (Some(201), Some(1)));
 }
+
+#[tokio::test]
+async fn the_access_log_has_status_499_of_a_request_whose_client_disconnected() {
+    let fake = Fake::new(Database::Lmdb);
+    let statuses = fake.statuses();
+    let api = Api::new(fake);
+    let headers = [("content-type", "application/json")];
+    let endless = || Body::from_stream(stream::pending::<io::Result<Bytes>>());
+    let asked = api.send("POST", "/services", &headers, endless());
+    assert!(asked.now_or_never().is_none());
+    assert_eq!(api.get("/services").await.status, 200);
+    assert_eq!(*statuses.lock().unwrap(), [499, 200]);
+}
+
+#[tokio::test]
+async fn the_audit_log_has_the_message_of_the_revision() {
+    let fake = Fake::new(Database::Lmdb);
+    let audits = fake.audits();
+    let api = Api::new(fake);
+    let headers = [
+        ("content-type", "application/json"),
+        ("x-change-message", "of the header"),
+    ];
+    let change = json!({"action": "create", "type": "consumers", "data": {"username": "a"}});
+    let given = json!({"message": "of the body", "changes": [change]}).to_string();
+    // The consumer exists at the second attempt, so no revision has its message.
+    for status in [200, 400] {
+        let answer = api.send("POST", "/changes", &headers, given.clone()).await;
+        assert_eq!(answer.status, status, "{}", answer.text);
+    }
+    let answer = api.send("PUT", "/consumers/b", &headers, "{}").await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let back = json!({"message": "back"}).to_string();
+    let answer = api.send("POST", "/revisions/1/rollback", &headers, back);
+    assert_eq!(answer.await.status, 200);
+    let audits = audits.lock().unwrap().clone();
+    let messages: Vec<&str> = audits
+        .iter()
+        .map(|audit| audit.message.as_deref().unwrap())
+        .collect();
+    assert_eq!(
+        messages,
+        ["of the body", "of the header", "of the header", "back"]
+    );
+    for number in [1, 2, 3] {
+        let revision = api.get(&format!("/revisions/{number}")).await.json();
+        let expected = ["of the body", "of the header", "back"][number - 1];
+        assert_eq!(revision["message"], expected, "{revision}");
+    }
+}

@@ -151,6 +151,10 @@ fn differences(expect: &Value, answer: &HttpResponse, seen: &[Value]) -> Vec<Str
     if let Some(called) = expect["upstream_called"].as_bool() {
         expected("upstream called", &called.into(), (!seen.is_empty()).into());
     }
+    if !expect["upstream_saw"].is_null() {
+        // Otherwise every field of a request that never came would be absent as expected.
+        expected("upstream called", &true.into(), (!seen.is_empty()).into());
+    }
     let last = seen.last().unwrap_or(&Value::Null);
     for (name, wanted) in fields(&expect["upstream_saw"]) {
         if name != "headers" {
@@ -229,6 +233,13 @@ fn every_key_of_a_case_is_compared_or_refused() {
         body: Vec::new(),
     };
     assert!(differences(&json!({ "status": 200 }), &answer, &[]).is_empty());
+    let saw = json!({ "upstream_saw": { "headers": { "apikey": { "absent": true } } } });
+    assert_eq!(
+        differences(&saw, &answer, &[]),
+        ["upstream called: false, expected true"]
+    );
+    let request = json!({ "headers": {} });
+    assert!(differences(&saw, &answer, &[request]).is_empty());
     let misspelt = differences(&json!({ "staus": 200 }), &answer, &[]);
     assert_eq!(misspelt, ["the key `staus` means nothing here"]);
 }

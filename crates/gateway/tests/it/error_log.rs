@@ -36,8 +36,9 @@ fn a_log_that_nobody_reads_delays_no_request() {
         .start();
     ask_in_vain(&gateway, 1_000);
     let metrics = gateway.admin_get("/metrics").text();
+    // The lines that wait for the reader are few, because similar ones are only counted. So none is lost.
     assert!(
-        metrics.contains("\nsilverback_error_log_dropped_lines_total "),
+        metrics.contains("\nsilverback_error_log_dropped_lines_total 0\n"),
         "{metrics}"
     );
     // The test reads the pipe from here on. The gateway must write its last lines before it exits.

@@ -1,6 +1,6 @@
 //! `silverback events`: another process follows the revisions of a running gateway, through upgrades and crashes.
 
-use crate::{launch, launch_in};
+use crate::{SetOnDrop, launch, launch_in};
 use admin::events::wire::{self, Frame, Reason, Start};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -134,10 +135,10 @@ impl Raw {
     }
 }
 
-/// Follows all revisions, but opens a new connection after every 17 of them.
-fn reconnecting(prefix: &Path, last: u64) -> Vec<u64> {
+/// Follows all revisions, but opens a new connection after every 17 of them. Ends early if the test is over.
+fn reconnecting(prefix: &Path, last: u64, is_over: &AtomicBool) -> Vec<u64> {
     let mut seen = Vec::new();
-    while seen.len() < last as usize {
+    while seen.len() < last as usize && !is_over.load(Ordering::SeqCst) {
         let start = Start::After(seen.last().copied().unwrap_or(0));
         let mut raw = Raw::subscribe(prefix, start);
         for _ in 0..17 {
@@ -167,8 +168,10 @@ fn subscribers_see_every_revision_once_and_in_order_through_an_upgrade() {
     let fast = Printed::start(gateway.launch(), &["--json", "--from", "1"]);
     let mut slow = Raw::subscribe(&prefix, Start::After(0));
     let admin = gateway.admin;
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let hopping = scope.spawn(|| reconnecting(&prefix, total));
+        let _running = SetOnDrop(&is_over);
+        let hopping = scope.spawn(|| reconnecting(&prefix, total, &is_over));
         let write = move |writer: usize| {
             for number in 0..WRITES_EACH {
                 let body = format!(r#"{{"username": "w{writer}-{number}"}}"#);

@@ -1,7 +1,7 @@
 //! The local socket of the Admin API in the prefix. Every running gateway has it, only its owner may use it, and after
 //! an upgrade the new process serves it.
 
-use crate::{launch, launch_in};
+use crate::{SetOnDrop, launch, launch_in};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -59,10 +59,11 @@ fn an_upgrade_loses_no_request_and_leaves_the_socket_to_the_new_process() {
                 assert_eq!(ask(&prefix, "GET", "/status", b"").status, 200);
             }
         });
+        let running = SetOnDrop(&stop);
         for _ in 0..3 {
             gateway.upgrade().expect("it takes over");
         }
-        stop.store(true, Ordering::SeqCst);
+        drop(running);
         asking.join().expect("no request fails");
     });
     let last = Some(u64::from(gateway.pid()));

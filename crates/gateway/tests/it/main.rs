@@ -44,7 +44,18 @@ mod upstreams;
 mod vault_references;
 mod writes;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use testkit::{Echo, Launch};
+
+/// Sets a flag when it is dropped, also by a panic. Threads of a scope end at the flag; without it, the scope would
+/// wait for them forever, and a failed test would hang.
+struct SetOnDrop<'f>(&'f AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
 
 fn launch() -> Launch {
     Launch::new(env!("CARGO_BIN_EXE_silverback"))

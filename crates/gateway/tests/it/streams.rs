@@ -10,7 +10,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
-use testkit::{Gateway, Launch, Scripted};
+use testkit::{Client, Gateway, Launch, Scripted};
 
 /// Read timeout of all clients in these tests.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -60,8 +60,8 @@ fn ask(mut stream: TcpStream, question: &str) -> String {
     answer
 }
 
-fn is_closed(mut stream: TcpStream) -> bool {
-    matches!(stream.read(&mut [0]), Ok(0) | Err(_))
+fn is_closed(stream: TcpStream) -> bool {
+    Client::over(stream).is_closed()
 }
 
 #[test]

@@ -160,11 +160,19 @@ fn errors_are_the_same_online_and_offline_and_change_nothing() {
             r#"{"_format_version": "3.0", "services": [{"name": "a","#.to_owned(),
             vec!["failed parsing"],
         ),
-        // This regex is too large to compile. Validation of the route finds that.
+        // The schema refuses this regex, which is too large to compile.
         (
             "regex.yml",
-            "_format_version: '3.0'\nroutes: [{name: r, paths: ['~/(?<x>a)\\\\k<x>{99999999}']}]\n".to_owned(),
-            vec!["r"],
+            "_format_version: '3.0'\nroutes: [{name: r, paths: ['~/a{99999999}']}]\n".to_owned(),
+            vec!["invalid regex: '/a{99999999}'"],
+        ),
+        // The schema accepts this certificate, but the gateway cannot serve it.
+        (
+            "unservable.yml",
+            "_format_version: '3.0'\ncertificates: [{id: 99999999-2222-4333-8444-555555555555, cert: '{vault://env/cert}', \
+             key: '{vault://env/key}'}]\n"
+                .to_owned(),
+            vec!["certificate 99999999-2222-4333-8444-555555555555: cert is a vault reference"],
         ),
     ];
     let mut told = Vec::new();

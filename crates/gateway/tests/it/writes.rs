@@ -2,6 +2,7 @@
 //! lost, and a write must be live when its response arrives.
 
 use crate::{launch, launch_in};
+use serde_json::json;
 use std::thread;
 use testkit::Echo;
 
@@ -130,16 +131,19 @@ fn a_change_set_is_completely_live_when_the_response_arrives() {
     assert_eq!(made.json()["revision"], 1);
     assert_eq!(gateway.get("/shop", &[]).status, 401);
     assert_eq!(gateway.get("/shop", &[("apikey", "k")]).status, 200);
-    // The schema refuses this plugin, because `bad name` is no header name. A dry run must refuse it too.
-    let broken = r#"{"changes": [{"action": "create", "type": "plugins", "data":
-        {"name": "key-auth", "config": {"key_names": ["bad name"]}}}]}"#;
+    // The schema accepts this certificate, but the gateway cannot serve it. A dry run must refuse it too.
+    let broken = r#"{"changes": [{"action": "create", "type": "certificates", "data":
+        {"cert": "{vault://env/cert}", "key": "{vault://env/key}"}}]}"#;
     for broken in [
         broken.to_owned(),
         broken.replacen('{', r#"{"dry_run": true, "#, 1),
     ] {
         let refused = gateway.admin_send("POST", "/changes", &broken);
         assert_eq!(refused.status, 400, "{}", refused.text());
+        let text = refused.text();
+        assert!(text.contains("cert is a vault reference"), "{text}");
     }
+    assert_eq!(gateway.admin_get("/certificates").json()["data"], json!([]));
 }
 
 /// Each worker caches the keys that it has looked up. A change of a credential or a consumer invalidates the cache.
