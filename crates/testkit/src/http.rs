@@ -97,8 +97,14 @@ impl<S: Read + Write> Client<S> {
     /// Waits until the server sends a byte or closes the connection. Returns whether it closed the connection.
     pub fn is_closed(&mut self) -> bool {
         let mut byte = [0];
-        // An error counts as closed too: a reset, but also a timeout.
-        !matches!(self.reader.read(&mut byte), Ok(1))
+        match self.reader.read(&mut byte) {
+            Ok(read) => read == 0,
+            // Other errors are mainly the client's own time limit.
+            Err(error) => matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof
+            ),
+        }
     }
 
     fn read_body(&mut self, method: &str, status: u16, head: &Head) -> io::Result<Vec<u8>> {
