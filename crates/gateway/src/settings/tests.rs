@@ -328,7 +328,8 @@ fn directives_of_outer_blocks_are_inherited_and_inner_ones_win() {
 fn directives_that_protect_are_refused() {
     let text = "nginx_admin_allow = 10.0.0.0/8; deny all\nnginx_proxy_limit_req = zone=a\n\
                 nginx_http_access_by_lua_block = { x() }\nnginx_sproxy_proxy_ssl_verify = on\n\
-                nginx_proxy_add_header = X-A\n";
+                nginx_proxy_add_header = X-A\nnginx_location_internal = \nnginx_proxy_secure_link_md5 = a\n\
+                nginx_proxy_proxy_hide_header = X-A\nnginx_http_more_clear_input_headers = X-A\n";
     let problems = problems(text, &[("KONG_NGINX_PROXY_AUTH_BASIC", "realm")]);
     let told = |text: &str| problems.iter().any(|problem| problem.starts_with(text));
     for expected in [
@@ -338,10 +339,14 @@ fn directives_that_protect_are_refused() {
         "nginx_sproxy_proxy_ssl_verify (kong.conf:4): ",
         "nginx_proxy_auth_basic (environment variable KONG_NGINX_PROXY_AUTH_BASIC): ",
         "nginx_proxy_add_header (kong.conf:5): expected `<name> <value> [always]`",
+        "nginx_location_internal (kong.conf:6): ",
+        "nginx_proxy_secure_link_md5 (kong.conf:7): ",
+        "nginx_proxy_proxy_hide_header (kong.conf:8): ",
+        "nginx_http_more_clear_input_headers (kong.conf:9): ",
     ] {
         assert!(told(expected), "{expected} is not in {problems:#?}");
     }
-    assert_eq!(problems.len(), 6, "{problems:#?}");
+    assert_eq!(problems.len(), 10, "{problems:#?}");
 }
 
 #[test]
