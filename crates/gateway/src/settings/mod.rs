@@ -585,7 +585,8 @@ fn proxy_settings(raw: &mut RawSettings, prefix: &Path) -> ProxySettings {
         client_certificate: client_certificate(raw),
         upstream_http2: raw.text("nginx_proxy_proxy_http_version") == Some("2"),
         http2_streams: number(raw, "nginx_http_http2_max_concurrent_streams") as u32,
-        http2_stream_window: size(raw, "nginx_http_http2_body_preread_size") as u32,
+        http2_stream_window: u32::try_from(size(raw, "nginx_http_http2_body_preread_size"))
+            .unwrap_or(u32::MAX),
         verify_upstream: flag(raw, "nginx_proxy_proxy_ssl_verify"),
         verify_upstream_depth: number(raw, "nginx_proxy_proxy_ssl_verify_depth") as u8,
         trusted_upstream: raw

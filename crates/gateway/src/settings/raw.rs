@@ -123,13 +123,16 @@ impl RawSettings {
             problems: Vec::new(),
             warnings: Vec::new(),
         };
-        // If a variable occurs twice, references use its first value.
-        let variables = inputs.variables.iter().rev().cloned().collect();
+        let mut variables = HashMap::new();
         if let Some((path, text)) = inputs.file {
             raw.add_file(&path, &text);
         }
         for (name, value) in inputs.variables {
-            raw.add_variable(name, value);
+            // If a variable occurs twice, its first value counts, as for `getenv`.
+            if !variables.contains_key(&name) {
+                variables.insert(name.clone(), value.clone());
+                raw.add_variable(name, value);
+            }
         }
         for (name, value, flag) in inputs.flags {
             raw.add(table(), &name, value, Source::Flag(flag), Layer::Flag);

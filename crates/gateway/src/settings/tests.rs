@@ -286,6 +286,23 @@ fn a_system_without_a_bundle_gets_a_warning_if_it_was_named() {
 }
 
 #[test]
+fn the_first_value_of_a_variable_that_is_given_twice_counts() {
+    let variables = [
+        ("KONG_LOG_LEVEL", "{vault://env/level}"),
+        ("KONG_LOG_LEVEL", "nonsense"),
+        ("LEVEL", "warn"),
+        ("LEVEL", "nonsense"),
+    ];
+    assert_eq!(settings("", &variables, &[]).log.level, LogLevel::Warn);
+}
+
+#[test]
+fn a_large_window_of_streams_does_not_wrap() {
+    let text = "nginx_http_http2_body_preread_size = 4g";
+    assert_eq!(settings(text, &[], &[]).proxy.http2_stream_window, u32::MAX);
+}
+
+#[test]
 fn shown_settings_are_typed_and_masked() {
     let file = "pg_password = hunter2\ndb_update_frequency = 7\nallow_debug_header = on\n";
     let shown = settings(file, &[], &[]).shown;
