@@ -16,7 +16,8 @@ use plugin::Node;
 use proxy::respond::{self, Format, HeaderSet, Templates};
 use proxy::session::{self, RealIp};
 use proxy::snapshot::BuildSettings;
-use proxy::upstream::TlsDefaults;
+use proxy::upstream::{Bundle, TlsDefaults};
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSet
             depth: proxy.verify_upstream_depth,
             trusted: problems.trusted(proxy),
             identity: problems.client_identity(proxy),
-            bundles: proxy.trusted_bundles.clone(),
+            bundles: proxy.trusted_bundles.iter().map(bundle).collect(),
             bundles_depth: proxy.trusted_bundles_depth,
             common_name: if proxy.upstream_common_name {
                 CommonName::Taken
@@ -146,6 +147,16 @@ pub(crate) fn settings(settings: &Settings) -> Result<session::SessionSettings, 
     problems.or(plane)
 }
 
+fn bundle(source: &PemSource) -> Bundle {
+    match source {
+        PemSource::Text(text) => Bundle::Text(text.clone()),
+        PemSource::File { path, .. } => Bundle::File {
+            path: path.clone(),
+            name: source.to_string(),
+        },
+    }
+}
+
 fn error_format(name: &str) -> Option<Format> {
     match name {
         "application/json" => Some(Format::Json),
@@ -168,7 +179,7 @@ impl Problems {
         }
     }
 
-    fn add(&mut self, setting: &str, problem: impl std::fmt::Display) {
+    fn add(&mut self, setting: &str, problem: impl Display) {
         self.0.push(format!("setting {setting}: {problem}"));
     }
 
@@ -277,15 +288,20 @@ impl Problems {
     fn pem(&mut self, setting: &str, source: &PemSource) -> Option<String> {
         match source {
             PemSource::Text(text) => Some(text.clone()),
-            PemSource::File(path) => self.read(setting, path),
+            PemSource::File { path, .. } => self.read_as(setting, path, source),
         }
     }
 
     fn read(&mut self, setting: &str, path: &Path) -> Option<String> {
+        self.read_as(setting, path, path.display())
+    }
+
+    /// Reads a file that has another name in an error.
+    fn read_as(&mut self, setting: &str, path: &Path, name: impl Display) -> Option<String> {
         match std::fs::read_to_string(path) {
             Ok(text) => Some(text),
             Err(error) => {
-                self.add(setting, format!("cannot read {}: {error}", path.display()));
+                self.add(setting, format!("cannot read {name}: {error}"));
                 None
             }
         }

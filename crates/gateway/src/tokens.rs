@@ -44,6 +44,9 @@ struct LoadedTokens {
     tokens: Arc<Tokens>,
 }
 
+/// The identity of the file that was read, and its tokens.
+type ReadTokens = (Option<Identity>, Tokens);
+
 /// Metadata that changes when the file is written or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
@@ -76,10 +79,14 @@ impl TokenFile {
 
     /// Returns the current tokens. While the file cannot be read, the last known tokens stay valid.
     pub(crate) fn tokens(&self) -> Arc<Tokens> {
-        let identity = fs::metadata(&self.path).map(|metadata| Identity::of(&metadata));
+        self.tokens_by(read)
+    }
+
+    fn tokens_by(&self, read: impl FnOnce(&Path) -> Result<ReadTokens, FileError>) -> Arc<Tokens> {
+        let identity = identity_of(&self.path);
         // A panic during a replacement leaves the previous tokens in place.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if identity.ok() != known.identity {
+        if identity != known.identity {
             match read(&self.path) {
                 Ok((identity, tokens)) => {
                     tracing::info!(
@@ -93,8 +100,9 @@ impl TokenFile {
                 }
                 Err(error) => {
                     tracing::error!(%error, "the tokens of the Admin API stay as they were");
-                    // With this identity, the error is logged only once for each state of the file.
-                    known.identity = identity_of(&self.path);
+                    // With this identity, the error is logged only once for each state of the file. It is the identity
+                    // from before the read: if the file was corrected in between, the next request reads it again.
+                    known.identity = identity;
                 }
             }
         }
@@ -109,7 +117,7 @@ fn identity_of(path: &Path) -> Option<Identity> {
 }
 
 /// Reads the file. A missing file counts as one without tokens.
-fn read(path: &Path) -> Result<(Option<Identity>, Tokens), FileError> {
+fn read(path: &Path) -> Result<ReadTokens, FileError> {
     let failed = |source| FileError::Read {
         path: path.to_owned(),
         source,
@@ -205,7 +213,9 @@ fn replace(path: &Path, text: &str, folder: &File) -> io::Result<()> {
     }
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(&partial, path)
+    fs::rename(&partial, path)?;
+    // Without this, a power failure could bring back the previous file, and with it a revoked token.
+    folder.sync_all()
 }
 
 #[cfg(test)]
@@ -266,6 +276,22 @@ mod tests {
         let error = TokenFile::open(&path).expect_err("exposed");
         assert!(error.to_string().contains("chmod 600"), "{error}");
         fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a file of this user");
+        assert!(file.tokens().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_corrected_after_a_failed_read_is_read_again() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("tokens");
+        let text = create(&path, "ci", Role::Admin).expect("a new token");
+        let file = TokenFile::open(&path).expect("readable");
+        fs::write(&path, "ci admin\n").expect("writable");
+        let kept = file.tokens_by(|path| {
+            let outcome = read(path);
+            fs::write(path, "").expect("writable");
+            outcome
+        });
+        assert!(kept.find(text.as_bytes()).is_some());
         assert!(file.tokens().is_empty());
     }
 

@@ -1,7 +1,7 @@
 //! The threads that serve: one for each worker of the data plane, one for health checks, one for the Admin API, one for
 //! the Status API and one that resolves names, each with its own runtime. If the server of a thread panics, the thread
-//! starts it again with the same listeners, while the others keep serving. Only the thread that resolves names is not
-//! started again.
+//! starts it again with the same listeners, while the others keep serving. The thread that resolves names also continues
+//! after a panic.
 
 use crate::commands::Failure;
 use crate::control::Gateway;
@@ -389,15 +389,23 @@ fn is_ending(stop: Stop) -> bool {
 }
 
 /// Starts the thread that resolves names. It runs until the process exits, because requests in flight may still need
-/// names during a shutdown. Unlike the threads of a [`Crew`], it is not started again after a panic. Panics of single
-/// lookups are caught in `net::dns`.
+/// names during a shutdown. Panics of single lookups are caught in `net::dns`. After any other panic it resolves all
+/// names again.
 pub(crate) fn serve_names(settings: net::dns::DnsSettings) -> Result<Resolver, Failure> {
-    let (resolver, background) = Resolver::new(settings);
+    let (resolver, mut background) = Resolver::new(settings);
     let runtime = current_thread_runtime().map_err(Failure::of("start the thread dns"))?;
-    let run = move || runtime.block_on(background.run());
+    let run = move || run_until_done("dns", || runtime.block_on(background.serve()));
     let started = Builder::new().name("dns".to_owned()).spawn(run);
     started.map_err(|error| Failure::new(format!("cannot start a thread: {error}")))?;
     Ok(resolver)
+}
+
+/// Runs the work again after each panic, until it returns.
+fn run_until_done(name: &str, mut work: impl FnMut()) {
+    while catch_unwind(AssertUnwindSafe(&mut work)).is_err() {
+        tracing::error!("{name} has panicked, and is started again");
+        thread::sleep(RESTART_PAUSE);
+    }
 }
 
 pub(crate) fn current_thread_runtime() -> io::Result<Runtime> {
@@ -440,6 +448,16 @@ mod tests {
         let runtime = current_thread_runtime().expect("a runtime");
         // The thread does not try again.
         runtime.block_on(crew.ended());
+    }
+
+    #[test]
+    fn work_that_panics_is_run_again() {
+        let mut runs = 0;
+        run_until_done("test", || {
+            runs += 1;
+            assert!(runs > 1, "the panic of this test");
+        });
+        assert_eq!(runs, 2);
     }
 
     #[test]

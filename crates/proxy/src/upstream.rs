@@ -24,8 +24,8 @@ pub struct TlsDefaults {
     pub trusted: Option<String>,
     /// `client_ssl_cert` and its key, if `client_ssl` is on.
     pub identity: Option<ClientIdentity>,
-    /// Files of CA certificates that active health checks trust (`lua_ssl_trusted_certificate`).
-    pub bundles: Vec<PathBuf>,
+    /// CA certificates that active health checks trust (`lua_ssl_trusted_certificate`).
+    pub bundles: Vec<Bundle>,
     /// Maximum chain depth for active health checks (`lua_ssl_verify_depth`).
     pub bundles_depth: u8,
     /// Check of the certificate's common name (`upstream_tls_common_name`).
@@ -44,6 +44,17 @@ impl Default for TlsDefaults {
             common_name: CommonName::default(),
         }
     }
+}
+
+/// CA certificates in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bundle {
+    /// A file that is read when a snapshot is built. The name stands for the path in the log.
+    File {
+        path: PathBuf,
+        name: String,
+    },
+    Text(String),
 }
 
 /// Whether to use HTTP/2 with an upstream.
@@ -197,11 +208,22 @@ pub(crate) fn probe_tls(
 }
 
 /// Reads CA bundles. A file that cannot be read is logged and skipped.
-fn read_bundles(paths: &[PathBuf]) -> Vec<String> {
-    let read = paths.iter().filter_map(|path| {
-        let text = std::fs::read_to_string(path);
-        text.inspect_err(|error| tracing::warn!(path = %path.display(), %error, "cannot read trusted certificates"))
+fn read_bundles(bundles: &[Bundle]) -> Vec<String> {
+    if bundles.is_empty() {
+        tracing::warn!(
+            "active health checks trust no authority: lua_ssl_trusted_certificate names none, or the operating system has \
+             no CA bundle"
+        );
+    }
+    let read = bundles.iter().filter_map(|bundle| match bundle {
+        Bundle::Text(text) => Some(text.clone()),
+        Bundle::File { path, name } => {
+            let text = std::fs::read_to_string(path);
+            text.inspect_err(
+                |error| tracing::warn!(path = %name, %error, "cannot read trusted certificates"),
+            )
             .ok()
+        }
     });
     read.collect()
 }

@@ -213,20 +213,22 @@ impl Gateway {
         &self.links
     }
 
-    /// Makes the revisions live that another process has committed to the store, and waits until they are live.
-    pub(crate) fn follow(&self) {
+    /// Makes the revisions live that another process has committed to the store, and waits until they are live. Returns
+    /// whether they are.
+    pub(crate) fn follow(&self) -> bool {
         let (done, followed) = sync_channel(1);
         self.run(move |writer| {
-            if let Err(error) = writer.follow() {
+            let outcome = writer.follow();
+            if let Err(error) = &outcome {
                 tracing::error!(
                     ?error,
                     "a change of the other process cannot be served here"
                 );
             }
-            let _ = done.send(());
+            let _ = done.send(outcome.is_ok());
         });
         // An error means that the task has panicked, which is logged.
-        let _ = followed.recv();
+        followed.recv().unwrap_or(false)
     }
 
     /// Returns the feed for clients that follow the configuration. A revision appears in it once it is live in this

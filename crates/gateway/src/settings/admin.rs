@@ -36,7 +36,7 @@ pub(crate) const AUTHORITIES: &str = "nginx_admin_ssl_client_certificate";
 pub(super) fn settings(raw: &mut RawSettings, prefix: &Path) -> AdminSettings {
     let tokens_file = raw.text("admin_tokens_file").map(|path| prefix.join(path));
     if tokens_file.is_none() {
-        raw.problem("admin_tokens_file", "expected the name of a file");
+        raw.problem_without_value("admin_tokens_file", "expected the name of a file");
     }
     AdminSettings {
         max_body: size(raw, "nginx_admin_client_max_body_size"),
@@ -74,19 +74,14 @@ fn origin(url: &str) -> Option<String> {
 
 fn client_certificates(raw: &mut RawSettings, prefix: &Path) -> Option<ClientCertificates> {
     const VERIFY: &str = "nginx_admin_ssl_verify_client";
-    let authorities = raw
-        .text(AUTHORITIES)
-        .map(|text| match pem_source(text.to_owned()) {
-            PemSource::File(path) => PemSource::File(prefix.join(path)),
-            text => text,
-        });
+    let authorities = pem_source(raw, AUTHORITIES).map(|source| source.within(prefix));
     let without = match raw.text(VERIFY) {
         Some("on") => WithoutCertificate::Fail,
         Some("off") => return None,
         _ => WithoutCertificate::Continue,
     };
     if authorities.is_none() && without == WithoutCertificate::Fail {
-        raw.problem(VERIFY, format!("{AUTHORITIES} is needed"));
+        raw.problem_without_value(VERIFY, format!("{AUTHORITIES} is needed"));
     }
     let role = raw.text("admin_ssl_client_role");
     Some(ClientCertificates {
@@ -105,7 +100,7 @@ fn limits(raw: &mut RawSettings) -> Limits {
     const BODY_MEMORY: &str = "admin_body_memory";
     let body_memory = size(raw, BODY_MEMORY);
     if body_memory < LEAST_BODY_MEMORY {
-        raw.problem(BODY_MEMORY, "expected at least 1m");
+        raw.problem_without_value(BODY_MEMORY, "expected at least 1m");
     }
     Limits {
         head: duration(raw, "nginx_admin_client_header_timeout"),

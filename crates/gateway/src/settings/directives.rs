@@ -42,11 +42,12 @@ const UPSTREAM_TLS: &str = "set nginx_proxy_proxy_ssl_verify and nginx_proxy_pro
 const NETWORKS: &str = "use a firewall; for the Admin API, tokens or client certificates";
 const CLIENT_TLS: &str = "the proxy cannot verify certificates of clients; the Admin API can (nginx_admin_ssl_client_certificate)";
 const CREDENTIALS: &str = "use a plugin that authenticates, such as basic-auth";
+const INPUT_HEADERS: &str = "settings cannot change the headers of requests";
 const RATES: &str = "set max_connections_per_client; requests cannot be limited yet";
 
 /// Directives that protect something, or whose effect is not known here. Ignoring them silently could open what an
 /// operator believes to be closed. A name that ends with `*` stands for all names that begin like it.
-pub(super) const REFUSED: [(&str, &str); 27] = [
+pub(super) const REFUSED: [(&str, &str); 32] = [
     ("access_by_lua*", "there is no Lua here"),
     ("allow", NETWORKS),
     ("auth_*", CREDENTIALS),
@@ -56,11 +57,18 @@ pub(super) const REFUSED: [(&str, &str); 27] = [
     ("grpc_ssl_verify*", UPSTREAM_TLS),
     ("if", "use routes"),
     ("include", "name each directive in a setting of its own"),
+    ("internal", "use routes"),
     ("limit_conn*", RATES),
     ("limit_except", "use routes with methods"),
     ("limit_req*", RATES),
     ("load_module", "nginx's modules cannot be loaded"),
+    ("more_clear_input_headers", INPUT_HEADERS),
+    ("more_set_input_headers", INPUT_HEADERS),
     ("modsecurity*", "put a web application firewall in front"),
+    (
+        "proxy_hide_header",
+        "set nginx_proxy_more_clear_headers, which removes headers from every response",
+    ),
     (
         "proxy_ssl_crl",
         "revocation lists of upstreams are not available",
@@ -70,6 +78,7 @@ pub(super) const REFUSED: [(&str, &str); 27] = [
     ("return", "use the plugin request-termination"),
     ("rewrite*", "use routes and the paths of their services"),
     ("satisfy", CREDENTIALS),
+    ("secure_link*", CREDENTIALS),
     ("set_real_ip_from", "set trusted_ips"),
     ("ssl_client_certificate", CLIENT_TLS),
     ("ssl_crl", CLIENT_TLS),

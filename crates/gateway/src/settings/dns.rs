@@ -108,7 +108,7 @@ fn valid_ttl(raw: &mut RawSettings, name: &str) -> Option<Duration> {
     raw.text(name)?;
     let ttl = number(raw, name);
     if ttl < 0.0 {
-        raw.problem(name, "expected a number of seconds from 0");
+        raw.problem_without_value(name, "expected a number of seconds from 0");
     }
     Some(seconds(ttl))
 }

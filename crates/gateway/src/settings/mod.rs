@@ -34,9 +34,11 @@ use net::tls::ServerSettings;
 use proxy::respond::Injection;
 use proxy::session::{ConnectionLimits, MinRate, UpstreamLimits};
 use raw::RawSettings;
+use std::collections::HashSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use store::Retention;
 use uuid::Uuid;
@@ -70,7 +72,8 @@ pub(crate) struct Settings {
     pub(crate) proxy: ProxySettings,
     pub(crate) dns: net::dns::DnsSettings,
     pub(crate) admin: AdminSettings,
-    /// All settings under their Kong names, for the Admin API. Sensitive values are masked.
+    /// All settings under their Kong names, for the Admin API. Sensitive values are masked, and references are shown in
+    /// place of their values.
     pub(crate) shown: serde_json::Value,
 }
 
@@ -221,7 +224,7 @@ pub(crate) struct ProxySettings {
     pub(crate) verify_upstream_depth: u8,
     pub(crate) trusted_upstream: Option<PathBuf>,
     /// CA bundles that active health checks trust.
-    pub(crate) trusted_bundles: Vec<PathBuf>,
+    pub(crate) trusted_bundles: Vec<PemSource>,
     pub(crate) trusted_bundles_depth: u8,
     pub(crate) upstream_common_name: bool,
     /// Files in the order of [`ERROR_TEMPLATES`].
@@ -238,15 +241,61 @@ pub(crate) const ERROR_TEMPLATES: [&str; 4] = [
 /// A certificate or key, given as text or as a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PemSource {
-    File(PathBuf),
+    File {
+        path: PathBuf,
+        /// The reference that the path comes from, if there is one.
+        reference: Option<Arc<str>>,
+    },
     Text(String),
 }
 
+impl PemSource {
+    /// Parses a value as Kong does: PEM, PEM in base64, or the name of a file. `reference` is the reference that the value
+    /// comes from, if there is one.
+    fn parse(text: &str, reference: Option<&Arc<str>>) -> Self {
+        /// The dashes at the beginning of PEM, in base64.
+        const DASHES: &str = "LS0tLS1";
+        if is_pem(text) {
+            return Self::Text(text.to_owned());
+        }
+        let unwrapped: String = text.split_whitespace().collect();
+        let decoded = plugin::base64::decode(unwrapped.as_bytes());
+        match decoded.and_then(|decoded| String::from_utf8(decoded).ok()) {
+            Some(decoded) if is_pem(&decoded) => Self::Text(decoded),
+            // The base64 is damaged. As the name of a file, it would be shown in the error.
+            _ if unwrapped.starts_with(DASHES) => Self::Text(unwrapped),
+            _ => Self::File {
+                path: text.into(),
+                reference: reference.cloned(),
+            },
+        }
+    }
+
+    /// Makes the name of a file relative to a directory.
+    fn within(self, directory: &Path) -> Self {
+        match self {
+            Self::File { path, reference } => Self::File {
+                path: directory.join(path),
+                reference,
+            },
+            text @ Self::Text(_) => text,
+        }
+    }
+}
+
+fn is_pem(text: &str) -> bool {
+    text.contains("-----BEGIN ")
+}
+
 impl fmt::Display for PemSource {
-    /// Writes the name of the file. A text may be secret, so it is not shown.
+    /// Writes the name of the file or its reference. A text may be secret, so it is not shown.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(path) => path.display().fmt(formatter),
+            Self::File {
+                reference: Some(reference),
+                ..
+            } => formatter.write_str(reference),
+            Self::File { path, .. } => path.display().fmt(formatter),
             Self::Text(_) => formatter.write_str("(the text in the setting)"),
         }
     }
@@ -293,7 +342,7 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
     refuse_other_roles(raw);
     let prefix = PathBuf::from(raw.text("prefix").unwrap_or("/usr/local/kong/"));
     if raw.text("prefix").is_none() {
-        raw.problem("prefix", "expected a directory");
+        raw.problem_without_value("prefix", "expected a directory");
     }
     let store = store_settings(raw, &prefix, declarative);
     Settings {
@@ -433,7 +482,7 @@ fn declarative(raw: &RawSettings, file: Option<&Path>) -> Declarative {
 
 fn refuse_file_with_lmdb(raw: &mut RawSettings, file: Option<&Path>) {
     if file.is_some() {
-        raw.problem(
+        raw.problem_without_value(
             "database",
             "with lmdb the store holds the configuration: start without FILE, then run `silverback import FILE`. To serve \
              the file itself, use `database = off`",
@@ -441,7 +490,7 @@ fn refuse_file_with_lmdb(raw: &mut RawSettings, file: Option<&Path>) {
     }
     for name in ["declarative_config", "declarative_config_string"] {
         if raw.text(name).is_some() {
-            raw.warn(name, "this setting has no effect here: `database = lmdb` keeps the configuration in its store");
+            raw.warn_without_value(name, "this setting has no effect here: `database = lmdb` keeps the configuration in its store");
         }
     }
 }
@@ -536,13 +585,14 @@ fn proxy_settings(raw: &mut RawSettings, prefix: &Path) -> ProxySettings {
         client_certificate: client_certificate(raw),
         upstream_http2: raw.text("nginx_proxy_proxy_http_version") == Some("2"),
         http2_streams: number(raw, "nginx_http_http2_max_concurrent_streams") as u32,
-        http2_stream_window: size(raw, "nginx_http_http2_body_preread_size") as u32,
+        http2_stream_window: u32::try_from(size(raw, "nginx_http_http2_body_preread_size"))
+            .unwrap_or(u32::MAX),
         verify_upstream: flag(raw, "nginx_proxy_proxy_ssl_verify"),
         verify_upstream_depth: number(raw, "nginx_proxy_proxy_ssl_verify_depth") as u8,
         trusted_upstream: raw
             .text("nginx_proxy_proxy_ssl_trusted_certificate")
             .map(|path| prefix.join(path)),
-        trusted_bundles: trusted_bundles(raw),
+        trusted_bundles: trusted_bundles(raw, &SYSTEM_BUNDLES),
         trusted_bundles_depth: number(raw, "lua_ssl_verify_depth") as u8,
         upstream_common_name: flag(raw, "upstream_tls_common_name"),
         error_templates: ERROR_TEMPLATES.map(|name| raw.text(name).map(PathBuf::from)),
@@ -573,18 +623,29 @@ const SYSTEM_BUNDLES: [&str; 6] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Returns the files that `lua_ssl_trusted_certificate` names. `system` names the first of [`SYSTEM_BUNDLES`] that
-/// exists. If none exists, it is left out.
-fn trusted_bundles(raw: &RawSettings) -> Vec<PathBuf> {
-    let named = texts(raw, "lua_ssl_trusted_certificate").into_iter();
-    let paths = named.filter_map(|name| match &*name {
-        "system" => {
-            let known = SYSTEM_BUNDLES.into_iter().map(PathBuf::from);
-            known.into_iter().find(|path| path.exists())
+/// Returns the bundles that `lua_ssl_trusted_certificate` names. `system` names the first of `of_system` that exists. If
+/// none exists, it is left out, as in Kong. There is a warning only if `system` was written, because the default matters
+/// only to checks that verify certificates.
+fn trusted_bundles(raw: &mut RawSettings, of_system: &[&str]) -> Vec<PemSource> {
+    const SETTING: &str = "lua_ssl_trusted_certificate";
+    let mut named = pem_sources(raw, SETTING);
+    let of_system = of_system.iter().map(Path::new).find(|path| path.exists());
+    let mut lacks_system = false;
+    named.retain_mut(|source| match source {
+        PemSource::File { path, reference } if path == Path::new("system") => {
+            *reference = None;
+            lacks_system = of_system.is_none();
+            of_system.map(|found| found.clone_into(path)).is_some()
         }
-        _ => Some(PathBuf::from(name)),
+        _ => true,
     });
-    paths.collect()
+    if lacks_system && raw.source(SETTING) != raw::Source::Default {
+        raw.warn_without_value(
+            SETTING,
+            "the operating system has no CA bundle, so `system` names no authorities: name a file",
+        );
+    }
+    named
 }
 
 fn response_headers(raw: &mut RawSettings) -> Vec<String> {
@@ -660,15 +721,14 @@ fn port_maps(raw: &mut RawSettings) -> Vec<(u16, u16)> {
 }
 
 fn certificates(raw: &mut RawSettings, cert: &str, key: &str) -> Vec<(PemSource, PemSource)> {
-    let certs: Vec<PemSource> = texts(raw, cert).into_iter().map(pem_source).collect();
-    let keys: Vec<PemSource> = texts(raw, key).into_iter().map(pem_source).collect();
+    let (certs, keys) = (pem_sources(raw, cert), pem_sources(raw, key));
     if certs.len() != keys.len() {
         let message = format!(
             "{cert} names {} and {key} {}: each certificate needs its key, in the same order",
             counted(certs.len(), "certificate"),
             counted(keys.len(), "key"),
         );
-        raw.problem(cert, message);
+        raw.problem_without_value(cert, message);
     }
     certs.into_iter().zip(keys).collect()
 }
@@ -684,14 +744,13 @@ fn client_certificate(raw: &mut RawSettings) -> Option<(PemSource, PemSource)> {
     if !flag(raw, "client_ssl") {
         return None;
     }
-    let given = |raw: &RawSettings, name| raw.text(name).map(|text| pem_source(text.to_owned()));
     match (
-        given(raw, "client_ssl_cert"),
-        given(raw, "client_ssl_cert_key"),
+        pem_source(raw, "client_ssl_cert"),
+        pem_source(raw, "client_ssl_cert_key"),
     ) {
         (Some(cert), Some(key)) => Some((cert, key)),
         _ => {
-            raw.problem(
+            raw.problem_without_value(
                 "client_ssl",
                 "client_ssl_cert and client_ssl_cert_key are needed",
             );
@@ -700,12 +759,23 @@ fn client_certificate(raw: &mut RawSettings) -> Option<(PemSource, PemSource)> {
     }
 }
 
-fn pem_source(text: String) -> PemSource {
-    if text.starts_with("-----BEGIN ") {
-        PemSource::Text(text)
-    } else {
-        PemSource::File(text.into())
-    }
+fn pem_source(raw: &RawSettings, name: &str) -> Option<PemSource> {
+    let text = raw.text(name)?;
+    let reference = raw.reference(name).map(|reference| &reference.names);
+    Some(PemSource::parse(text, reference))
+}
+
+fn pem_sources(raw: &RawSettings, name: &str) -> Vec<PemSource> {
+    let texts = values::list(raw.text(name).unwrap_or_default());
+    let Some(reference) = raw.reference(name) else {
+        return texts.map(|text| PemSource::parse(text, None)).collect();
+    };
+    let written: HashSet<&str> = values::list(&reference.written).collect();
+    let sources = texts.map(|text| {
+        let from_reference = !written.contains(text);
+        PemSource::parse(text, from_reference.then_some(&reference.names))
+    });
+    sources.collect()
 }
 
 // === Reading values that the table has already checked ===

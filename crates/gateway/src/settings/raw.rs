@@ -5,7 +5,6 @@ use super::directives::{self, Block};
 use super::file;
 use super::table::{Kind, Setting, Table, directive_of, is_dynamic, table};
 use super::values;
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -72,11 +71,20 @@ pub(crate) struct Inputs {
 #[derive(Debug)]
 struct Value {
     text: String,
-    /// Whether the text comes from a reference such as `{vault://env/...}`. It may then be a secret, whatever the
-    /// setting.
-    is_referred_to: bool,
+    /// Present if the value has a reference such as `{vault://env/...}`. The text may then be a secret, whatever the
+    /// setting, and is never shown.
+    reference: Option<Reference>,
     source: Source,
     rank: Rank,
+}
+
+/// A value with references, before they were resolved.
+#[derive(Debug)]
+pub(crate) struct Reference {
+    /// The whole value, such as `{vault://env/a}, /b.pem`. Its other parts may be secret if the setting is.
+    pub(crate) written: String,
+    /// Only the references, for messages.
+    pub(crate) names: Arc<str>,
 }
 
 /// Precedence of a value: the highest rank wins. Within a layer, a setting's own name wins over its aliases. A
@@ -115,13 +123,16 @@ impl RawSettings {
             problems: Vec::new(),
             warnings: Vec::new(),
         };
-        // If a variable occurs twice, references use its first value.
-        let variables = inputs.variables.iter().rev().cloned().collect();
+        let mut variables = HashMap::new();
         if let Some((path, text)) = inputs.file {
             raw.add_file(&path, &text);
         }
         for (name, value) in inputs.variables {
-            raw.add_variable(name, value);
+            // If a variable occurs twice, its first value counts, as for `getenv`.
+            if !variables.contains_key(&name) {
+                variables.insert(name.clone(), value.clone());
+                raw.add_variable(name, value);
+            }
         }
         for (name, value, flag) in inputs.flags {
             raw.add(table(), &name, value, Source::Flag(flag), Layer::Flag);
@@ -146,22 +157,56 @@ impl RawSettings {
             .map_or(Source::Default, |value| value.source.clone())
     }
 
+    /// Returns the references of a value, if it has any. They must be shown in place of [`Self::text`].
+    pub(crate) fn reference(&self, name: &str) -> Option<&Reference> {
+        self.given.get(name)?.reference.as_ref()
+    }
+
+    /// Reports a problem with the value of a setting. If the value comes from a reference, all its problems become one
+    /// without their messages, which may contain the value.
     pub(crate) fn problem(&mut self, name: &str, message: impl fmt::Display) {
-        let problem = Problem {
-            subject: name.to_owned(),
-            source: Some(self.source(name)),
-            message: message.to_string(),
-        };
+        match self.reference(name) {
+            None => self.problem_without_value(name, message),
+            Some(_) if is_last(&self.problems, name) => {}
+            Some(reference) => {
+                let message = format!("the value of {} is not valid here", reference.names);
+                self.problem_without_value(name, message);
+            }
+        }
+    }
+
+    /// Reports a problem with a message that does not contain the value of the setting.
+    pub(crate) fn problem_without_value(&mut self, name: &str, message: impl fmt::Display) {
+        let problem = self.about(name, message);
         self.problems.push(problem);
     }
 
+    /// Reports a warning about the value of a setting. Values that come from references are treated as by
+    /// [`Self::problem`].
     pub(crate) fn warn(&mut self, name: &str, message: impl fmt::Display) {
-        let warning = Problem {
+        match self.reference(name) {
+            None => self.warn_without_value(name, message),
+            Some(_) if is_last(&self.warnings, name) => {}
+            Some(reference) => {
+                let names = &reference.names;
+                let message = format!("the value of {names} has only a part of its effect here");
+                self.warn_without_value(name, message);
+            }
+        }
+    }
+
+    /// Reports a warning with a message that does not contain the value of the setting.
+    pub(crate) fn warn_without_value(&mut self, name: &str, message: impl fmt::Display) {
+        let warning = self.about(name, message);
+        self.warnings.push(warning);
+    }
+
+    fn about(&self, name: &str, message: impl fmt::Display) -> Problem {
+        Problem {
             subject: name.to_owned(),
             source: Some(self.source(name)),
             message: message.to_string(),
-        };
-        self.warnings.push(warning);
+        }
     }
 
     fn add_file(&mut self, path: &Path, text: &str) {
@@ -242,7 +287,7 @@ impl RawSettings {
         if wins {
             let value = Value {
                 text,
-                is_referred_to: false,
+                reference: None,
                 source,
                 rank,
             };
@@ -306,17 +351,23 @@ impl RawSettings {
             let is_list = table()
                 .by_name(name)
                 .is_some_and(|setting| setting.kind == Kind::Array);
-            let resolved = if is_list {
-                let parts = values::list(&value.text).map(|part| resolve(part, variables));
-                let parts: Result<Vec<_>, _> = parts.collect();
-                parts.map(|parts| parts.join(","))
+            let parts: Vec<&str> = if is_list {
+                values::list(&value.text).collect()
             } else {
-                resolve(&value.text, variables).map(Cow::into_owned)
+                vec![&value.text]
             };
-            match resolved {
-                Ok(text) => {
-                    value.is_referred_to = text != value.text;
-                    value.text = text;
+            let references = parts.iter().filter(|part| referred(part).is_some());
+            let names: Vec<&str> = references.copied().collect();
+            if names.is_empty() {
+                continue;
+            }
+            let names = names.join(", ").into();
+            let parts = parts.into_iter().map(|part| resolve(part, variables));
+            match parts.collect::<Result<Vec<_>, _>>() {
+                Ok(parts) => {
+                    let text = parts.join(",");
+                    let written = std::mem::replace(&mut value.text, text);
+                    value.reference = Some(Reference { written, names });
                 }
                 Err(message) => failed.push((*name, message)),
             }
@@ -337,11 +388,11 @@ impl RawSettings {
                 && let Err(error) = values::check(setting, &value.text)
             {
                 let message = describe(setting, value, &error);
-                self.problem(&setting.name, message);
+                self.problem_without_value(&setting.name, message);
                 // Later checks use the default, so that one mistake is reported only once.
                 self.given.remove(setting.name.as_str());
             } else if let Some(reason) = &setting.no_effect {
-                self.warn(
+                self.warn_without_value(
                     &setting.name,
                     format!("this setting has no effect here: {reason}"),
                 );
@@ -350,31 +401,35 @@ impl RawSettings {
     }
 }
 
+/// Whether the newest report is about this setting.
+fn is_last(reports: &[Problem], name: &str) -> bool {
+    reports.last().is_some_and(|last| last.subject == name)
+}
+
 fn describe(setting: &Setting, value: &Value, error: &values::ValueError) -> String {
-    if setting.sensitive || value.is_referred_to {
+    if setting.sensitive || value.reference.is_some() {
         error.to_string()
     } else {
         format!("{error}, found `{}`", value.text)
     }
 }
 
+/// Returns the vault and the secret that a text refers to, or `None` if it is not a reference.
+fn referred(text: &str) -> Option<&str> {
+    text.strip_prefix("{vault://")?.strip_suffix('}')
+}
+
 /// Returns the value that a text refers to, or the text itself.
-fn resolve<'t>(
-    text: &'t str,
-    variables: &'t HashMap<String, String>,
-) -> Result<Cow<'t, str>, String> {
-    let reference = text
-        .strip_prefix("{vault://")
-        .and_then(|rest| rest.strip_suffix('}'));
-    let Some(reference) = reference else {
-        return Ok(text.into());
+fn resolve<'t>(text: &'t str, variables: &'t HashMap<String, String>) -> Result<&'t str, String> {
+    let Some(reference) = referred(text) else {
+        return Ok(text);
     };
     let Some(secret) = reference.strip_prefix("env/") else {
         return Err("only {vault://env/...} references are available yet".to_owned());
     };
     let secret = secret.replace('-', "_").to_uppercase();
     match variables.get(&secret) {
-        Some(value) => Ok(value.into()),
+        Some(value) => Ok(value),
         None => Err(format!(
             "the environment variable {secret} that it refers to is not set"
         )),

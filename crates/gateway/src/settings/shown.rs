@@ -6,6 +6,7 @@ use super::raw::RawSettings;
 use super::{Database, Declarative, table, values};
 
 use serde_json::{Map, Value};
+use std::path::Path;
 
 const MASK: &str = "******";
 
@@ -57,15 +58,19 @@ const LISTENERS: [(&str, &[&str], Option<&str>); 6] = [
     ("cluster_listen", &HTTP_FLAGS, None),
 ];
 
-/// Returns the effective values as typed JSON, with sensitive values masked. Settings without a value are left out, as
-/// by Kong's encoder.
+/// Returns the effective values as typed JSON, with sensitive values masked. A value that comes from a reference is
+/// shown as the reference. Settings without a value are left out, as by Kong's encoder.
 pub(super) fn all(raw: &RawSettings, database: &Database) -> Value {
     let settings = table::table().iter().filter_map(|setting| {
-        let text = raw.text(setting.alias_of.as_deref().unwrap_or(&setting.name))?;
-        let value = if setting.sensitive {
-            MASK.into()
-        } else {
-            typed_value(setting.kind, text)
+        let name = setting.alias_of.as_deref().unwrap_or(&setting.name);
+        let text = raw.text(name)?;
+        let value = match raw.reference(name) {
+            _ if setting.sensitive => MASK.into(),
+            Some(reference) if setting.kind == table::Kind::Array => {
+                typed_value(setting.kind, &reference.written)
+            }
+            Some(reference) => reference.written.as_str().into(),
+            None => typed_value(setting.kind, text),
         };
         Some((setting.name.clone(), value))
     });
@@ -76,17 +81,25 @@ pub(super) fn all(raw: &RawSettings, database: &Database) -> Value {
         Database::Off(_) => "off",
     };
     shown.insert("database".to_owned(), mode.into());
-    if let Database::Off(Declarative::File(path)) = database {
+    // The file may be named by an argument instead of the setting.
+    if let Database::Off(Declarative::File(path)) = database
+        && raw.text("declarative_config").map(Path::new) != Some(path)
+    {
         let path = path.display().to_string();
         shown.insert("declarative_config".to_owned(), path.into());
     }
     for (name, flags, ssl_flag) in LISTENERS {
-        let listeners = listeners(raw.text(name).unwrap_or("off"), flags);
+        let text = raw.text(name).unwrap_or("off");
         if let Some(ssl_flag) = ssl_flag {
-            let has_tls = listeners.iter().any(|listener| listener["ssl"] == true);
+            let mut all = listeners(text, flags).into_iter();
+            let has_tls = all.any(|listener| listener["ssl"] == true);
             shown.insert(ssl_flag.to_owned(), has_tls.into());
         }
-        shown.insert(format!("{name}ers"), listeners.into());
+        let written = raw
+            .reference(name)
+            .map_or(text, |reference| &reference.written);
+        let known = listeners(written, flags);
+        shown.insert(format!("{name}ers"), known.into());
     }
     Value::Object(shown)
 }

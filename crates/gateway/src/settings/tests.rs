@@ -145,6 +145,164 @@ fn a_value_that_is_referred_to_is_never_shown() {
 }
 
 #[test]
+fn values_of_references_are_not_in_later_errors() {
+    let names = [
+        "proxy_listen",
+        "stream_listen",
+        "dns_resolver",
+        "dns_order",
+        "trusted_ips",
+        "headers",
+        "admin_gui_url",
+        "plugins",
+        "port_maps",
+        "ssl_protocols",
+        "proxy_access_log",
+        "nginx_proxy_add_header",
+        "nginx_http_log_format",
+        "nginx_http_charset",
+    ];
+    let reference = "{vault://env/hidden}";
+    for name in names {
+        let variables = [("HIDDEN", "hunter2 hunter2 $hunter2, hunter2")];
+        let problems = problems(&format!("{name} = {reference}"), &variables);
+        let expected = format!("{name} (kong.conf:1): the value of {reference} is not valid here");
+        assert_eq!(problems, [expected]);
+    }
+    let variables = [("HIDDEN", "TLSv1 TLSv1.2")];
+    let warnings = warnings(&format!("ssl_protocols = {reference}"), &variables);
+    let expected = format!("the value of {reference} has only a part of its effect here");
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].ends_with(&expected), "{warnings:?}");
+    let plain = problems("headers = via, nonsense", &[]);
+    assert!(plain[0].contains("`nonsense`"), "{plain:?}");
+}
+
+#[test]
+fn references_are_shown_in_place_of_their_values() {
+    let file = "proxy_listen = {vault://env/listen}, 127.0.0.1:8000\n\
+                headers = via, {vault://env/header}\nnode_id = {vault://env/id}\n\
+                allow_debug_header = {vault://env/flag}\npg_password = {vault://env/id}\n\
+                declarative_config = {vault://env/file}\nnginx_worker_processes = {vault://env/workers}\n";
+    let variables = [
+        ("LISTEN", "127.8.7.6:8443 ssl"),
+        ("HEADER", "X-Kong-Admin-Latency"),
+        ("ID", "0e6bd6c8-9b8f-4cbd-8a3f-3ff3b6d26c6d"),
+        ("FLAG", "on"),
+        ("FILE", "/hunter2.yml"),
+        ("WORKERS", "3"),
+    ];
+    let settings = settings(file, &variables, &[]);
+    assert_eq!(settings.proxy_listen.len(), 2);
+    assert!(settings.proxy.allow_debug_header);
+    let shown = settings.shown;
+    let written = serde_json::json!(["{vault://env/listen}", "127.0.0.1:8000"]);
+    assert_eq!(shown["proxy_listen"], written);
+    assert_eq!(shown["proxy_ssl_enabled"], true);
+    assert_eq!(shown["proxy_listeners"].as_array().map(Vec::len), Some(1));
+    let written = serde_json::json!(["via", "{vault://env/header}"]);
+    assert_eq!(shown["headers"], written);
+    assert_eq!(shown["node_id"], "{vault://env/id}");
+    assert_eq!(shown["allow_debug_header"], "{vault://env/flag}");
+    assert_eq!(shown["pg_password"], "******");
+    assert_eq!(shown["declarative_config"], "{vault://env/file}");
+    assert_eq!(shown["nginx_worker_processes"], "{vault://env/workers}");
+    let text = shown.to_string();
+    for value in ["127.8.7.6", "X-Kong-Admin-Latency", "0e6bd6c8", "hunter2"] {
+        assert!(!text.contains(value), "{value}");
+    }
+}
+
+/// Returns the source of a certificate or key in a file that no reference names.
+fn file(path: &str) -> PemSource {
+    PemSource::File {
+        path: path.into(),
+        reference: None,
+    }
+}
+
+#[test]
+fn a_certificate_is_a_path_or_pem_or_pem_in_base64() {
+    let pem = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
+    let base64 = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUIKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+    let wrapped = format!("{}\n{}\n", &base64[..76], &base64[76..]);
+    let text = PemSource::Text(pem.to_owned());
+    for given in [pem, base64, &wrapped] {
+        let variables = [
+            ("KONG_SSL_CERT", given),
+            ("KONG_SSL_CERT_KEY", given),
+            ("KONG_CLIENT_SSL", "on"),
+            ("KONG_CLIENT_SSL_CERT", given),
+            ("KONG_CLIENT_SSL_CERT_KEY", given),
+            ("KONG_STATUS_SSL_CERT", given),
+            ("KONG_STATUS_SSL_CERT_KEY", given),
+            ("KONG_NGINX_ADMIN_SSL_CLIENT_CERTIFICATE", given),
+            ("KONG_LUA_SSL_TRUSTED_CERTIFICATE", given),
+        ];
+        let settings = settings("", &variables, &[]);
+        // A list has no blanks around its elements.
+        let trimmed = PemSource::Text(pem.trim_end().to_owned());
+        let element = if given == pem { &trimmed } else { &text };
+        let pair = (element.clone(), element.clone());
+        assert_eq!(settings.proxy.certificates, vec![pair.clone()]);
+        assert_eq!(settings.status_certificates, [pair]);
+        assert_eq!(settings.proxy.trusted_bundles, vec![element.clone()]);
+        let pair = (text.clone(), text.clone());
+        assert_eq!(settings.proxy.client_certificate, Some(pair));
+        let clients = settings.admin.clients.expect("certificates are asked for");
+        assert_eq!(clients.authorities, text);
+    }
+    assert_eq!(
+        PemSource::parse("LS0tLS1C RUdJ!", None).to_string(),
+        "(the text in the setting)"
+    );
+    assert_eq!(PemSource::parse("certs", None), file("certs"));
+}
+
+#[test]
+fn a_system_without_a_bundle_gets_a_warning_if_it_was_named() {
+    const NOWHERE: [&str; 1] = ["/nonexistent/bundle.pem"];
+    let bundles = |text: &str, of_system: &[&str]| {
+        let mut raw = RawSettings::gather(inputs(text, &[], &[]));
+        let bundles = trusted_bundles(&mut raw, of_system);
+        (bundles, texts_of(&raw.warnings))
+    };
+    let named = "lua_ssl_trusted_certificate = system, /a.pem";
+    let (found, warnings) = bundles(named, &NOWHERE);
+    assert_eq!(found, [file("/a.pem")]);
+    assert_eq!(
+        warnings,
+        [
+            "lua_ssl_trusted_certificate (kong.conf:1): the operating system has no CA bundle, so `system` names no \
+             authorities: name a file"
+        ]
+    );
+    assert_eq!(bundles("", &NOWHERE), (Vec::new(), Vec::new()));
+    let (found, warnings) = bundles(named, &["/nonexistent", "/"]);
+    assert_eq!(
+        (found, warnings.len()),
+        (vec![file("/"), file("/a.pem")], 0)
+    );
+}
+
+#[test]
+fn the_first_value_of_a_variable_that_is_given_twice_counts() {
+    let variables = [
+        ("KONG_LOG_LEVEL", "{vault://env/level}"),
+        ("KONG_LOG_LEVEL", "nonsense"),
+        ("LEVEL", "warn"),
+        ("LEVEL", "nonsense"),
+    ];
+    assert_eq!(settings("", &variables, &[]).log.level, LogLevel::Warn);
+}
+
+#[test]
+fn a_large_window_of_streams_does_not_wrap() {
+    let text = "nginx_http_http2_body_preread_size = 4g";
+    assert_eq!(settings(text, &[], &[]).proxy.http2_stream_window, u32::MAX);
+}
+
+#[test]
 fn shown_settings_are_typed_and_masked() {
     let file = "pg_password = hunter2\ndb_update_frequency = 7\nallow_debug_header = on\n";
     let shown = settings(file, &[], &[]).shown;
@@ -187,7 +345,8 @@ fn directives_of_outer_blocks_are_inherited_and_inner_ones_win() {
 fn directives_that_protect_are_refused() {
     let text = "nginx_admin_allow = 10.0.0.0/8; deny all\nnginx_proxy_limit_req = zone=a\n\
                 nginx_http_access_by_lua_block = { x() }\nnginx_sproxy_proxy_ssl_verify = on\n\
-                nginx_proxy_add_header = X-A\n";
+                nginx_proxy_add_header = X-A\nnginx_location_internal = \nnginx_proxy_secure_link_md5 = a\n\
+                nginx_proxy_proxy_hide_header = X-A\nnginx_http_more_clear_input_headers = X-A\n";
     let problems = problems(text, &[("KONG_NGINX_PROXY_AUTH_BASIC", "realm")]);
     let told = |text: &str| problems.iter().any(|problem| problem.starts_with(text));
     for expected in [
@@ -197,10 +356,14 @@ fn directives_that_protect_are_refused() {
         "nginx_sproxy_proxy_ssl_verify (kong.conf:4): ",
         "nginx_proxy_auth_basic (environment variable KONG_NGINX_PROXY_AUTH_BASIC): ",
         "nginx_proxy_add_header (kong.conf:5): expected `<name> <value> [always]`",
+        "nginx_location_internal (kong.conf:6): ",
+        "nginx_proxy_secure_link_md5 (kong.conf:7): ",
+        "nginx_proxy_proxy_hide_header (kong.conf:8): ",
+        "nginx_http_more_clear_input_headers (kong.conf:9): ",
     ] {
         assert!(told(expected), "{expected} is not in {problems:#?}");
     }
-    assert_eq!(problems.len(), 6, "{problems:#?}");
+    assert_eq!(problems.len(), 10, "{problems:#?}");
 }
 
 #[test]
@@ -228,8 +391,7 @@ fn files_of_directives_are_in_the_prefix() {
     let trusted = settings.proxy.trusted_upstream;
     assert_eq!(trusted.as_deref(), Some(Path::new("/p/ca.pem")));
     let clients = settings.admin.clients.expect("certificates are asked for");
-    let file = PemSource::File("/p/clients.pem".into());
-    assert_eq!(clients.authorities, file);
+    assert_eq!(clients.authorities, file("/p/clients.pem"));
 }
 
 #[test]
@@ -253,12 +415,19 @@ fn each_part_of_a_list_may_be_a_reference() {
         ("CERT_B", "/b.pem"),
         ("KEY_A", "/a.key"),
     ];
-    let file = |path: &str| PemSource::File(path.into());
+    let referred = |path: &str, reference: &str| PemSource::File {
+        path: path.into(),
+        reference: Some(reference.into()),
+    };
+    let certs = "{vault://env/cert-a}, {vault://env/cert-b}";
+    let key = "{vault://env/key-a}";
     let expected = [
-        (file("/a.pem"), file("/a.key")),
-        (file("/b.pem"), file("/b.key")),
+        (referred("/a.pem", certs), referred("/a.key", key)),
+        (referred("/b.pem", certs), file("/b.key")),
     ];
-    assert_eq!(settings("", &variables, &[]).proxy.certificates, expected);
+    let certificates = settings("", &variables, &[]).proxy.certificates;
+    assert_eq!(certificates, expected);
+    assert_eq!(certificates[0].1.to_string(), key);
     let problems = problems("", &variables[..3]);
     assert!(problems.iter().any(|problem| problem.contains("CERT_B")));
 }

@@ -36,7 +36,7 @@ pub(super) fn server(raw: &mut RawSettings) -> ServerSettings {
     for name in PROTOCOLS {
         let allowed = settings.versions.and(versions(raw, name));
         if allowed.is_empty() {
-            raw.problem(
+            raw.problem_without_value(
                 name,
                 "no TLS version is in this list, in ssl_cipher_suite and in ssl_protocols",
             );
@@ -48,7 +48,7 @@ pub(super) fn server(raw: &mut RawSettings) -> ServerSettings {
         settings.prefer_own_order = flag(raw, "ssl_prefer_server_ciphers");
         custom_ciphers(raw, &mut settings);
     } else if raw.text("ssl_ciphers").is_some() {
-        raw.warn(
+        raw.warn_without_value(
             "ssl_ciphers",
             "this setting has no effect unless ssl_cipher_suite is custom",
         );
@@ -104,7 +104,7 @@ fn versions(raw: &mut RawSettings, name: &str) -> Versions {
 
 fn custom_ciphers(raw: &mut RawSettings, settings: &mut ServerSettings) {
     let Some(text) = raw.text("ssl_ciphers") else {
-        raw.problem("ssl_ciphers", "needed when ssl_cipher_suite is custom");
+        raw.problem_without_value("ssl_ciphers", "needed when ssl_cipher_suite is custom");
         return;
     };
     match read_ciphers(text) {

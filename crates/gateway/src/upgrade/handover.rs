@@ -5,7 +5,7 @@
 use crate::sockets::{Inherited, InheritedSocket, Sockets};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use serde::{Deserialize, Serialize};
@@ -167,6 +167,11 @@ fn detach(stream: &UnixStream, descriptors: &mut Vec<OwnedFd>) -> io::Result<()>
             descriptors.extend(some);
         }
     }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(io::Error::other(
+            "not all file descriptors arrived: the limit of open files (RLIMIT_NOFILE) is too low for the listeners",
+        ));
+    }
     Ok(())
 }
 
@@ -219,6 +224,23 @@ mod tests {
         estate.process_file.write_all(b"7").expect("the same file");
         let text = std::fs::read_to_string(directory.path().join("pid")).expect("readable");
         assert_eq!(text, "7");
+    }
+
+    #[test]
+    fn lost_descriptors_are_an_error() {
+        let (here, there) = UnixStream::pair().expect("a pair");
+        let file = tempfile::tempfile().expect("a temporary file");
+        // The receiver has room for fewer descriptors than this. The kernel drops the others, as it does if the process
+        // may not open more files.
+        let sent: Vec<_> = vec![file.as_fd(); 2 * DESCRIPTORS_AT_ONCE];
+        let mut space =
+            vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * DESCRIPTORS_AT_ONCE))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&sent)));
+        let carrier = [IoSlice::new(b"+")];
+        sendmsg(&here, &carrier, &mut control, SendFlags::empty()).expect("sent");
+        let error = detach(&there, &mut Vec::new()).expect_err("descriptors are lost");
+        assert!(error.to_string().contains("RLIMIT_NOFILE"), "{error}");
     }
 
     #[test]

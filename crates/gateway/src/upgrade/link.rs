@@ -1,9 +1,11 @@
 //! The link between a process and its successor, while both run. Each process announces the revisions that it commits,
 //! and the other process confirms each revision when it is live there. So a change is acknowledged when it is live in
-//! both processes, whichever of them accepted it, or after `ANSWER_TIMEOUT`. When a process ends, its link is closed.
+//! both processes, whichever of them accepted it, or after `ANSWER_TIMEOUT`. A process that cannot serve a revision does
+//! not confirm it. When a process ends, its link is closed.
 
 use crate::control::Gateway;
 use std::io::{self, BufRead, BufReader, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -26,6 +28,9 @@ pub(crate) enum Event {
     Closed,
 }
 
+/// Makes the newest revision of the store live in this process. Returns whether it is live.
+type Follow = Box<dyn Fn(&Link) -> bool + Send + Sync>;
+
 /// One end of the link.
 pub(crate) struct Link {
     stream: Mutex<UnixStream>,
@@ -34,7 +39,7 @@ pub(crate) struct Link {
     closed: AtomicBool,
     /// Set once this process serves the stored configuration. Until then it need not follow the other process, because
     /// it has yet to read the newest revision from the store.
-    gateway: OnceLock<Arc<Gateway>>,
+    follow: OnceLock<Follow>,
 }
 
 impl Link {
@@ -50,7 +55,7 @@ impl Link {
             stream: Mutex::new(stream),
             live: watch::Sender::new(0),
             closed: AtomicBool::new(false),
-            gateway: OnceLock::new(),
+            follow: OnceLock::new(),
         });
         let own = Arc::clone(&link);
         thread::Builder::new()
@@ -68,8 +73,17 @@ impl Link {
 
     /// Follows the changes of the other process from now on.
     pub(crate) fn follow_with(&self, gateway: &Arc<Gateway>) {
+        let gateway = Arc::clone(gateway);
+        self.follow_by(Box::new(move |link| {
+            let is_live = gateway.follow();
+            gateway.pass_on(link);
+            is_live
+        }));
+    }
+
+    fn follow_by(&self, follow: Follow) {
         // It is set only once per link, so this cannot fail.
-        let _ = self.gateway.set(Arc::clone(gateway));
+        let _ = self.follow.set(follow);
     }
 
     fn listen(&self, stream: UnixStream, events: &UnboundedSender<Event>) {
@@ -78,8 +92,10 @@ impl Link {
             let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
             match word {
                 "committed" => {
-                    self.follow();
-                    self.say(&format!("live {rest}"));
+                    // Without this confirmation, the other process logs a warning after `ANSWER_TIMEOUT`.
+                    if self.follow.get().is_none_or(|follow| follow(self)) {
+                        self.say(&format!("live {rest}"));
+                    }
                 }
                 "live" => {
                     let revision = rest.parse().unwrap_or(0);
@@ -95,24 +111,17 @@ impl Link {
         }
     }
 
-    /// Makes the newest revision of the store live here, and announces it on the other links.
-    fn follow(&self) {
-        let Some(gateway) = self.gateway.get() else {
-            return;
-        };
-        gateway.follow();
-        gateway.pass_on(self);
-    }
-
     /// Announces a revision to the other process without waiting for it.
     pub(crate) fn tell(&self, revision: u64) {
         self.say(&format!("committed {revision}"));
     }
 
     /// Announces a revision to the other process, and waits until it is live there or that process is gone, but no
-    /// longer than `ANSWER_TIMEOUT`.
-    pub(crate) async fn announce(&self, revision: u64) {
-        self.tell(revision);
+    /// longer than `ANSWER_TIMEOUT`. The announcement can block, so another thread makes it.
+    pub(crate) async fn announce(self: &Arc<Self>, revision: u64) {
+        let link = Arc::clone(self);
+        // An error means that the task has panicked, which is logged.
+        let _ = tokio::task::spawn_blocking(move || link.tell(revision)).await;
         let mut live = self.live.subscribe();
         let there = live.wait_for(|live| *live >= revision || self.is_closed());
         if tokio::time::timeout(ANSWER_TIMEOUT, there).await.is_err() {
@@ -139,13 +148,16 @@ impl Link {
     /// Closes the link. To the other process it looks as if this one had ended.
     pub(crate) fn close(&self) {
         let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = stream.shutdown(std::net::Shutdown::Both);
+        let _ = stream.shutdown(Shutdown::Both);
     }
 
     fn say(&self, line: &str) {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        // The listening thread notices when the other process is gone.
-        let _ = stream.write_all(format!("{line}\n").as_bytes());
+        if stream.write_all(format!("{line}\n").as_bytes()).is_err() {
+            // The other process is gone, or it has not read for a long time. Part of the line may be sent, so nothing can
+            // follow it. The listening thread notices the shutdown.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
     }
 }
 
@@ -180,5 +192,30 @@ mod tests {
             one.announce(8).await;
             assert!(one.is_closed());
         });
+    }
+
+    #[test]
+    fn a_revision_that_cannot_be_served_is_not_confirmed() {
+        let (here, there) = UnixStream::pair().expect("a pair");
+        let (events, _seen) = unbounded_channel();
+        let link = Link::start(there, events).expect("a link");
+        let fails = AtomicBool::new(true);
+        link.follow_by(Box::new(move |_| !fails.swap(false, Ordering::Relaxed)));
+        (&here)
+            .write_all(b"committed 7\ncommitted 8\n")
+            .expect("sent");
+        let first = BufReader::new(here).lines().next();
+        assert_eq!(first.expect("a line").expect("readable"), "live 8");
+    }
+
+    #[test]
+    fn a_link_is_closed_if_the_other_side_does_not_read() {
+        let (here, there) = UnixStream::pair().expect("a pair");
+        let (events, mut seen) = unbounded_channel();
+        let link = Link::start(here, events).expect("a link");
+        link.say(&"x".repeat(1 << 24));
+        assert_eq!(seen.blocking_recv(), Some(Event::Closed));
+        assert!(link.is_closed());
+        drop(there);
     }
 }

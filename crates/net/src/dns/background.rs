@@ -146,6 +146,12 @@ impl Background {
     }
 
     pub async fn run(mut self) {
+        self.serve().await;
+    }
+
+    /// Resolves names until the last [`super::Resolver`] is dropped. It can be called again after a panic: it keeps the
+    /// names, and queries them again.
+    pub async fn serve(&mut self) {
         self.stamp = Some(System::stamp(&self.settings));
         self.use_system(System::read(&self.settings));
         let mut files = tokio::time::interval(FILES_INTERVAL);
