@@ -32,30 +32,23 @@ type Query = [(String, Option<String>)];
 /// `GET /revisions`
 pub(crate) fn list(call: &Call<'_>) -> ApiResult {
     let context = call.control.context();
-    Ok(ok(all(call.control.store(), &context, &call.query)?))
+    let view = call.control.store().view().map_err(Failure::internal)?;
+    Ok(ok(all(&view, &context, &call.query)?))
 }
 
 /// `GET /revisions/{revision}`
 pub(crate) fn show(call: &Call<'_>) -> ApiResult {
     let (revision, context) = (call.parameter("revision"), call.control.context());
-    Ok(ok(one(
-        call.control.store(),
-        &context,
-        revision,
-        &call.query,
-    )?))
+    let view = call.control.store().view().map_err(Failure::internal)?;
+    Ok(ok(one(&view, &context, revision, &call.query)?))
 }
 
 /// `GET /revisions/{from}/diff/{to}`
 pub(crate) fn diff(call: &Call<'_>) -> ApiResult {
     let ends = [call.parameter("from"), call.parameter("to")];
     let context = call.control.context();
-    Ok(ok(between(
-        call.control.store(),
-        &context,
-        ends,
-        &call.query,
-    )?))
+    let view = call.control.store().view().map_err(Failure::internal)?;
+    Ok(ok(between(&view, &context, ends, &call.query)?))
 }
 
 /// `GET /services/{services}/revisions`
@@ -78,8 +71,8 @@ fn written(answer: &impl Serialize) -> Result<Vec<u8>, Failure> {
 }
 
 /// Returns the status and body of a `GET` below `/revisions`, for a store that no gateway serves.
-pub fn read(store: &Store, context: &Context, path: &str) -> (u16, Vec<u8>) {
-    in_memory(read_path(store, context, path))
+pub fn read(view: &View<'_>, context: &Context, path: &str) -> (u16, Vec<u8>) {
+    in_memory(read_path(view, context, path))
 }
 
 fn in_memory(answer: ApiResult) -> (u16, Vec<u8>) {
@@ -90,27 +83,26 @@ fn in_memory(answer: ApiResult) -> (u16, Vec<u8>) {
     (status, body.to_vec())
 }
 
-fn read_path(store: &Store, context: &Context, path: &str) -> ApiResult {
+fn read_path(view: &View<'_>, context: &Context, path: &str) -> ApiResult {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let query = request::query(query)?;
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     Ok(ok(match segments.as_slice() {
-        ["revisions"] => all(store, context, &query)?,
-        ["revisions", revision] => one(store, context, revision, &query)?,
-        ["revisions", from, "diff", to] => between(store, context, [from, to], &query)?,
+        ["revisions"] => all(view, context, &query)?,
+        ["revisions", revision] => one(view, context, revision, &query)?,
+        ["revisions", from, "diff", to] => between(view, context, [from, to], &query)?,
         _ => return Err(Failure::not_found()),
     }))
 }
 
-fn all(store: &Store, context: &Context, query: &Query) -> Result<Vec<u8>, Failure> {
-    let view = store.view().map_err(Failure::internal)?;
+fn all(view: &View<'_>, context: &Context, query: &Query) -> Result<Vec<u8>, Failure> {
     match (argument(query, "entity_type"), argument(query, "entity_id")) {
         (None, None) => {}
         (Some(name), Some(id)) => {
             // Tags are not entities, but text in entities.
             let kind = endpoints::kind_named(name, |kind| kind != EntityKind::Tags)
                 .map_err(|problem| bad("entity_type", &problem))?;
-            return history_of(&view, context, (kind, id), "/revisions", query);
+            return history_of(view, context, (kind, id), "/revisions", query);
         }
         (Some(_), None) => return Err(bad("entity_id", "required with entity_type")),
         (None, Some(_)) => return Err(bad("entity_type", "required with entity_id")),
@@ -166,7 +158,12 @@ fn id_by_key(view: &View<'_>, kind: EntityKind, key: &str) -> Result<Option<Uuid
     }
 }
 
-fn one(store: &Store, context: &Context, number: &str, query: &Query) -> Result<Vec<u8>, Failure> {
+fn one(
+    view: &View<'_>,
+    context: &Context,
+    number: &str,
+    query: &Query,
+) -> Result<Vec<u8>, Failure> {
     let revision = revision("revision", number)?;
     let page = paging::page(query, false)?;
     let from = match &page.offset {
@@ -174,7 +171,6 @@ fn one(store: &Store, context: &Context, number: &str, query: &Query) -> Result<
         Offset::After(key) => key.parse().map_err(|_| paging::invalid_offset(key))?,
         Offset::Invalid(bad) => return Err(bad.error().into()),
     };
-    let view = store.view().map_err(Failure::internal)?;
     let history = view.history().map_err(Failure::internal)?;
     let info = history.info(revision).map_err(missing)?;
     let changes = history
@@ -191,7 +187,7 @@ fn one(store: &Store, context: &Context, number: &str, query: &Query) -> Result<
 }
 
 fn between(
-    store: &Store,
+    view: &View<'_>,
     context: &Context,
     [from, to]: [&str; 2],
     query: &Query,
@@ -203,7 +199,6 @@ fn between(
         Offset::After(key) => Some(parse_place(key).ok_or_else(|| paging::invalid_offset(key))?),
         Offset::Invalid(bad) => return Err(bad.error().into()),
     };
-    let view = store.view().map_err(Failure::internal)?;
     let history = view.history().map_err(Failure::internal)?;
     let mut differences = history.diff(from, to, after).map_err(missing)?;
     let found: Vec<Difference<'_>> = differences

@@ -18,7 +18,7 @@ use proxy::snapshot::{BuildSettings, Snapshot};
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::Path;
-use store::{Inspection, Store};
+use store::{Store, StoreError, View};
 use uuid::Uuid;
 
 /// The parts that a successful check has covered.
@@ -118,8 +118,7 @@ fn check_store(
     warnings: &mut Vec<String>,
 ) -> Result<Checked, Failure> {
     let (config, entities, revision) = {
-        let inspection = Inspection::open(&settings.path, settings.options());
-        let inspection = inspection.map_err(|error| start::unusable(settings, error))?;
+        let inspection = start::inspect(settings)?;
         let view = inspection.view().map_err(Failure::new)?;
         warnings.extend(notices::of_all(&view).map_err(Failure::new)?);
         let references = rebuild::vault_references(&view, None).map_err(Failure::new)?;

@@ -29,7 +29,9 @@ use std::fs::File;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
-use store::{Change, ChangeLog, Damage, OpenError, Origin, Recovery, Revision, Store};
+use store::{
+    Change, ChangeLog, Damage, Inspection, OpenError, Origin, Recovery, Revision, Store, StoreError,
+};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use writer::{Input, Writer};
 
@@ -293,6 +295,12 @@ pub(crate) fn open_store(settings: &Settings, instead: Instead) -> Result<Store,
         founded.map_err(Failure::of("write to the new store"))?;
     }
     Ok(store)
+}
+
+/// Opens the store to read it, also while a gateway serves it. A damaged store is reported and left as it is.
+pub(crate) fn inspect(settings: &StoreSettings) -> Result<Inspection, Failure> {
+    let inspection = Inspection::open(&settings.path, settings.options());
+    inspection.map_err(|error| unusable(settings, error))
 }
 
 /// Returns the entities of an empty configuration.

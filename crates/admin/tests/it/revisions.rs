@@ -419,13 +419,14 @@ fn an_offline_store_is_not_rolled_back_to_an_invalid_state() {
     assert_eq!((stale.0, stale.2), (409, 1));
     let done = roll_back("{}", true);
     assert_eq!((done.0, &done.1["revision"], done.2), (200, &json!(2), 2));
-    let (status, body) = admin::read_history(store, &context, "/revisions?size=1");
+    let (status, body) = admin::read_history(&store.view().unwrap(), &context, "/revisions?size=1");
     let listed: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(
         (status, &listed["data"][0]["source"]),
         (200, &json!("command line"))
     );
-    assert_eq!(admin::read_history(store, &context, "/status").0, 404);
+    let view = store.view().unwrap();
+    assert_eq!(admin::read_history(&view, &context, "/status").0, 404);
 }
 
 #[tokio::test]

@@ -124,6 +124,37 @@ fn damage(directory: &Path) {
 }
 
 #[test]
+fn commands_that_read_a_damaged_store_report_it_and_leave_it() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let gateway = launch_in(prefix.path()).configuration(&shop(&echo)).start();
+    assert!(gateway.stop().success());
+    let directory = prefix.path().join("silverback.lmdb");
+    damage(&directory);
+    let damaged = fs::read(directory.join("data.mdb")).expect("there");
+    let words: [&[&str]; 6] = [
+        &["export"],
+        &["revisions", "list"],
+        &["revisions", "show", "1"],
+        &["revisions", "rollback", "0"],
+        &["explain", "http://example.com/open"],
+        &["check"],
+    ];
+    for words in words {
+        let mut command = launch_in(prefix.path()).other(words);
+        let output = command.output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {errors}");
+        assert!(errors.contains("damaged"), "{words:?}: {errors}");
+        let file = fs::read(directory.join("data.mdb")).expect("the file stays");
+        assert_eq!(file, damaged, "{words:?}");
+    }
+    let files = fs::read_dir(&directory).expect("readable").flatten();
+    let renamed = files.filter(|file| file.file_name().to_string_lossy().contains("unreadable"));
+    assert_eq!(renamed.count(), 0);
+}
+
+#[test]
 fn after_damage_an_import_makes_a_new_store() {
     let echo = Echo::start();
     let prefix = tempfile::tempdir().expect("a temporary directory");
