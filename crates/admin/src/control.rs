@@ -19,6 +19,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
+/// Name under which the store keeps the hash of the configuration.
+pub const CONFIGURATION_HASH: &str = "configuration_hash";
+
 /// The running node, as the Admin API sees it. All methods return immediately and do no I/O, except those that return
 /// futures.
 pub trait Control: Send + Sync + 'static {

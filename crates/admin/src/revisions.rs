@@ -1,6 +1,7 @@
 //! History: lists and compares revisions, and rolls back to one of them. Kong has no equivalent.
 
 pub(crate) mod answer;
+mod selection;
 
 use crate::body::{self, Body};
 use crate::control::Refusal;
@@ -20,6 +21,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use model::schema::{Context, registry};
 use model::{EntityKind, Object, Value};
+use selection::Selected;
 use serde::Serialize;
 use store::{
     ChangeLogError, Counts, Difference, History, Origin, Period, Revision, Store, StoreError,
@@ -133,7 +135,7 @@ fn history_of(
         Some(id) => Some(id),
         None => id_by_key(view, kind, key).map_err(Failure::internal)?,
     };
-    let id = id.ok_or_else(Failure::not_found)?;
+    let id = id.ok_or_else(|| nothing_named(kind, key))?;
     let page = paging::page(query, false)?;
     let (before, period) = (before(&page.offset)?, period(query)?);
     let history = view.history().map_err(Failure::internal)?;
@@ -149,6 +151,16 @@ fn history_of(
     let listed: Result<Vec<Listed>, Failure> = listed.collect();
     let offset = found.next.map(|next| next.to_string());
     written(&page_of(listed?, path, offset, query))
+}
+
+/// The response for a name that no entity has now. It may be that of a deleted entity.
+fn nothing_named(kind: EntityKind, key: &str) -> Failure {
+    let entity = format!("{}/{key}", endpoints::kind_name(kind));
+    let text = format!(
+        "there is no {entity} now. A deleted entity is found by its id: `silverback revisions show N` prints the ids that \
+         revision N changed"
+    );
+    Failure::Message(StatusCode::NOT_FOUND, text.into())
 }
 
 fn id_by_key(view: &View<'_>, kind: EntityKind, key: &str) -> Result<Option<Uuid>, StoreError> {
@@ -321,19 +333,22 @@ struct Request {
     message: Option<String>,
     expected_revision: Option<Revision>,
     dry_run: bool,
+    /// The entities to restore; all if empty.
+    entities: Vec<Selected>,
 }
 
-/// `POST /revisions/{revision}/rollback`: creates a revision with the content of a kept one. Works with `database =
+/// `POST /revisions/{revision}/rollback`: creates a revision with the content of a kept one, or with some of it. Works with `database =
 /// off` too, because the stored configuration is served there too and its hash is part of the content.
 pub(crate) async fn rollback(call: &Call<'_>) -> ApiResult {
     let to = revision("revision", call.parameter("revision"))?;
     let request = Request::read(call.json_body()?)?;
     let size = paging::page(&call.query, false)?.size;
     let origin = request.origin(call.origin.clone(), to);
-    let work = go_back(to, call.control.context(), size);
+    let names = request.names();
+    let work = go_back(to, request.entities, call.control.context(), size);
     let (expected, dry_run) = (request.expected_revision, request.dry_run);
     let ((head, undone), made) = propose(call, origin, expected, dry_run, work).await?;
-    let answer = undone.answer([head, to, made], dry_run, &call.query);
+    let answer = undone.answer([head, to, made], names, dry_run, &call.query);
     Ok(ok(written(&answer)?))
 }
 
@@ -362,20 +377,27 @@ fn roll_back_stored(
     let origin = request.origin(Origin::program("command line"), to);
     let how = (origin, request.expected_revision, request.dry_run);
     let size = paging::page(&[], false)?.size;
-    let work = go_back(to, context.clone(), size);
+    let names = request.names();
+    let work = go_back(to, request.entities, context.clone(), size);
     let ((head, undone), made) = carry_out(store, check, how, work)?;
-    let answer = undone.answer([head, to, made], request.dry_run, &[]);
+    let answer = undone.answer([head, to, made], names, request.dry_run, &[]);
     Ok(ok(written(&answer)?))
 }
 
-/// Applies the changes that restore `to`; returns the previous head and a summary.
+/// Applies the changes that restore `to`, or only `entities` of it; returns the previous head and a summary.
 fn go_back(
     to: Revision,
+    entities: Vec<Selected>,
     context: Context,
     size: usize,
 ) -> impl FnMut(&mut Transaction<'_>) -> Result<(Revision, Undone), Refusal> + Send {
     move |transaction| {
         let head = transaction.head();
+        if !entities.is_empty() {
+            let changes = selection::changes_to(&transaction.view()?, to, &entities)?;
+            transaction.apply(&changes)?;
+            return Ok((head, Undone::pending(transaction, &context)?));
+        }
         let (changes, undone) = {
             let view = transaction.view()?;
             let history = view.history()?;
@@ -397,7 +419,13 @@ struct Undone {
 
 impl Undone {
     /// The remaining changes are read from the diff between the previous head and `to`.
-    fn answer(self, [head, to, made]: [Revision; 3], dry_run: bool, query: &Query) -> RolledBack {
+    fn answer(
+        self,
+        [head, to, made]: [Revision; 3],
+        entities: Vec<String>,
+        dry_run: bool,
+        query: &Query,
+    ) -> RolledBack {
         let Counts {
             created,
             updated,
@@ -407,6 +435,7 @@ impl Undone {
         RolledBack {
             revision: made.0,
             rolled_back_to: to.0,
+            entities,
             dry_run,
             created,
             updated,
@@ -425,12 +454,7 @@ impl Undone {
         let mut first = Vec::new();
         for difference in history.diff(history.newest(), to, None).map_err(missing)? {
             let difference = difference?;
-            let counter = match (difference.before, difference.after) {
-                (None, _) => &mut counts.created,
-                (_, None) => &mut counts.deleted,
-                _ => &mut counts.updated,
-            };
-            *counter += 1;
+            count(&mut counts, &difference);
             if first.len() < size {
                 first.push(difference);
             }
@@ -442,15 +466,56 @@ impl Undone {
             last: first.last().filter(|_| more).map(place),
         })
     }
+
+    /// Summarises the changes of the revision under construction. They are all in one page, because no two revisions
+    /// have just these differences.
+    fn pending(transaction: &Transaction<'_>, context: &Context) -> Result<Self, Refusal> {
+        let (pending, view) = (transaction.pending(), transaction.view()?);
+        let mut counts = Counts::default();
+        let mut changes = Vec::with_capacity(pending.len());
+        for touched in &pending {
+            let difference = Difference {
+                kind: touched.kind,
+                id: touched.id,
+                before: touched.old.as_deref(),
+                after: view.get(touched.kind, touched.id)?,
+            };
+            count(&mut counts, &difference);
+            changes.push(change(context, &difference)?);
+        }
+        Ok(Self {
+            counts,
+            changes,
+            last: None,
+        })
+    }
+}
+
+fn count(counts: &mut Counts, difference: &Difference<'_>) {
+    let counter = match (difference.before, difference.after) {
+        (None, _) => &mut counts.created,
+        (_, None) => &mut counts.deleted,
+        _ => &mut counts.updated,
+    };
+    *counter += 1;
 }
 
 impl Request {
     fn origin(&self, asked: Origin, to: Revision) -> Origin {
         let given = self.message.clone().or(asked.message);
+        let default = || match self.entities.as_slice() {
+            [] => format!("rollback to revision {to}"),
+            [one] => format!("rollback of {one} to revision {to}"),
+            several => format!("rollback of {} entities to revision {to}", several.len()),
+        };
         Origin {
-            message: Some(given.unwrap_or_else(|| format!("rollback to revision {to}"))),
+            message: Some(given.unwrap_or_else(default)),
             ..asked
         }
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.entities.iter().map(ToString::to_string).collect()
     }
 
     fn read(body: Object) -> Result<Self, Failure> {
@@ -462,6 +527,7 @@ impl Request {
                 ("message", _) => return Err(bad("message", "expected a string")),
                 ("dry_run", Value::Bool(dry_run)) => request.dry_run = dry_run,
                 ("dry_run", _) => return Err(bad("dry_run", "expected a boolean")),
+                ("entities", value) => request.entities = selection::read(&value)?,
                 ("expected_revision", value) => {
                     let number = value.as_int().and_then(|number| u64::try_from(number).ok());
                     let number = number

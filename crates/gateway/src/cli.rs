@@ -195,13 +195,16 @@ pub(crate) enum RevisionsCommand {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Restore the configuration of a revision, as a new revision
+    /// Restore the configuration of a revision, or some of its entities, as a new revision
     Rollback {
         /// Number of the revision to restore
         revision: u64,
         /// Reason, kept with the new revision
         #[arg(long)]
         message: Option<String>,
+        /// Restore only this entity; may be repeated
+        #[arg(long = "entity", value_name = "TYPE/KEY", value_parser = type_and_key)]
+        entities: Vec<(String, String)>,
         /// Roll back only if this is the newest revision
         #[arg(long, value_name = "REVISION")]
         expected_revision: Option<u64>,
