@@ -85,6 +85,22 @@ pub(crate) fn run(
     }
 }
 
+/// Fails with the warnings of a declarative configuration, if there are any.
+pub(crate) fn without_warnings(text: &Text, settings: &Settings) -> Result<(), Failure> {
+    let build = plane::build_settings(settings, Node::default())?;
+    let mut warnings = Vec::new();
+    check_text(text, &settings.model, &build, &mut warnings)?;
+    if warnings.is_empty() {
+        return Ok(());
+    }
+    let mut failure: Failure = warnings.into_iter().collect();
+    failure.add(Failure::new(REFUSED_WARNINGS));
+    Err(failure)
+}
+
+/// The error of a strict command after the warnings.
+pub(crate) const REFUSED_WARNINGS: &str = "there are warnings, which --strict does not accept";
+
 fn check_text(
     text: &Text,
     model: &ModelSettings,
@@ -111,6 +127,14 @@ fn check_text(
     Ok(Checked::Configuration)
 }
 
+/// Counts the entities of a revision. Workspaces are not counted, because the gateway creates the default workspace
+/// itself.
+pub(crate) fn entities(view: &View<'_>) -> Result<u64, StoreError> {
+    let kinds = EntityKind::ALL.into_iter();
+    let counted = kinds.filter(|kind| *kind != EntityKind::Workspaces);
+    counted.map(|kind| view.count(kind)).sum()
+}
+
 /// Builds the snapshot that would serve the stored configuration. A running gateway can use the store meanwhile.
 fn check_store(
     settings: &StoreSettings,
@@ -123,14 +147,7 @@ fn check_store(
         warnings.extend(notices::of_all(&view).map_err(Failure::new)?);
         let references = rebuild::vault_references(&view, None).map_err(Failure::new)?;
         warnings.extend(references.notices());
-        let mut entities = 0;
-        // Workspaces are not counted, because the gateway creates the default workspace itself.
-        for kind in EntityKind::ALL
-            .into_iter()
-            .filter(|kind| *kind != EntityKind::Workspaces)
-        {
-            entities += view.count(kind).map_err(Failure::new)?;
-        }
+        let entities = entities(&view).map_err(Failure::new)?;
         let config = config::read(&view).map_err(Failure::new)?;
         // The view ends here, because it keeps replaced pages in the file of a running gateway.
         (config, entities, view.revision().0)

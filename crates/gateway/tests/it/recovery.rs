@@ -216,6 +216,31 @@ fn an_unreadable_node_id_is_reported_with_its_file() {
 }
 
 #[test]
+fn a_file_that_replaces_entities_of_the_admin_api_is_reported() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let first = launch_in(prefix.path()).start();
+    for body in [r#"{"username": "a"}"#, r#"{"username": "b"}"#] {
+        assert_eq!(first.admin_send("POST", "/consumers", body).status, 201);
+    }
+    assert!(first.stop().success());
+    let with_file = || launch_in(prefix.path()).configuration(&shop(&echo)).start();
+    let second = with_file();
+    second.wait_for_log("the store had 2 entities at revision 2, last written by 127.0.0.1:");
+    second.wait_for_log("to go back: `silverback revisions rollback 2`");
+    assert!(second.stop().success());
+    // The file has replaced its own entities only.
+    let third = with_file();
+    third.wait_for_log("silverback is serving");
+    assert!(!third.log().contains("the store had"), "{}", third.log());
+    assert!(third.stop().success());
+    let mut back = launch_in(prefix.path()).other(&["revisions", "rollback", "2"]);
+    assert!(back.output().expect("it runs").status.success());
+    let again = launch_in(prefix.path()).start();
+    assert_eq!(again.admin_get("/consumers/a").status, 200);
+}
+
+#[test]
 fn a_start_with_a_wrong_file_keeps_the_store() {
     let echo = Echo::start();
     let prefix = tempfile::tempdir().expect("a temporary directory");
