@@ -5,7 +5,7 @@ use crate::explain::{Conflicts, Explanation, Question, Search};
 pub use crate::health::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 pub use crate::metrics::{Metric, Reading, Timed};
 pub use crate::proposal::{Preview, Proposal, Refusal};
-pub use crate::reload::Reload;
+pub use crate::reload::{LoadedConfiguration, Reload, Reloading};
 pub use crate::respond::Failure;
 use crate::tokens::{self, Tokens};
 use axum::http::HeaderMap;
@@ -69,9 +69,9 @@ pub trait Control: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Reads the settings again, and with `database = off` the declarative file. Resolves with warnings, or with the
+    /// Reads the settings again, and with `database = off` the declarative file. Resolves with the effects, or with the
     /// reason why nothing changes.
-    fn reload(&self, _reload: Reload) -> BoxFuture<'_, Result<Vec<String>, String>> {
+    fn reload(&self, _reload: Reload) -> BoxFuture<'_, Result<Reloading, String>> {
         Box::pin(async { Err("reloading is not available".to_owned()) })
     }
 

@@ -9,7 +9,7 @@ use crate::control::writer::Input;
 use crate::declarative_file::{self, Text};
 use crate::settings::{self, Database, ModelSettings, Settings};
 use crate::start::describe;
-use admin::control::{Control, Loaded, Reload};
+use admin::control::{Control, Loaded, LoadedConfiguration, Reload, Reloading};
 use model::EntityKind;
 use model::declarative::Source;
 use model::entities::Plugin;
@@ -17,14 +17,14 @@ use proxy::snapshot::BuildError;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use store::{Origin, Store};
+use store::{ChangeLog, Counts, Origin, Revision, Store};
 use tokio::sync::{mpsc, oneshot};
 
 /// Maximum number of requests that wait for the main thread.
 const WAITING: usize = 16;
 
-/// The warnings of a reload, or the reason why it failed.
-type Outcome = Result<Vec<String>, String>;
+/// The effects of a reload, or the reason why it failed.
+type Outcome = Result<Reloading, String>;
 
 /// A request to reload, whose client waits for the outcome.
 pub(crate) struct Request {
@@ -101,7 +101,10 @@ fn run(
         }
         _ => {
             tracing::info!("settings reloaded");
-            answer(Ok(warnings));
+            answer(Ok(Reloading {
+                warnings,
+                configuration: None,
+            }));
         }
     }
     settings
@@ -132,6 +135,9 @@ fn read(
     };
     if new.model.plugins != current.model.plugins {
         check_plugins(&new.model, text.as_ref(), gateway.store())?;
+    }
+    if let Some(text) = text.as_ref().filter(|_| given.strict) {
+        check::without_warnings(text, current)?;
     }
     gateway.apply_logs(&new.log)?;
     gateway.access_logs().reopen();
@@ -228,6 +234,7 @@ fn load(
 ) {
     let links = Arc::clone(gateway.links());
     gateway.run(move |writer| {
+        let before = writer.store.head();
         let loaded = writer.replace(Input {
             source: Source::Text(&text.bytes, text.format),
             hash: model::declarative::hash(&text.bytes),
@@ -236,6 +243,7 @@ fn load(
         });
         match loaded {
             Ok(loaded) => {
+                let mut configuration = None;
                 if let Loaded::Live {
                     revision,
                     warnings: of_document,
@@ -244,9 +252,13 @@ fn load(
                 {
                     links.tell(revision);
                     warnings.extend(of_document);
+                    configuration = Some(describe_loaded(&writer.store, before, revision));
                 }
                 tracing::info!("settings and declarative configuration reloaded");
-                answer(Ok(warnings));
+                answer(Ok(Reloading {
+                    warnings,
+                    configuration,
+                }));
             }
             Err(error) => {
                 let reason = describe(&text, writer.model.flavor, error);
@@ -255,6 +267,27 @@ fn load(
             }
         }
     });
+}
+
+/// Describes the revision that is live after a load. `before` is the newest revision before it.
+fn describe_loaded(store: &Store, before: Revision, revision: Revision) -> LoadedConfiguration {
+    let counts = || -> Option<Counts> {
+        let view = store.view().ok()?;
+        Some(view.history().ok()?.info(revision).ok()?.counts)
+    };
+    // Without a new revision nothing has changed.
+    let counts = if revision > before { counts() } else { None };
+    let Counts {
+        created,
+        updated,
+        deleted,
+    } = counts.unwrap_or_default();
+    LoadedConfiguration {
+        revision: revision.0,
+        created,
+        updated,
+        deleted,
+    }
 }
 
 /// Returns whether a reload applies a change of this setting. A change of `new_dns_client` needs a restart, because it
