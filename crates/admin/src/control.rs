@@ -5,7 +5,7 @@ use crate::explain::{Conflicts, Explanation, Question, Search};
 pub use crate::health::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 pub use crate::metrics::{Metric, Reading, Timed};
 pub use crate::proposal::{Preview, Proposal, Refusal};
-pub use crate::reload::Reload;
+pub use crate::reload::{LoadedConfiguration, Reload, Reloading};
 pub use crate::respond::Failure;
 use crate::tokens::{self, Tokens};
 use axum::http::HeaderMap;
@@ -18,6 +18,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use uuid::Uuid;
+
+/// Name under which the store keeps the hash of the configuration.
+pub const CONFIGURATION_HASH: &str = "configuration_hash";
 
 /// The running node, as the Admin API sees it. Methods that return futures may take long. All other methods return
 /// immediately: they read at most a small local file, for example in `/proc`.
@@ -67,9 +70,9 @@ pub trait Control: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Reads the settings again. With `database = off`, also reads the declarative file again. Resolves with warnings.
+    /// Reads the settings again. With `database = off`, also reads the declarative file again. Resolves with the effects.
     /// If nothing was changed, resolves with the reason as an error.
-    fn reload(&self, _reload: Reload) -> BoxFuture<'_, Result<Vec<String>, String>> {
+    fn reload(&self, _reload: Reload) -> BoxFuture<'_, Result<Reloading, String>> {
         Box::pin(async { Err("reloading is not available".to_owned()) })
     }
 

@@ -159,6 +159,11 @@ pub(crate) fn kind_named(
     ))
 }
 
+/// Returns the name of a type that users of the Admin API see most.
+pub(crate) fn kind_name(kind: EntityKind) -> &'static str {
+    names(kind)[0]
+}
+
 /// Returns the names of a type. The first is the one that users of the Admin API see most.
 fn names(kind: EntityKind) -> [&'static str; 3] {
     let of_path = base(kind).map_or(kind.name(), |path| path.trim_start_matches('/'));

@@ -19,6 +19,27 @@ pub struct Reload {
     /// Environment variables that are settings. The node warns of each variable that has another value in its own
     /// environment.
     pub variables: BTreeMap<String, String>,
+    /// Whether to refuse the reload, and change nothing, if the declarative configuration has warnings.
+    // Left out when false, because older nodes refuse unknown fields.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
+}
+
+/// The effects of a reload that has succeeded.
+#[derive(Debug, Default)]
+pub struct Reloading {
+    pub warnings: Vec<String>,
+    pub configuration: Option<LoadedConfiguration>,
+}
+
+/// The declarative configuration that a reload has loaded: its revision, and how many entities it has changed. They are
+/// zero if the configuration was live already.
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct LoadedConfiguration {
+    pub revision: u64,
+    pub created: u64,
+    pub updated: u64,
+    pub deleted: u64,
 }
 
 /// The outcome of a reload.
@@ -29,6 +50,9 @@ pub(crate) struct Reloaded {
     /// Sentences about settings that need a restart, input that is probably a mistake, and plugins that are not
     /// implemented.
     warnings: Vec<String>,
+    /// Absent if no declarative configuration was loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    configuration: Option<LoadedConfiguration>,
 }
 
 pub(crate) async fn handle(call: &Call<'_>) -> ApiResult {
@@ -45,7 +69,17 @@ pub(crate) async fn handle(call: &Call<'_>) -> ApiResult {
     };
     let process = call.control.pids().master;
     match call.control.reload(reload).await {
-        Ok(warnings) => Ok(json(StatusCode::OK, &Reloaded { process, warnings })),
+        Ok(Reloading {
+            warnings,
+            configuration,
+        }) => Ok(json(
+            StatusCode::OK,
+            &Reloaded {
+                process,
+                warnings,
+                configuration,
+            },
+        )),
         Err(reason) => Err(Failure::Json(
             StatusCode::BAD_REQUEST,
             serde_json::json!({ "message": reason, "process": process }),

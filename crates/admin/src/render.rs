@@ -155,8 +155,7 @@ pub(crate) async fn exported(slot: Slot, store: Store, flavor: RouterFlavor) -> 
     let directory = store.directory().to_owned();
     let answer = slot.answer(&directory, JSON, move |chunks| {
         let mut yaml = Vec::new();
-        transfer::export(&store, ExportFormat::Yaml, flavor, &mut yaml)
-            .map_err(io::Error::other)?;
+        transfer::write(&store, ExportFormat::Yaml, flavor, &mut yaml).map_err(io::Error::other)?;
         store.release_resident_pages();
         let yaml = String::from_utf8(yaml).map_err(io::Error::other)?;
         serde_json::to_writer(chunks, &Exported { config: yaml }).map_err(io::Error::from)

@@ -1,6 +1,7 @@
 //! History: lists and compares revisions, and rolls back to one of them. Kong has no equivalent.
 
 pub(crate) mod answer;
+mod selection;
 
 use crate::body::{self, Body};
 use crate::control::Refusal;
@@ -20,6 +21,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use model::schema::{Context, registry};
 use model::{EntityKind, Object, Value};
+use selection::Selected;
 use serde::Serialize;
 use store::{
     ChangeLogError, Counts, Difference, History, Origin, Period, Revision, Store, StoreError,
@@ -32,30 +34,23 @@ type Query = [(String, Option<String>)];
 /// `GET /revisions`
 pub(crate) fn list(call: &Call<'_>) -> ApiResult {
     let context = call.control.context();
-    Ok(ok(all(call.control.store(), &context, &call.query)?))
+    let view = call.control.store().view().map_err(Failure::internal)?;
+    Ok(ok(all(&view, &context, &call.query)?))
 }
 
 /// `GET /revisions/{revision}`
 pub(crate) fn show(call: &Call<'_>) -> ApiResult {
     let (revision, context) = (call.parameter("revision"), call.control.context());
-    Ok(ok(one(
-        call.control.store(),
-        &context,
-        revision,
-        &call.query,
-    )?))
+    let view = call.control.store().view().map_err(Failure::internal)?;
+    Ok(ok(one(&view, &context, revision, &call.query)?))
 }
 
 /// `GET /revisions/{from}/diff/{to}`
 pub(crate) fn diff(call: &Call<'_>) -> ApiResult {
     let ends = [call.parameter("from"), call.parameter("to")];
     let context = call.control.context();
-    Ok(ok(between(
-        call.control.store(),
-        &context,
-        ends,
-        &call.query,
-    )?))
+    let view = call.control.store().view().map_err(Failure::internal)?;
+    Ok(ok(between(&view, &context, ends, &call.query)?))
 }
 
 /// `GET /services/{services}/revisions`
@@ -78,8 +73,8 @@ fn written(answer: &impl Serialize) -> Result<Vec<u8>, Failure> {
 }
 
 /// Returns the status and body of a `GET` below `/revisions`, for a store that no gateway serves.
-pub fn read(store: &Store, context: &Context, path: &str) -> (u16, Vec<u8>) {
-    in_memory(read_path(store, context, path))
+pub fn read(view: &View<'_>, context: &Context, path: &str) -> (u16, Vec<u8>) {
+    in_memory(read_path(view, context, path))
 }
 
 fn in_memory(answer: ApiResult) -> (u16, Vec<u8>) {
@@ -90,27 +85,26 @@ fn in_memory(answer: ApiResult) -> (u16, Vec<u8>) {
     (status, body.to_vec())
 }
 
-fn read_path(store: &Store, context: &Context, path: &str) -> ApiResult {
+fn read_path(view: &View<'_>, context: &Context, path: &str) -> ApiResult {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let query = request::query(query)?;
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     Ok(ok(match segments.as_slice() {
-        ["revisions"] => all(store, context, &query)?,
-        ["revisions", revision] => one(store, context, revision, &query)?,
-        ["revisions", from, "diff", to] => between(store, context, [from, to], &query)?,
+        ["revisions"] => all(view, context, &query)?,
+        ["revisions", revision] => one(view, context, revision, &query)?,
+        ["revisions", from, "diff", to] => between(view, context, [from, to], &query)?,
         _ => return Err(Failure::not_found()),
     }))
 }
 
-fn all(store: &Store, context: &Context, query: &Query) -> Result<Vec<u8>, Failure> {
-    let view = store.view().map_err(Failure::internal)?;
+fn all(view: &View<'_>, context: &Context, query: &Query) -> Result<Vec<u8>, Failure> {
     match (argument(query, "entity_type"), argument(query, "entity_id")) {
         (None, None) => {}
         (Some(name), Some(id)) => {
             // Tags are not entities, but text in entities.
             let kind = endpoints::kind_named(name, |kind| kind != EntityKind::Tags)
                 .map_err(|problem| bad("entity_type", &problem))?;
-            return history_of(&view, context, (kind, id), "/revisions", query);
+            return history_of(view, context, (kind, id), "/revisions", query);
         }
         (Some(_), None) => return Err(bad("entity_id", "required with entity_type")),
         (None, Some(_)) => return Err(bad("entity_type", "required with entity_id")),
@@ -141,7 +135,7 @@ fn history_of(
         Some(id) => Some(id),
         None => id_by_key(view, kind, key).map_err(Failure::internal)?,
     };
-    let id = id.ok_or_else(Failure::not_found)?;
+    let id = id.ok_or_else(|| nothing_named(kind, key))?;
     let page = paging::page(query, false)?;
     let (before, period) = (before(&page.offset)?, period(query)?);
     let history = view.history().map_err(Failure::internal)?;
@@ -159,6 +153,16 @@ fn history_of(
     written(&page_of(listed?, path, offset, query))
 }
 
+/// The response for a name that no entity has now. It may be that of a deleted entity.
+fn nothing_named(kind: EntityKind, key: &str) -> Failure {
+    let entity = format!("{}/{key}", endpoints::kind_name(kind));
+    let text = format!(
+        "there is no {entity} now. A deleted entity is found by its id: `silverback revisions show N` prints the ids that \
+         revision N changed"
+    );
+    Failure::Message(StatusCode::NOT_FOUND, text.into())
+}
+
 fn id_by_key(view: &View<'_>, kind: EntityKind, key: &str) -> Result<Option<Uuid>, StoreError> {
     match registry().entity(kind).endpoint_key.as_deref() {
         Some(field) => view.id_by_unique(kind, field, key),
@@ -166,7 +170,12 @@ fn id_by_key(view: &View<'_>, kind: EntityKind, key: &str) -> Result<Option<Uuid
     }
 }
 
-fn one(store: &Store, context: &Context, number: &str, query: &Query) -> Result<Vec<u8>, Failure> {
+fn one(
+    view: &View<'_>,
+    context: &Context,
+    number: &str,
+    query: &Query,
+) -> Result<Vec<u8>, Failure> {
     let revision = revision("revision", number)?;
     let page = paging::page(query, false)?;
     let from = match &page.offset {
@@ -174,7 +183,6 @@ fn one(store: &Store, context: &Context, number: &str, query: &Query) -> Result<
         Offset::After(key) => key.parse().map_err(|_| paging::invalid_offset(key))?,
         Offset::Invalid(bad) => return Err(bad.error().into()),
     };
-    let view = store.view().map_err(Failure::internal)?;
     let history = view.history().map_err(Failure::internal)?;
     let info = history.info(revision).map_err(missing)?;
     let changes = history
@@ -191,7 +199,7 @@ fn one(store: &Store, context: &Context, number: &str, query: &Query) -> Result<
 }
 
 fn between(
-    store: &Store,
+    view: &View<'_>,
     context: &Context,
     [from, to]: [&str; 2],
     query: &Query,
@@ -203,7 +211,6 @@ fn between(
         Offset::After(key) => Some(parse_place(key).ok_or_else(|| paging::invalid_offset(key))?),
         Offset::Invalid(bad) => return Err(bad.error().into()),
     };
-    let view = store.view().map_err(Failure::internal)?;
     let history = view.history().map_err(Failure::internal)?;
     let mut differences = history.diff(from, to, after).map_err(missing)?;
     let found: Vec<Difference<'_>> = differences
@@ -326,19 +333,22 @@ struct Request {
     message: Option<String>,
     expected_revision: Option<Revision>,
     dry_run: bool,
+    /// The entities to restore; all if empty.
+    entities: Vec<Selected>,
 }
 
-/// `POST /revisions/{revision}/rollback`: creates a revision with the content of a kept one. Works with `database =
+/// `POST /revisions/{revision}/rollback`: creates a revision with the content of a kept one, or with some of it. Works with `database =
 /// off` too, because the stored configuration is served there too and its hash is part of the content.
 pub(crate) async fn rollback(call: &Call<'_>) -> ApiResult {
     let to = revision("revision", call.parameter("revision"))?;
     let request = Request::read(call.json_body()?)?;
     let size = paging::page(&call.query, false)?.size;
     let origin = request.origin(call.origin.clone(), to);
-    let work = go_back(to, call.control.context(), size);
+    let names = request.names();
+    let work = go_back(to, request.entities, call.control.context(), size);
     let (expected, dry_run) = (request.expected_revision, request.dry_run);
     let ((head, undone), made) = propose(call, origin, expected, dry_run, work).await?;
-    let answer = undone.answer([head, to, made], dry_run, &call.query);
+    let answer = undone.answer([head, to, made], names, dry_run, &call.query);
     Ok(ok(written(&answer)?))
 }
 
@@ -367,20 +377,27 @@ fn roll_back_stored(
     let origin = request.origin(Origin::program("command line"), to);
     let how = (origin, request.expected_revision, request.dry_run);
     let size = paging::page(&[], false)?.size;
-    let work = go_back(to, context.clone(), size);
+    let names = request.names();
+    let work = go_back(to, request.entities, context.clone(), size);
     let ((head, undone), made) = carry_out(store, check, how, work)?;
-    let answer = undone.answer([head, to, made], request.dry_run, &[]);
+    let answer = undone.answer([head, to, made], names, request.dry_run, &[]);
     Ok(ok(written(&answer)?))
 }
 
-/// Applies the changes that restore `to`; returns the previous head and a summary.
+/// Applies the changes that restore `to`, or only `entities` of it; returns the previous head and a summary.
 fn go_back(
     to: Revision,
+    entities: Vec<Selected>,
     context: Context,
     size: usize,
 ) -> impl FnMut(&mut Transaction<'_>) -> Result<(Revision, Undone), Refusal> + Send {
     move |transaction| {
         let head = transaction.head();
+        if !entities.is_empty() {
+            let changes = selection::changes_to(&transaction.view()?, to, &entities)?;
+            transaction.apply(&changes)?;
+            return Ok((head, Undone::pending(transaction, &context)?));
+        }
         let (changes, undone) = {
             let view = transaction.view()?;
             let history = view.history()?;
@@ -402,7 +419,13 @@ struct Undone {
 
 impl Undone {
     /// The remaining changes are read from the diff between the previous head and `to`.
-    fn answer(self, [head, to, made]: [Revision; 3], dry_run: bool, query: &Query) -> RolledBack {
+    fn answer(
+        self,
+        [head, to, made]: [Revision; 3],
+        entities: Vec<String>,
+        dry_run: bool,
+        query: &Query,
+    ) -> RolledBack {
         let Counts {
             created,
             updated,
@@ -412,6 +435,7 @@ impl Undone {
         RolledBack {
             revision: made.0,
             rolled_back_to: to.0,
+            entities,
             dry_run,
             created,
             updated,
@@ -430,12 +454,7 @@ impl Undone {
         let mut first = Vec::new();
         for difference in history.diff(history.newest(), to, None).map_err(missing)? {
             let difference = difference?;
-            let counter = match (difference.before, difference.after) {
-                (None, _) => &mut counts.created,
-                (_, None) => &mut counts.deleted,
-                _ => &mut counts.updated,
-            };
-            *counter += 1;
+            count(&mut counts, &difference);
             if first.len() < size {
                 first.push(difference);
             }
@@ -447,15 +466,56 @@ impl Undone {
             last: first.last().filter(|_| more).map(place),
         })
     }
+
+    /// Summarises the changes of the revision under construction. They are all in one page, because no two revisions
+    /// have just these differences.
+    fn pending(transaction: &Transaction<'_>, context: &Context) -> Result<Self, Refusal> {
+        let (pending, view) = (transaction.pending(), transaction.view()?);
+        let mut counts = Counts::default();
+        let mut changes = Vec::with_capacity(pending.len());
+        for touched in &pending {
+            let difference = Difference {
+                kind: touched.kind,
+                id: touched.id,
+                before: touched.old.as_deref(),
+                after: view.get(touched.kind, touched.id)?,
+            };
+            count(&mut counts, &difference);
+            changes.push(change(context, &difference)?);
+        }
+        Ok(Self {
+            counts,
+            changes,
+            last: None,
+        })
+    }
+}
+
+fn count(counts: &mut Counts, difference: &Difference<'_>) {
+    let counter = match (difference.before, difference.after) {
+        (None, _) => &mut counts.created,
+        (_, None) => &mut counts.deleted,
+        _ => &mut counts.updated,
+    };
+    *counter += 1;
 }
 
 impl Request {
     fn origin(&self, asked: Origin, to: Revision) -> Origin {
         let given = self.message.clone().or(asked.message);
+        let default = || match self.entities.as_slice() {
+            [] => format!("rollback to revision {to}"),
+            [one] => format!("rollback of {one} to revision {to}"),
+            several => format!("rollback of {} entities to revision {to}", several.len()),
+        };
         Origin {
-            message: Some(given.unwrap_or_else(|| format!("rollback to revision {to}"))),
+            message: Some(given.unwrap_or_else(default)),
             ..asked
         }
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.entities.iter().map(ToString::to_string).collect()
     }
 
     fn read(body: Object) -> Result<Self, Failure> {
@@ -467,6 +527,7 @@ impl Request {
                 ("message", _) => return Err(bad("message", "expected a string")),
                 ("dry_run", Value::Bool(dry_run)) => request.dry_run = dry_run,
                 ("dry_run", _) => return Err(bad("dry_run", "expected a boolean")),
+                ("entities", value) => request.entities = selection::read(&value)?,
                 ("expected_revision", value) => {
                     let number = value.as_int().and_then(|number| u64::try_from(number).ok());
                     let number = number

@@ -22,7 +22,7 @@ use serde_json::json;
 use std::io::{self, Write};
 use std::sync::Arc;
 use store::{
-    Change, ChangeSet, ExistingEntities, Origin, Revision, Store, StoreError, Transaction,
+    Change, ChangeSet, ExistingEntities, Origin, Revision, Store, StoreError, Transaction, View,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -256,18 +256,27 @@ pub enum Unreadable {
     Export(#[from] ExportError),
 }
 
-/// Writes all entities of a store as a document. If this fails, the output is incomplete and must be discarded.
+/// Writes all entities of a revision as a document. If this fails, the output is incomplete and must be discarded.
 pub fn export(
+    view: &View<'_>,
+    format: ExportFormat,
+    flavor: RouterFlavor,
+    out: &mut dyn Write,
+) -> Result<(), Unreadable> {
+    let existing = ExistingEntities::new(view);
+    let written = declarative::export(&existing, format, flavor, out);
+    existing.finish()?;
+    Ok(written?)
+}
+
+/// Writes the newest revision of a store.
+pub(crate) fn write(
     store: &Store,
     format: ExportFormat,
     flavor: RouterFlavor,
     out: &mut dyn Write,
 ) -> Result<(), Unreadable> {
-    let view = store.view()?;
-    let existing = ExistingEntities::new(&view);
-    let written = declarative::export(&existing, format, flavor, out);
-    existing.finish()?;
-    Ok(written?)
+    export(&store.view()?, format, flavor, out)
 }
 
 /// `GET /export`, as YAML unless the client asks for JSON. It shows the state of one revision, however slowly the
@@ -290,7 +299,7 @@ pub(crate) async fn show(call: &Call<'_>) -> ApiResult {
     let slot = Slot::take(call, "/export")?;
     let directory = store.directory().to_owned();
     let answer = slot.answer(&directory, HeaderValue::from_static(kind), move |chunks| {
-        let written = export(&store, format, flavor, chunks);
+        let written = write(&store, format, flavor, chunks);
         // Serving requests needs few of the pages that were read for the response.
         store.release_resident_pages();
         written

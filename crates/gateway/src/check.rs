@@ -18,7 +18,7 @@ use proxy::snapshot::{BuildSettings, Snapshot};
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::Path;
-use store::{Inspection, Store};
+use store::{Store, StoreError, View};
 use uuid::Uuid;
 
 /// The parts that a successful check has covered.
@@ -85,6 +85,22 @@ pub(crate) fn run(
     }
 }
 
+/// Fails with the warnings of a declarative configuration, if there are any.
+pub(crate) fn without_warnings(text: &Text, settings: &Settings) -> Result<(), Failure> {
+    let build = plane::build_settings(settings, Node::default())?;
+    let mut warnings = Vec::new();
+    check_text(text, &settings.model, &build, &mut warnings)?;
+    if warnings.is_empty() {
+        return Ok(());
+    }
+    let mut failure: Failure = warnings.into_iter().collect();
+    failure.add(Failure::new(REFUSED_WARNINGS));
+    Err(failure)
+}
+
+/// The error of a strict command after the warnings.
+pub(crate) const REFUSED_WARNINGS: &str = "there are warnings, which --strict does not accept";
+
 fn check_text(
     text: &Text,
     model: &ModelSettings,
@@ -111,6 +127,14 @@ fn check_text(
     Ok(Checked::Configuration)
 }
 
+/// Counts the entities of a revision. Workspaces are not counted, because the gateway creates the default workspace
+/// itself.
+pub(crate) fn entities(view: &View<'_>) -> Result<u64, StoreError> {
+    let kinds = EntityKind::ALL.into_iter();
+    let counted = kinds.filter(|kind| *kind != EntityKind::Workspaces);
+    counted.map(|kind| view.count(kind)).sum()
+}
+
 /// Builds the snapshot that would serve the stored configuration. A running gateway can use the store meanwhile.
 fn check_store(
     settings: &StoreSettings,
@@ -118,20 +142,12 @@ fn check_store(
     warnings: &mut Vec<String>,
 ) -> Result<Checked, Failure> {
     let (config, entities, revision) = {
-        let inspection = Inspection::open(&settings.path, settings.options());
-        let inspection = inspection.map_err(|error| start::unusable(settings, error))?;
+        let inspection = start::inspect(settings)?;
         let view = inspection.view().map_err(Failure::new)?;
         warnings.extend(notices::of_all(&view).map_err(Failure::new)?);
         let references = rebuild::vault_references(&view, None).map_err(Failure::new)?;
         warnings.extend(references.notices());
-        let mut entities = 0;
-        // Workspaces are not counted, because the gateway creates the default workspace itself.
-        for kind in EntityKind::ALL
-            .into_iter()
-            .filter(|kind| *kind != EntityKind::Workspaces)
-        {
-            entities += view.count(kind).map_err(Failure::new)?;
-        }
+        let entities = entities(&view).map_err(Failure::new)?;
         let config = config::read(&view).map_err(Failure::new)?;
         // The view ends here, because it keeps replaced pages in the file of a running gateway.
         (config, entities, view.revision().0)

@@ -40,6 +40,9 @@ pub(crate) enum Command {
         /// Seconds to wait for the outcome
         #[arg(long, default_value_t = 120)]
         timeout: u64,
+        /// Refuse the reload, and change nothing, if the declarative configuration has warnings
+        #[arg(long)]
+        strict: bool,
         #[command(flatten)]
         settings: SettingsArgs,
     },
@@ -195,10 +198,13 @@ pub(crate) enum RevisionsCommand {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Restore the configuration of a revision, as a new revision
+    /// Restore the configuration of a revision, or some of its entities, as a new revision
     Rollback {
         /// Number of the revision to restore
         revision: u64,
+        /// Restore only this entity; may be repeated
+        #[arg(long = "entity", value_name = "TYPE/KEY", value_parser = type_and_key)]
+        entities: Vec<(String, String)>,
         /// Reason, kept with the new revision
         #[arg(long)]
         message: Option<String>,

@@ -9,6 +9,7 @@ use crate::settings::{self, Inputs, Problem, Resolved, SEARCHED_FILES, Settings}
 use crate::transfer::{self, Imported, Target};
 use crate::{check, events, explain, expr, instance, local, revisions, start, tokens};
 use admin::control::Reload;
+use serde_json::Value as Json;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
@@ -85,7 +86,11 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             file,
         }),
         Command::Stop { timeout, settings } => stop(&settings, Duration::from_secs(timeout)),
-        Command::Reload { timeout, settings } => reload(&settings, Duration::from_secs(timeout)),
+        Command::Reload {
+            timeout,
+            strict,
+            settings,
+        } => reload(&settings, strict, Duration::from_secs(timeout)),
         Command::Upgrade { timeout, settings } => upgrade(&settings, Duration::from_secs(timeout)),
         Command::Tokens(command) => manage_tokens(command),
         Command::Events {
@@ -211,7 +216,7 @@ fn stop(args: &SettingsArgs, timeout: Duration) -> Result<(), Failure> {
     say(&format!("stopped process {pid}\n"))
 }
 
-fn reload(args: &SettingsArgs, timeout: Duration) -> Result<(), Failure> {
+fn reload(args: &SettingsArgs, strict: bool, timeout: Duration) -> Result<(), Failure> {
     let other = args.set.iter().filter(|(name, _)| name != "prefix");
     let refused: Failure = other.map(|(name, _)| only_at_start(name)).collect();
     if !refused.is_empty() {
@@ -226,10 +231,27 @@ fn reload(args: &SettingsArgs, timeout: Duration) -> Result<(), Failure> {
     let given = Reload {
         settings_file: args.conf.as_deref().map(absolute).transpose()?,
         variables: variables.collect(),
+        strict,
     };
-    let (process, warnings) = reload_over_socket(&settings.prefix, &given, timeout)?;
-    warnings.iter().for_each(|warning| warn(warning));
-    say(&format!("process {process} has reloaded its settings\n"))
+    let (process, said) = reload_over_socket(&settings.prefix, &given, timeout)?;
+    let warnings = said["warnings"].as_array().into_iter().flatten();
+    warnings.filter_map(Json::as_str).for_each(warn);
+    let loaded = loaded_configuration(&said["configuration"]).unwrap_or_default();
+    say(&format!(
+        "process {process} has reloaded its settings{loaded}\n"
+    ))
+}
+
+/// Describes the configuration that a reload has loaded: `; revision 5: +1 ~0 -9`.
+fn loaded_configuration(loaded: &Json) -> Option<String> {
+    let number = |name: &str| loaded[name].as_u64();
+    Some(format!(
+        "; revision {}: +{} ~{} -{}",
+        number("revision")?,
+        number("created")?,
+        number("updated")?,
+        number("deleted")?
+    ))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
@@ -237,12 +259,12 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
         .map_err(Failure::of(&format!("read {}", path.display())))
 }
 
-/// Asks the running gateway to reload. Returns its process id and its warnings.
+/// Asks the running gateway to reload. Returns its process id and its answer.
 fn reload_over_socket(
     prefix: &Path,
     given: &Reload,
     timeout: Duration,
-) -> Result<(u64, Vec<String>), Failure> {
+) -> Result<(u64, Json), Failure> {
     let client = match ApiClient::connect(prefix) {
         Ok(client) => client.within(timeout),
         Err(error @ ClientError::NotRunning(_)) => {
@@ -265,9 +287,7 @@ fn reload_over_socket(
     let said = answer.json().unwrap_or_default();
     let process = said["process"].as_u64().unwrap_or_default();
     if answer.is_success() {
-        let warnings = said["warnings"].as_array().into_iter().flatten();
-        let warnings = warnings.filter_map(|text| text.as_str().map(str::to_owned));
-        return Ok((process, warnings.collect()));
+        return Ok((process, said));
     }
     Err(Failure::new(match said["message"].as_str() {
         Some(reason) if process > 0 => {
@@ -343,9 +363,7 @@ fn run_check(args: CheckArgs) -> Result<(), Failure> {
     warnings.iter().for_each(|warning| warn(warning));
     if args.strict && !warnings.is_empty() {
         let mut failure = checked.err().unwrap_or_default();
-        failure.add(Failure::new(
-            "there are warnings, which --strict does not accept",
-        ));
+        failure.add(Failure::new(check::REFUSED_WARNINGS));
         checked = Err(failure);
     }
     match checked? {

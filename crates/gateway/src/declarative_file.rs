@@ -24,12 +24,24 @@ pub(crate) enum FileError {
     Type(String),
 }
 
+/// Name of the configuration of the setting `declarative_config_string`.
+const STRING: &str = "string";
+
+/// Prefix of the names of files.
+const FILE: &str = "file ";
+
+/// Whether the source of a revision is the [`Text::name`] of a declarative configuration. Other sources are addresses of
+/// clients, and names of commands.
+pub(crate) fn is_source(source: &str) -> bool {
+    source == STRING || source.starts_with(FILE)
+}
+
 /// Reads the configuration that the settings name. Returns `None` if they name the configuration in the store.
 pub(crate) fn read(declarative: &Declarative) -> Result<Option<Text>, FileError> {
     match declarative {
         Declarative::Persisted => Ok(None),
         Declarative::Text(text) => Ok(Some(Text {
-            name: "string".to_owned(),
+            name: STRING.to_owned(),
             bytes: text.clone().into_bytes(),
             format: Format::Auto,
         })),
@@ -49,7 +61,7 @@ pub(crate) fn read_file(path: &Path) -> Result<Text, FileError> {
         source,
     })?;
     Ok(Text {
-        name: format!("file {}", path.display()),
+        name: format!("{FILE}{}", path.display()),
         bytes,
         format,
     })

@@ -10,7 +10,7 @@ use crate::declarative_file::{self, Text};
 use crate::logging;
 use crate::settings::{self, Database, ModelSettings, Settings};
 use crate::start::describe;
-use admin::control::{Control, Loaded, Reload};
+use admin::control::{Control, Loaded, LoadedConfiguration, Reload, Reloading};
 use model::EntityKind;
 use model::declarative::Source;
 use model::entities::Plugin;
@@ -18,14 +18,14 @@ use proxy::snapshot::BuildError;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use store::{Origin, Store};
+use store::{ChangeLog, Counts, Origin, Revision, Store};
 use tokio::sync::{mpsc, oneshot};
 
 /// Maximum number of requests that wait for the main thread.
 const WAITING: usize = 16;
 
-/// The warnings of a reload, or the reason why it failed.
-type Outcome = Result<Vec<String>, String>;
+/// The effects of a reload, or the reason why it failed.
+type Outcome = Result<Reloading, String>;
 
 /// A request to reload, whose client waits for the outcome.
 pub(crate) struct Request {
@@ -116,6 +116,9 @@ fn read(
     if new.model.plugins != current.model.plugins {
         check_plugins(&new.model, text.as_ref(), gateway.store())?;
     }
+    if let Some(text) = text.as_ref().filter(|_| given.strict) {
+        check::without_warnings(text, current)?;
+    }
     let output = logging::open(&new.log).map_err(Failure::new)?;
     let waiting = needs_restart(current, &new);
     let later = waiting
@@ -202,11 +205,11 @@ fn load(read: Read, gateway: &Arc<Gateway>, answer: impl FnOnce(Outcome) + Send 
             mut warnings,
         } = read;
         let loaded = match &text {
-            Some(text) => replace(writer, text, &own),
-            None => Ok(Vec::new()),
+            Some(text) => replace(writer, text, &own).map(Some),
+            None => Ok(None),
         };
-        let of_document = match loaded {
-            Ok(warnings) => warnings,
+        let loaded = match loaded {
+            Ok(loaded) => loaded,
             Err(reason) => {
                 tracing::error!("the settings and the configuration stay as they were: {reason}");
                 return answer(Err(reason));
@@ -216,7 +219,11 @@ fn load(read: Read, gateway: &Arc<Gateway>, answer: impl FnOnce(Outcome) + Send 
         for warning in &warnings {
             tracing::warn!("{warning}");
         }
-        warnings.extend(of_document);
+        let mut configuration = None;
+        if let Some(loaded) = loaded {
+            warnings.extend(loaded.warnings);
+            configuration = loaded.configuration;
+        }
         tracing::info!(
             "{}",
             match text {
@@ -224,12 +231,16 @@ fn load(read: Read, gateway: &Arc<Gateway>, answer: impl FnOnce(Outcome) + Send 
                 None => "settings reloaded",
             }
         );
-        answer(Ok(warnings));
+        answer(Ok(Reloading {
+            warnings,
+            configuration,
+        }));
     });
 }
 
-/// Replaces the configuration with a text. Returns the warnings about it.
-fn replace(writer: &mut Writer, text: &Text, gateway: &Gateway) -> Outcome {
+/// Replaces the configuration with a text.
+fn replace(writer: &mut Writer, text: &Text, gateway: &Gateway) -> Result<Reloading, String> {
+    let before = writer.store.head();
     let loaded = writer.replace(Input {
         source: Source::Text(&text.bytes, text.format),
         hash: model::declarative::hash(&text.bytes),
@@ -241,10 +252,37 @@ fn replace(writer: &mut Writer, text: &Text, gateway: &Gateway) -> Outcome {
             revision, warnings, ..
         }) => {
             gateway.links().tell(revision);
-            Ok(warnings)
+            Ok(Reloading {
+                warnings,
+                configuration: Some(describe_loaded(&writer.store, before, revision)),
+            })
         }
-        Ok(_) => Ok(Vec::new()),
+        Ok(_) => Ok(Reloading {
+            warnings: Vec::new(),
+            configuration: None,
+        }),
         Err(error) => Err(describe(text, writer.model.flavor, error)),
+    }
+}
+
+/// Describes the revision that is live after a load. `before` is the newest revision before it.
+fn describe_loaded(store: &Store, before: Revision, revision: Revision) -> LoadedConfiguration {
+    let counts = || -> Option<Counts> {
+        let view = store.view().ok()?;
+        Some(view.history().ok()?.info(revision).ok()?.counts)
+    };
+    // Without a new revision nothing has changed.
+    let counts = if revision > before { counts() } else { None };
+    let Counts {
+        created,
+        updated,
+        deleted,
+    } = counts.unwrap_or_default();
+    LoadedConfiguration {
+        revision: revision.0,
+        created,
+        updated,
+        deleted,
     }
 }
 

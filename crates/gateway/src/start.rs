@@ -11,7 +11,7 @@ use crate::life::Life;
 use crate::logging::{self, Logs};
 use crate::lookup::StoreLookup;
 use crate::reload::Desk;
-use crate::settings::{Database, ModelSettings, Settings, StoreSettings};
+use crate::settings::{Database, LogTarget, ModelSettings, Settings, StoreSettings};
 use crate::signals::Signals;
 use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
@@ -29,7 +29,9 @@ use std::fs::File;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
-use store::{Change, ChangeLog, Damage, OpenError, Origin, Recovery, Revision, Store};
+use store::{
+    Change, ChangeLog, Damage, Inspection, OpenError, Origin, Recovery, Revision, Store, StoreError,
+};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use writer::{Input, Writer};
 
@@ -248,7 +250,7 @@ fn prepare_configuration(
         stages: Arc::default(),
     };
     if let Some(text) = text {
-        load(&mut writer, &text)?;
+        load(&mut writer, &text, &settings.log.target)?;
     }
     // Release the memory that only compiling needed, as after every change.
     memory::give_back();
@@ -293,6 +295,12 @@ pub(crate) fn open_store(settings: &Settings, instead: Instead) -> Result<Store,
         founded.map_err(Failure::of("write to the new store"))?;
     }
     Ok(store)
+}
+
+/// Opens the store to read it, also while a gateway serves it. A damaged store is reported and left as it is.
+pub(crate) fn inspect(settings: &StoreSettings) -> Result<Inspection, Failure> {
+    let inspection = Inspection::open(&settings.path, settings.options());
+    inspection.map_err(|error| unusable(settings, error))
 }
 
 /// Returns the entities of an empty configuration.
@@ -418,7 +426,8 @@ fn store_name(store: &Store) -> String {
     format!("the store (revision {})", store.head())
 }
 
-fn load(writer: &mut Writer, text: &Text) -> Result<(), Failure> {
+fn load(writer: &mut Writer, text: &Text, log: &LogTarget) -> Result<(), Failure> {
+    let before = StoredByOthers::find(&writer.store).map_err(Failure::new)?;
     let input = Input {
         source: Source::Text(&text.bytes, text.format),
         hash: model::declarative::hash(&text.bytes),
@@ -426,8 +435,77 @@ fn load(writer: &mut Writer, text: &Text) -> Result<(), Failure> {
         origin: Origin::program(&text.name),
     };
     match writer.replace(input) {
-        Ok(_) => Ok(()),
+        Ok(_) => {
+            if let Some(before) = before
+                && writer.store.head() > before.revision
+            {
+                before.report(&writer.store, text, log);
+            }
+            Ok(())
+        }
         Err(error) => Err(Failure::new(describe(text, writer.model.flavor, error))),
+    }
+}
+
+/// The entities of a store that were written by something else than a declarative file: the Admin API, an import or a
+/// rollback.
+struct StoredByOthers {
+    entities: u64,
+    revision: Revision,
+    writer: String,
+}
+
+impl StoredByOthers {
+    /// Returns `None` if the newest revision comes from a declarative file, or if there are no entities to lose.
+    fn find(store: &Store) -> Result<Option<Self>, StoreError> {
+        let view = store.view()?;
+        let entities = check::entities(&view)?;
+        let revision = view.revision();
+        let info = match view.history()?.info(revision) {
+            Ok(info) if entities > 0 => info,
+            _ => return Ok(None),
+        };
+        let Origin { source, actor, .. } = &info.origin;
+        if declarative_file::is_source(source) {
+            return Ok(None);
+        }
+        let writer = match actor {
+            Some(actor) => format!("{} ({})", actor.escape_debug(), source.escape_debug()),
+            None => source.escape_debug().to_string(),
+        };
+        Ok(Some(Self {
+            entities,
+            revision,
+            writer,
+        }))
+    }
+
+    /// Logs that a file has replaced the entities. If the log goes elsewhere, also prints it, because the user probably
+    /// did not intend it.
+    fn report(&self, store: &Store, text: &Text, log: &LogTarget) {
+        let Self {
+            entities,
+            revision,
+            writer,
+        } = self;
+        let is_kept = || {
+            let view = store.view().ok()?;
+            Some(view.history().ok()?.oldest() <= *revision)
+        };
+        let advice = if is_kept().unwrap_or(false) {
+            format!("to go back: `silverback revisions rollback {revision}`")
+        } else {
+            "the history is too short to go back".to_owned()
+        };
+        let message = format!(
+            "the store had {entities} entities at revision {revision}, last written by {writer}; the declarative config \
+             {} has replaced them; {advice}",
+            text.name
+        );
+        tracing::warn!("{message}");
+        if *log != LogTarget::Stderr {
+            warn(&message);
+        }
     }
 }
 

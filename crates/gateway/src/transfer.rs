@@ -19,7 +19,7 @@ use plugin::Node;
 use serde_json::Value as Json;
 use std::io::{self, Write};
 use std::path::Path;
-use store::{CommitError, Origin, Rejected, Revision};
+use store::{CommitError, Origin, Rejected, Revision, Store};
 use tempfile::NamedTempFile;
 
 /// The result of an import.
@@ -273,14 +273,15 @@ fn write_offline(
     format: ExportFormat,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    if !settings.store.path.exists() {
+    if !Store::exists(&settings.store.path) {
         return Err(Failure::new(format!(
             "there is no store {}; the setting `prefix` (flag --prefix) names another place",
             settings.store.path.display()
         )));
     }
-    let store = start::open_store(settings, Instead::Nothing)?;
-    transfer::export(&store, format, settings.model.flavor, out).map_err(Failure::new)?;
+    let inspection = start::inspect(&settings.store)?;
+    let view = inspection.view().map_err(Failure::new)?;
+    transfer::export(&view, format, settings.model.flavor, out).map_err(Failure::new)?;
     written(out.flush())
 }
 

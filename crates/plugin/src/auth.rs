@@ -43,6 +43,14 @@ pub fn attempt(
     }
 }
 
+/// Describes the outcome for a request without a valid credential, after a comma.
+pub fn otherwise(anonymous: Option<&str>) -> String {
+    match anonymous {
+        Some(consumer) => format!("else it gets the consumer {consumer:?} of `anonymous`"),
+        None => "else 401".to_owned(),
+    }
+}
+
 /// Records the consumer and credential of the request. `identifier` is the value of `X-Credential-Identifier`.
 pub fn authenticated(
     cx: &mut RequestCx<'_>,

@@ -40,6 +40,12 @@ pub trait Plugin: Send + Sync {
     fn request_body(&self) -> BodyUse {
         BodyUse::Stream
     }
+
+    /// Returns what a request needs so that `access` lets it pass, and the status that it gets otherwise. Explanations
+    /// show it after "needs". `None` if the plugin refuses no request, or if this cannot be said briefly.
+    fn needs(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The result of `access`.

@@ -120,6 +120,8 @@ impl Slot {
 #[derive(Clone, Copy)]
 pub struct Planned {
     pub def: &'static PluginDef,
+    /// The instance for requests without a consumer-specific one.
+    pub instance: Option<InstanceIndex>,
     /// Whether it runs for requests without a consumer-specific instance.
     pub for_everyone: bool,
     /// Number of instances for single consumers.
@@ -173,6 +175,7 @@ impl Plan {
             };
             Some(Planned {
                 def: instances.get(slot.default.or_else(of_consumers)?).def,
+                instance: slot.default,
                 for_everyone: slot.default.is_some(),
                 consumers: layers().map(|layer| layer.consumers.len()).sum(),
             })

@@ -389,18 +389,28 @@ impl Transaction<'_> {
     /// Returns all entities that sealed revisions of this transaction have changed, with their state before the first
     /// of them, ordered by type and id.
     pub fn touched(&self) -> Vec<Touched> {
-        let mut sealed = self.sealed.clone();
-        keep_first(&mut sealed);
-        let touched = sealed.into_iter().filter_map(|(key, old)| {
-            let (kind, id) = keys::parse_entity(&key)?;
-            Some(Touched { kind, id, old })
-        });
-        touched.collect()
+        net(&self.sealed)
+    }
+
+    /// Returns the entities that the revision under construction has changed so far, also by a cascade, with their
+    /// state before it, ordered by type and id.
+    pub fn pending(&self) -> Vec<Touched> {
+        net(&self.entities)
     }
 
     fn write_header(&mut self) -> Result<(), CommitError> {
         write_header(&mut self.txn, self.tables, &mut self.header)
     }
+}
+
+fn net(before: &Before<EntityKey>) -> Vec<Touched> {
+    let mut before = before.clone();
+    keep_first(&mut before);
+    let touched = before.into_iter().filter_map(|(key, old)| {
+        let (kind, id) = keys::parse_entity(&key)?;
+        Some(Touched { kind, id, old })
+    });
+    touched.collect()
 }
 
 /// Removes duplicates. The sort is stable, so that the first state of an entity is kept.

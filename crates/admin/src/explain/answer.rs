@@ -125,10 +125,17 @@ pub struct Plugin {
     /// The scope of its configuration: `route`, `service`, `consumer`, several of them, or `global`. Null if it runs
     /// only for some consumers.
     pub scope: Option<String>,
+    /// The names of the entities in `scope`, in its order; the id of an entity without a name. Empty for `global`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scope_names: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Uuid>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_name: Option<String>,
+    /// What a request needs so that the plugin lets it pass, and the status that it gets otherwise. Only
+    /// authentication plugins say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs: Option<String>,
     /// Number of consumers that have their own instance here.
     pub consumers: usize,
     /// Whether it is an access-control plugin that is not implemented, so that all requests get status 500.

@@ -53,6 +53,12 @@ pub(super) fn rollback(operation: Operation) -> Operation {
         "properties": {
             "message": { "type": "string", "description": "Reason for the rollback, stored with the new revision." },
             "expected_revision": { "type": "integer", "minimum": 0, "description": "Refuse unless this is the newest revision." },
+            "entities": {
+                "type": "array",
+                "minItems": 1,
+                "items": { "type": "string" },
+                "description": "Restore only these entities, each as type and id or name: `services/billing`. Default: all.",
+            },
             "dry_run": { "type": "boolean", "default": false, "description": "Try everything but change nothing." },
         },
     });

@@ -93,6 +93,9 @@ pub(crate) struct RolledBack {
     /// The new revision.
     pub(crate) revision: u64,
     pub(crate) rolled_back_to: u64,
+    /// The entities that were chosen, if not all were restored.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) entities: Vec<String>,
     pub(crate) dry_run: bool,
     pub(crate) created: u64,
     pub(crate) updated: u64,

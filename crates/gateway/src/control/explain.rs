@@ -256,10 +256,10 @@ impl Explainer<'_> {
 
     fn plugins(&self, route: &RouteInfo, service: Option<ServiceRef<'_>>) -> Vec<Plugin> {
         let mut planned = route.plan.plugins(self.snapshot.instances());
-        let (route, service) = (route.id, service.map(|service| service.id));
         // A plan contains no ignored plugins, so they are added here.
         planned.extend(ignored().map(|def| Planned {
             def,
+            instance: None,
             for_everyone: false,
             consumers: 0,
         }));
@@ -275,11 +275,12 @@ impl Explainer<'_> {
     fn plugin(
         &self,
         planned: &Planned,
-        route: RouteId,
-        service: Option<ServiceId>,
+        route: &RouteInfo,
+        service: Option<ServiceRef<'_>>,
     ) -> Option<Plugin> {
         let def = planned.def;
-        let mut scopes = scopes(route, service, self.consumer).into_iter();
+        let ids = (route.id, service.map(|service| service.id));
+        let mut scopes = scopes(ids.0, ids.1, self.consumer).into_iter();
         let found = scopes.find_map(|scope| {
             let plugin = self.configured.plugin(def.name, scope)?;
             let is_http = plugin.protocols.iter().any(|protocol| protocol.is_http());
@@ -295,6 +296,13 @@ impl Explainer<'_> {
             priority: def.priority,
             phases: phases(def),
             scope: scope.map(scope_name),
+            scope_names: (scope.into_iter())
+                .flat_map(|scope| self.names_of(scope, route, service))
+                .collect(),
+            needs: planned.instance.and_then(|index| {
+                let instance = self.snapshot.instances().get(index);
+                instance.plugin.needs()
+            }),
             id: plugin.as_ref().map(|plugin| plugin.id.0),
             instance_name: plugin
                 .and_then(|plugin| plugin.instance_name.map(|name| name.to_string())),
@@ -302,6 +310,22 @@ impl Explainer<'_> {
             refuses: !ignored && matches!(def.implementation, Implementation::Later { .. }),
             ignored,
         })
+    }
+
+    /// Returns the names of the entities of a scope, or the ids of those without a name.
+    fn names_of(
+        &self,
+        scope: Scope,
+        route: &RouteInfo,
+        service: Option<ServiceRef<'_>>,
+    ) -> Vec<String> {
+        let name = |name: Option<&str>, id: Uuid| name.map_or(id.to_string(), str::to_owned);
+        let route = scope.route.map(|id| name(route.name.as_deref(), id.0));
+        let of_service = service.as_ref().and_then(|service| service.name.as_deref());
+        let service = scope.service.map(|id| name(of_service, id.0));
+        let asked = self.question.consumer.as_deref();
+        let consumer = scope.consumer.map(|id| name(asked, id.0));
+        [route, service, consumer].into_iter().flatten().collect()
     }
 
     fn upstream(

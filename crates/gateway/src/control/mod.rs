@@ -23,7 +23,7 @@ use crate::upgrade::Link;
 use admin::control::{
     Access, Api, Audit, Connections, Control, Credentials, Database, DnsStatistics,
     Failure as Refused, Load, LoadError, Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal,
-    Readiness, Reading, Reload, UpstreamHealth,
+    Readiness, Reading, Reload, Reloading, UpstreamHealth,
 };
 use admin::events::Feed;
 use admin::explain::{Among, Conflicts, Explanation, Question, Search};
@@ -388,7 +388,7 @@ impl Control for Gateway {
         notices::of(self.store.view().ok().as_ref(), plugins)
     }
 
-    fn reload(&self, reload: Reload) -> BoxFuture<'_, Result<Vec<String>, String>> {
+    fn reload(&self, reload: Reload) -> BoxFuture<'_, Result<Reloading, String>> {
         Box::pin(self.reloads.ask(reload))
     }
 

@@ -10,7 +10,9 @@ use super::rebuild;
 use super::stages::{Clock, Stage, Stages};
 use crate::memory;
 use crate::settings::ModelSettings;
-use admin::control::{DeclarativeBody, Load, LoadError, Loaded, Proposal};
+use admin::control::{
+    CONFIGURATION_HASH as HASH, DeclarativeBody, Load, LoadError, Loaded, Proposal,
+};
 use model::codec;
 use model::declarative::{self, Format, Loader, Options, Source};
 use model::schema::{Context, VaultReferences};
@@ -25,9 +27,6 @@ use store::{
 
 #[cfg(test)]
 pub(super) mod tests;
-
-/// Name under which the store keeps the hash of the configuration.
-const HASH: &str = "configuration_hash";
 
 /// Number of history entries that are removed at a time. Removing them takes a few milliseconds. A group of changes
 /// adds fewer entries, so compaction keeps up with changes.

@@ -12,7 +12,7 @@ use crate::control::{explain, rebuild};
 use crate::declarative_file;
 use crate::plane;
 use crate::settings::Settings;
-use crate::start::{self, Instead};
+use crate::start;
 use admin::explain::{Explanation, Question};
 use model::{EntityKind, Object};
 use plugin::Node;
@@ -106,8 +106,8 @@ fn of_store(
     args: &ExplainArgs,
 ) -> Result<Explanation, Failure> {
     let build = plane::build_settings(settings, Node::default())?;
-    let store = start::open_store(settings, Instead::Nothing)?;
-    let view = store.view().map_err(Failure::new)?;
+    let inspection = start::inspect(&settings.store)?;
+    let view = inspection.view().map_err(Failure::new)?;
     let snapshot =
         rebuild::whole(&view, None, &build).map_err(|error| Failure::new(error.message))?;
     let configured = explain::InStore(&view);

@@ -36,6 +36,10 @@ pub(super) fn explanation(told: &Explanation) -> String {
         told.plugins.iter().for_each(|one| plugin(&mut out, one));
     }
     if let Some(one) = &told.service {
+        out.push('\n');
+        if told.upstream.is_some() && told.plugins.iter().any(may_refuse) {
+            out.push_str("If every plugin lets the request pass:\n");
+        }
         service(&mut out, one, told.upstream.as_ref());
     }
     if let Some(one) = &told.answer {
@@ -120,11 +124,27 @@ fn reason(out: &mut String, reason: &Reason) {
     }
 }
 
-fn plugin(out: &mut String, plugin: &Plugin) {
-    let scope = match &plugin.scope {
-        Some(scope) => scope.clone(),
-        None => "some consumers only".to_owned(),
+/// Whether a plugin can answer a request itself.
+fn may_refuse(plugin: &Plugin) -> bool {
+    !plugin.ignored && plugin.phases.iter().any(|phase| phase == "access")
+}
+
+/// Returns the scope with the names of its entities: `route long and service shop`.
+fn scope(plugin: &Plugin) -> String {
+    let Some(scope) = &plugin.scope else {
+        return "some consumers only".to_owned();
     };
+    let mut names = plugin.scope_names.iter();
+    let kinds = scope.split(" and ").map(|kind| match names.next() {
+        Some(name) => format!("{kind} {name}"),
+        // An older gateway does not send names.
+        None => kind.to_owned(),
+    });
+    kinds.collect::<Vec<_>>().join(" and ")
+}
+
+fn plugin(out: &mut String, plugin: &Plugin) {
+    let scope = scope(plugin);
     let _ = write!(
         out,
         "  {} (priority {}; {}): {scope}",
@@ -152,12 +172,15 @@ fn plugin(out: &mut String, plugin: &Plugin) {
         out.push_str("; not implemented: it is ignored");
     }
     out.push('\n');
+    if let Some(needs) = &plugin.needs {
+        let _ = writeln!(out, "    needs {needs}");
+    }
 }
 
 fn service(out: &mut String, service: &Service, upstream: Option<&Upstream>) {
     let port = service.port.map(|port| format!(":{port}"));
     let port = port.unwrap_or_default();
-    let _ = writeln!(out, "\nService {}", name(&service.named));
+    let _ = writeln!(out, "Service {}", name(&service.named));
     let _ = write!(out, "  {}://{}{port}", service.protocol, service.host);
     if let Some(upstream) = &service.upstream {
         let _ = write!(out, ", the upstream {}", upstream.id);

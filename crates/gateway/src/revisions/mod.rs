@@ -48,12 +48,16 @@ pub(crate) fn run(command: RevisionsCommand) -> Result<(), Failure> {
         }
         RevisionsCommand::Rollback {
             revision,
+            entities,
             message,
             expected_revision,
             dry_run,
             output,
         } => {
+            let entities = entities.iter().map(|(kind, key)| format!("{kind}/{key}"));
+            let entities: Vec<String> = entities.collect();
             let body = json!({
+                "entities": (!entities.is_empty()).then_some(entities),
                 "message": message,
                 "expected_revision": expected_revision,
                 "dry_run": dry_run,

@@ -9,19 +9,19 @@ use crate::settings::{Database, Settings};
 use crate::start::{self, Instead};
 use model::schema::Context;
 use plugin::Node;
-use proxy::snapshot::BuildSettings;
 use serde_json::Value;
-use store::{Revision, Store};
+use store::{Inspection, Revision, Store};
 
 pub(super) enum Source {
     Running(ApiClient),
     Stored(Box<Stored>),
 }
 
+/// A store that no gateway of the prefix serves.
 pub(super) struct Stored {
-    store: Store,
+    settings: Settings,
+    inspection: Inspection,
     context: Context,
-    build: BuildSettings,
 }
 
 impl Source {
@@ -33,6 +33,8 @@ impl Source {
         }
     }
 
+    /// Returns the response to a `GET` of the Admin API. A store is only read for it: a damaged one is reported, and
+    /// stays where it is.
     pub(super) fn get(&self, path: &str) -> Result<Value, Failure> {
         match self {
             Self::Running(client) => {
@@ -40,13 +42,14 @@ impl Source {
                 read(answer.status, &answer.body)
             }
             Self::Stored(stored) => {
-                let (status, body) = admin::read_history(&stored.store, &stored.context, path);
+                let view = stored.inspection.view().map_err(Failure::new)?;
+                let (status, body) = admin::read_history(&view, &stored.context, path);
                 read(status, &body)
             }
         }
     }
 
-    pub(super) fn roll_back(&self, revision: u64, body: &Value) -> Result<Value, Failure> {
+    pub(super) fn roll_back(self, revision: u64, body: &Value) -> Result<Value, Failure> {
         let body = body.to_string();
         match self {
             Self::Running(client) => {
@@ -57,12 +60,21 @@ impl Source {
                 read(answer.status, &answer.body)
             }
             Self::Stored(stored) => {
+                let Stored {
+                    settings,
+                    inspection,
+                    context,
+                } = *stored;
+                let build = plane::build_settings(&settings, Node::default())?;
+                // The file is known to be undamaged, so that it is not renamed now.
+                drop(inspection);
+                let store = start::open_store(&settings, Instead::Nothing)?;
                 let (status, body) = admin::roll_back(
-                    &stored.store,
-                    &stored.context,
+                    &store,
+                    &context,
                     (Revision(revision), body.as_bytes()),
                     // Refuse a configuration that cannot be served, because the next start would fail.
-                    &mut |view| rebuild::whole(view, None, &stored.build).map(drop),
+                    &mut |view| rebuild::whole(view, None, &build).map(drop),
                 );
                 read(status, &body)
             }
@@ -94,9 +106,9 @@ impl Stored {
         }
         let is_off = settings.store.database != Database::Lmdb;
         Ok(Self {
-            store: start::open_store(settings, Instead::Nothing)?,
+            inspection: start::inspect(&settings.store)?,
             context: writer::context(&settings.model, is_off),
-            build: plane::build_settings(settings, Node::default())?,
+            settings: settings.clone(),
         })
     }
 }

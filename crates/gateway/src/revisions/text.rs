@@ -85,14 +85,28 @@ pub(super) fn revision(answer: &Value) -> String {
 /// Formats the result of a rollback.
 pub(super) fn rollback(answer: &Value) -> String {
     let (to, counts) = (&answer["rolled_back_to"], counts(answer));
+    let chosen = answer["entities"].as_array().map_or(&[][..], Vec::as_slice);
+    let chosen: Vec<String> = chosen.iter().map(plain).collect();
+    let chosen = chosen.join(", ");
+    let one = if chosen.is_empty() {
+        String::new()
+    } else {
+        format!(" {chosen}")
+    };
     let changed = ["created", "updated", "deleted"]
         .iter()
         .any(|name| answer[*name] != 0);
     let mut out = match (changed, answer["dry_run"] == true) {
-        (false, _) => format!("the configuration is that of revision {to} already\n"),
-        (true, true) => format!("would roll back to revision {to}: {counts}\n"),
+        (false, _) => {
+            if chosen.is_empty() {
+                format!("the configuration is that of revision {to} already\n")
+            } else {
+                format!("nothing to change: {chosen} as in revision {to} already\n")
+            }
+        }
+        (true, true) => format!("would roll back{one} to revision {to}: {counts}\n"),
         (true, false) => format!(
-            "revision {}: rolled back to revision {to}: {counts}\n",
+            "revision {}: rolled back{one} to revision {to}: {counts}\n",
             answer["revision"]
         ),
     };
@@ -332,6 +346,12 @@ and more: silverback revisions diff 8 3
         assert_eq!(
             rollback(&nothing),
             "the configuration is that of revision 3 already\n"
+        );
+        answer["entities"] = json!(["snis/c"]);
+        answer["dry_run"] = false.into();
+        assert!(
+            rollback(&answer)
+                .starts_with("revision 9: rolled back snis/c to revision 3: +0 ~0 -2\n")
         );
     }
 }

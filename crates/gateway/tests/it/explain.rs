@@ -127,6 +127,71 @@ fn plugins_are_listed_in_order_with_their_scope() {
     assert_eq!(told["plugins"][0]["phases"], json!(["access"]));
 }
 
+/// Plugins that authenticate, with settings that change what they need.
+const AUTHENTICATION: &str = r#"
+_format_version: "3.0"
+services:
+  - name: shop
+    url: http://shop.internal:8080/base
+    routes: [{name: long, paths: [/long]}, {name: short, paths: [/short]}, {name: free, paths: [/free]}]
+consumers: [{username: guest}]
+plugins:
+  - {name: key-auth, service: shop}
+  - {name: basic-auth, service: shop, route: long}
+  - name: key-auth
+    route: short
+    config: {key_names: [k, other], key_in_header: false, key_in_body: true, run_on_preflight: false, anonymous: guest}
+  - {name: key-auth, route: free, enabled: false}
+"#;
+
+#[test]
+fn authentication_plugins_say_what_a_request_needs() {
+    let gateway = launch().configuration(AUTHENTICATION).start();
+    let told = say(gateway.launch(), &["explain", "http://h/long"]);
+    let plugins = told.split("order they run:\n").nth(1).expect("plugins");
+    let lines: Vec<&str> = plugins.lines().collect();
+    let key = "  key-auth (priority 1250; access): service shop, ";
+    let basic = "  basic-auth (priority 1100; access): route long and service shop, ";
+    assert!(lines[0].starts_with(key), "{told}");
+    assert_eq!(
+        lines[1],
+        "    needs a key in header or query argument `apikey`, else 401"
+    );
+    assert!(lines[2].starts_with(basic), "{told}");
+    assert_eq!(
+        lines[3],
+        "    needs username and password in header `Authorization` or `Proxy-Authorization`, else 401"
+    );
+    assert_eq!(lines[4..6], ["", "If every plugin lets the request pass:"]);
+    assert!(lines[6].starts_with("Service shop ("), "{told}");
+    let told = say(gateway.launch(), &["explain", "http://h/short"]);
+    let needs = "    needs a key in query argument or body field `k` or `other`, else it gets the consumer \"guest\" of \
+                 `anonymous`; OPTIONS requests need none\n";
+    assert!(told.contains(needs), "{told}");
+}
+
+#[test]
+fn a_service_without_plugins_has_no_condition() {
+    let text = AUTHENTICATION.split("plugins:").next().expect("a text");
+    let gateway = launch().configuration(text).start();
+    let told = say(gateway.launch(), &["explain", "http://h/long"]);
+    assert!(told.contains("\n\nService shop ("), "{told}");
+}
+
+#[test]
+fn the_plugin_that_answers_a_request_is_logged_at_debug() {
+    let gateway = launch()
+        .conf("log_level = info\n")
+        .configuration(AUTHENTICATION)
+        .start();
+    let answer = gateway.get("/long", &[]);
+    assert_eq!(answer.status, 401);
+    let id = answer.header("X-Kong-Request-Id").expect("an id");
+    gateway.wait_for_log(&format!(
+        "DEBUG a plugin answers the request plugin=\"key-auth\" status=401 request_id=\"{id}\""
+    ));
+}
+
 #[test]
 fn captures_and_responses_of_the_gateway_are_shown() {
     let gateway = configured();

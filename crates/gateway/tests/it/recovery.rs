@@ -125,6 +125,37 @@ fn damage(directory: &Path) {
 }
 
 #[test]
+fn commands_that_read_a_damaged_store_report_it_and_leave_it() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let gateway = launch_in(prefix.path()).configuration(&shop(&echo)).start();
+    assert!(gateway.stop().success());
+    let directory = prefix.path().join("silverback.lmdb");
+    damage(&directory);
+    let damaged = fs::read(directory.join("data.mdb")).expect("there");
+    let words: [&[&str]; 6] = [
+        &["export"],
+        &["revisions", "list"],
+        &["revisions", "show", "1"],
+        &["revisions", "rollback", "0"],
+        &["explain", "http://example.com/open"],
+        &["check"],
+    ];
+    for words in words {
+        let mut command = launch_in(prefix.path()).other(words);
+        let output = command.output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {errors}");
+        assert!(errors.contains("damaged"), "{words:?}: {errors}");
+        let file = fs::read(directory.join("data.mdb")).expect("the file stays");
+        assert_eq!(file, damaged, "{words:?}");
+    }
+    let files = fs::read_dir(&directory).expect("readable").flatten();
+    let renamed = files.filter(|file| file.file_name().to_string_lossy().contains("unreadable"));
+    assert_eq!(renamed.count(), 0);
+}
+
+#[test]
 fn after_damage_an_import_makes_a_new_store() {
     let echo = Echo::start();
     let prefix = tempfile::tempdir().expect("a temporary directory");
@@ -183,6 +214,31 @@ fn an_unreadable_node_id_is_reported_with_its_file() {
     let log = launch_in(prefix.path()).try_start().map(drop);
     let log = log.expect_err("it has no id");
     assert!(log.contains("silverback.id: Is a directory"), "{log}");
+}
+
+#[test]
+fn a_file_that_replaces_entities_of_the_admin_api_is_reported() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let first = launch_in(prefix.path()).start();
+    for body in [r#"{"username": "a"}"#, r#"{"username": "b"}"#] {
+        assert_eq!(first.admin_send("POST", "/consumers", body).status, 201);
+    }
+    assert!(first.stop().success());
+    let with_file = || launch_in(prefix.path()).configuration(&shop(&echo)).start();
+    let second = with_file();
+    second.wait_for_log("the store had 2 entities at revision 2, last written by 127.0.0.1:");
+    second.wait_for_log("to go back: `silverback revisions rollback 2`");
+    assert!(second.stop().success());
+    // The file has replaced its own entities only.
+    let third = with_file();
+    third.wait_for_log("silverback is serving");
+    assert!(!third.log().contains("the store had"), "{}", third.log());
+    assert!(third.stop().success());
+    let mut back = launch_in(prefix.path()).other(&["revisions", "rollback", "2"]);
+    assert!(back.output().expect("it runs").status.success());
+    let again = launch_in(prefix.path()).start();
+    assert_eq!(again.admin_get("/consumers/a").status, 200);
 }
 
 #[test]

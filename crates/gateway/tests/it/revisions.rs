@@ -87,6 +87,26 @@ fn without_a_database_the_hash_goes_back_with_the_configuration() {
     // A new configuration is compared with the one that the rollback restored.
     assert_eq!(gateway.post_config(&shop(&echo)).status, 201);
     assert_eq!(gateway.get("/open", &[]).status, 200);
+    // With one entity of it missing, the configuration is another one, and no document has its hash.
+    assert_eq!(
+        gateway
+            .post_config("_format_version: '3.0'\nconsumers: [{username: a}]\n")
+            .status,
+        201
+    );
+    assert_eq!(gateway.post_config(&shop(&echo)).status, 201);
+    let body = r#"{"entities": ["consumers/a"]}"#;
+    let before = hash(&gateway);
+    let head = gateway.admin_get("/revisions?size=1").json()["data"][0]["revision"].clone();
+    let with_consumer = head.as_u64().expect("a number") - 1;
+    let path = format!("/revisions/{with_consumer}/rollback");
+    let answer = gateway.admin_send("POST", &path, body);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_ne!(hash(&gateway), before);
+    assert_eq!(gateway.admin_get("/consumers/a").status, 200);
+    assert_eq!(gateway.post_config(&shop(&echo)).status, 201);
+    assert_eq!(gateway.admin_get("/consumers/a").status, 404);
+    assert_eq!(gateway.get("/open", &[]).status, 200);
 }
 
 #[test]
@@ -168,6 +188,62 @@ fn a_store_without_a_gateway_is_rolled_back_for_the_next_start() {
         (&newest["source"], &newest["message"]),
         (&json!("command line"), &json!("by hand"))
     );
+}
+
+#[test]
+fn one_entity_is_restored_with_and_without_a_gateway() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let gateway = launch_in(prefix.path()).start();
+    three_revisions(&gateway, &echo);
+    let carol = r#"{"username": "carol"}"#;
+    assert_eq!(gateway.admin_send("POST", "/consumers", carol).status, 201);
+    let words = ["revisions", "rollback", "2", "--entity", "routes/r"];
+    let tried = say(gateway.launch(), &[&words[..], &["--dry-run"]].concat());
+    assert!(
+        tried.starts_with("would roll back routes/r to revision 2: +0 ~1 -0\n~ routes "),
+        "{tried}"
+    );
+    let done = say(gateway.launch(), &words);
+    assert!(
+        done.starts_with("revision 5: rolled back routes/r to revision 2: +0 ~1 -0\n"),
+        "{done}"
+    );
+    assert_eq!(statuses(&gateway), [200, 404]);
+    assert_eq!(gateway.admin_get("/consumers/carol").status, 200);
+    gateway.stop();
+    let launch = launch_in(prefix.path());
+    let again = say(&launch, &words);
+    assert_eq!(
+        again,
+        "nothing to change: routes/r as in revision 2 already\n"
+    );
+    let words = [
+        "revisions",
+        "rollback",
+        "3",
+        "--entity",
+        "consumers/carol",
+        "--entity",
+        "routes/r",
+    ];
+    let done = say(&launch, &words);
+    assert!(
+        done.starts_with(
+            "revision 6: rolled back consumers/carol, routes/r to revision 3: +0 ~1 -1\n"
+        ),
+        "{done}"
+    );
+    let gone = refused(
+        &launch,
+        &["revisions", "list", "--entity", "consumers/carol"],
+    );
+    assert!(
+        gone.starts_with("error: there is no consumers/carol now."),
+        "{gone}"
+    );
+    let gateway = launch.start();
+    assert_eq!(statuses(&gateway), [404, 200]);
 }
 
 #[test]

@@ -171,9 +171,13 @@ fn reload_waits_for_the_outcome() {
     std::fs::write(&file, one_route(&echo.url(), "/after")).expect("writable");
     let good = reload();
     assert!(good.status.success());
-    let told = String::from_utf8_lossy(&good.stdout).into_owned();
-    let expected = format!("process {} has reloaded its settings\n", gateway.pid());
-    assert_eq!(told, expected);
+    let told = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let start = format!(
+        "process {} has reloaded its settings; revision 2: ",
+        gateway.pid()
+    );
+    assert_eq!(told(&good), format!("{start}+0 ~1 -0\n"));
+    assert_eq!(told(&reload()), format!("{start}+0 ~0 -0\n"));
     assert_eq!(gateway.get("/after", &[]).status, 200);
     std::fs::write(&file, "_format_version: '3.0'\nservices: [{name: a}]\n").expect("writable");
     let wrong = text(&reload());
@@ -216,6 +220,39 @@ fn a_reload_with_a_wrong_declarative_file_changes_no_setting() {
     assert!(reload(prefix.path(), &[]).status.success());
     assert!(level().contains("warn"), "{}", level());
     assert_eq!(gateway.get("/after", &[]).status, 200);
+}
+
+#[test]
+fn a_strict_reload_with_warnings_changes_nothing() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let file = prefix.path().join("kong.yml");
+    let before = one_route(&echo.url(), "/before");
+    let gateway = launch_in(prefix.path()).configuration(&before).start();
+    let twice = format!(
+        "{}consumers: [{{username: a}}, {{username: b}}]\nconsumers: []\n",
+        one_route(&echo.url(), "/after")
+    );
+    std::fs::write(&file, &twice).expect("writable");
+    let refused = reload(prefix.path(), &["--strict"]);
+    let errors = text(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{errors}");
+    for part in [
+        "keeps its settings and its configuration",
+        "and the 2 entities of the earlier one are dropped",
+        "there are warnings, which --strict does not accept",
+    ] {
+        assert!(errors.contains(part), "{part} is missing in: {errors}");
+    }
+    assert_eq!(gateway.get("/before", &[]).status, 200);
+    assert_eq!(gateway.get("/after", &[]).status, 404);
+    let accepted = reload(prefix.path(), &[]);
+    assert!(accepted.status.success(), "{}", text(&accepted));
+    assert_eq!(gateway.get("/after", &[]).status, 200);
+    std::fs::write(&file, &before).expect("writable");
+    let clean = reload(prefix.path(), &["--strict"]);
+    assert!(clean.status.success(), "{}", text(&clean));
+    assert_eq!(gateway.get("/before", &[]).status, 200);
 }
 
 const NOT_ENABLED: &str =

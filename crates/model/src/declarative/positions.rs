@@ -179,7 +179,8 @@ impl Survey<'_> {
     }
 
     fn map(&mut self, role: Role) -> Option<()> {
-        let mut lines: HashMap<CompactString, u64> = HashMap::new();
+        // The line of each name, and the number of entities in its value.
+        let mut given: HashMap<CompactString, (u64, usize)> = HashMap::new();
         loop {
             let (line, token) = self.next()?;
             let name = match token {
@@ -191,15 +192,18 @@ impl Survey<'_> {
                 }
                 Token::List | Token::Map => return None,
             };
+            let before = self.positions.entities.len();
             let value = self.node(value_role(role, &name))?;
+            let entities = self.positions.entities.len() - before;
             if let (Role::Entity(kind, entity), Token::Text(value)) = (role, value) {
                 self.positions.entities[entity].learn(kind, &name, value);
             }
-            if let Some(first) = lines.insert(name.clone(), line) {
+            if let Some((first, dropped)) = given.insert(name.clone(), (line, entities)) {
                 self.positions.repeated.add(|| {
                     format!(
-                        "line {line}: `{}` was given already in line {first}; the later value is used",
-                        name.escape_debug()
+                        "line {line}: `{}` was given already in line {first}; the later value is used{}",
+                        name.escape_debug(),
+                        lost(dropped)
                     )
                 });
             }
@@ -212,6 +216,15 @@ impl Survey<'_> {
             }
         }
         Some(())
+    }
+}
+
+/// Says how many entities a repeated name loses.
+fn lost(entities: usize) -> String {
+    match entities {
+        0 => String::new(),
+        1 => ", and the entity of the earlier one is dropped".to_owned(),
+        several => format!(", and the {several} entities of the earlier one are dropped"),
     }
 }
 

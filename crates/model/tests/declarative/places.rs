@@ -192,6 +192,35 @@ fn answers_have_neither_lines_nor_names_that_were_meant() {
 }
 
 #[test]
+fn the_warning_of_a_repeated_name_counts_the_entities_that_are_dropped() {
+    let text = "\
+_format_version: '3.0'
+services:
+- name: a
+  host: h
+  routes:
+  - {name: r, paths: [/a]}
+  - {name: s, paths: [/b]}
+consumers: []
+services:
+- name: b
+  host: h
+services: []
+consumers: []
+";
+    let expected = [
+        "line 9: `services` was given already in line 2; the later value is used, and the 3 entities of the earlier one are dropped",
+        "line 12: `services` was given already in line 9; the later value is used, and the entity of the earlier one is dropped",
+        "line 13: `consumers` was given already in line 8; the later value is used",
+    ];
+    assert_eq!(warnings(text, Format::Yaml), expected);
+    let json = r#"{"_format_version": "3.0", "consumers": [{"username": "a"}, {"username": "b"}],
+        "consumers": []}"#;
+    let expected = "line 2: `consumers` was given already in line 1; the later value is used, and the 2 entities of the earlier one are dropped";
+    assert_eq!(warnings(json, Format::Json), [expected]);
+}
+
+#[test]
 fn a_name_given_twice_is_loaded_with_a_warning() {
     let text = "\
 _format_version: '3.0'

@@ -42,6 +42,13 @@ impl Plugin for BasicAuth {
         let anonymous = self.config.anonymous.as_deref();
         auth::attempt(cx, anonymous, |cx| self.authenticate(cx))
     }
+
+    fn needs(&self) -> Option<String> {
+        Some(format!(
+            "username and password in header `Authorization` or `Proxy-Authorization`, {}",
+            auth::otherwise(self.config.anonymous.as_deref())
+        ))
+    }
 }
 
 impl BasicAuth {

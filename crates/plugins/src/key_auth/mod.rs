@@ -54,6 +54,30 @@ impl Plugin for KeyAuth {
             BodyUse::Stream
         }
     }
+
+    fn needs(&self) -> Option<String> {
+        let config = &self.config;
+        let parts = [
+            (config.key_in_header, "header"),
+            (config.key_in_query, "query argument"),
+            (config.key_in_body, "body field"),
+        ];
+        let parts = parts.iter().filter(|(is_searched, _)| *is_searched);
+        let parts: Vec<&str> = parts.map(|(_, part)| *part).collect();
+        let names = config.key_names.iter().map(|name| format!("`{name}`"));
+        let names: Vec<String> = names.collect();
+        let preflight = if config.run_on_preflight {
+            ""
+        } else {
+            "; OPTIONS requests need none"
+        };
+        Some(format!(
+            "a key in {} {}, {}{preflight}",
+            parts.join(" or "),
+            names.join(" or "),
+            auth::otherwise(config.anonymous.as_deref())
+        ))
+    }
 }
 
 /// The result of the search for a key.

@@ -84,6 +84,12 @@ impl Connection {
             Err(error) => return self.refuse_body(error, &about(snapshot, opening, cx, picked)),
         };
         if let Some(response) = answer {
+            tracing::debug!(
+                plugin = picked.answered_by(snapshot.instances()),
+                status = response.status,
+                request_id = cx.request_id,
+                "a plugin answers the request"
+            );
             let about = about(snapshot, opening, cx, picked);
             return self.produce(response, Origin::Plugin, &about);
         }
