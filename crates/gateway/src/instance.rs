@@ -32,7 +32,7 @@ pub(crate) enum InstanceError {
     Signal { pid: i32, source: io::Error },
     #[error("process {pid} has not ended after {} s", timeout.as_secs())]
     StillRunning { pid: i32, timeout: Duration },
-    #[error("process {pid} goes on: {reason}")]
+    #[error("process {pid} keeps running: {reason}")]
     NotUpgraded { pid: i32, reason: String },
     #[error("process {pid} has not been replaced after {} s; its log tells more", timeout.as_secs())]
     NotReplaced { pid: i32, timeout: Duration },
