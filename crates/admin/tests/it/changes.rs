@@ -263,6 +263,17 @@ async fn writes_of_routes_warn_of_conflicts_when_they_are_asked_to() {
 }
 
 #[tokio::test]
+async fn one_error_is_counted_as_one() {
+    let api = Api::lmdb();
+    let bad = create("routes", &json!({"hosts": 1}));
+    let (_, answer) = change(&api, &json!({"changes": [bad]})).await;
+    assert_eq!(
+        answer["message"],
+        "nothing was changed: 1 error in 1 change"
+    );
+}
+
+#[tokio::test]
 async fn errors_of_many_changes_are_bounded() {
     let api = Api::lmdb();
     let bad = create("routes", &json!({"hosts": vec![1; 2000]}));
