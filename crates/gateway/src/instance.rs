@@ -23,7 +23,7 @@ pub(crate) enum InstanceError {
     Prefix { path: PathBuf, source: io::Error },
     #[error(
         "a gateway with prefix {prefix} is already running, process {pid}; \
-         `silverback stop` ends it, another `prefix` allows a second one"
+         `silverback stop --prefix {prefix}` ends it, another `prefix` allows a second one"
     )]
     Running { prefix: PathBuf, pid: i32 },
     #[error("{}", not_running(.0))]
@@ -264,6 +264,8 @@ mod tests {
         let refused = Instance::claim(prefix.path()).expect_err("claimed twice");
         let text = refused.to_string();
         assert!(text.contains("already running"), "{text}");
+        let command = format!("`silverback stop --prefix {}`", prefix.path().display());
+        assert!(text.contains(&command), "{text}");
         assert!(text.contains(&std::process::id().to_string()), "{text}");
         drop(first);
         Instance::claim(prefix.path()).expect("free again");

@@ -136,9 +136,12 @@ fn read(
     gateway.apply_logs(&new.log)?;
     gateway.access_logs().reopen();
     let waiting = needs_restart(current, &new);
-    let later = waiting
-        .iter()
-        .map(|name| format!("setting {name}: the new value takes effect at a restart"));
+    let later = waiting.iter().map(|name| {
+        format!(
+            "{}: the new value takes effect at a restart or `silverback upgrade`",
+            new.origins.of_changed(name, &current.origins)
+        )
+    });
     let warnings: Vec<String> = other_variables(given).chain(later).collect();
     for warning in &warnings {
         tracing::warn!("{warning}");
@@ -320,6 +323,24 @@ mod tests {
         for name in names {
             assert!(settings::names().any(|known| known == name), "{name}");
         }
+    }
+
+    #[test]
+    fn a_changed_setting_is_reported_once_by_the_name_that_the_user_wrote() {
+        let before = settings("nginx_worker_processes = 1\n");
+        let after = settings("\nnginx_worker_processes = 2\n");
+        let names = needs_restart(&before, &after);
+        assert_eq!(names, ["nginx_main_worker_processes"]);
+        let words =
+            |new: &Settings, old: &Settings| new.origins.of_changed(&names[0], &old.origins);
+        assert_eq!(
+            words(&after, &before),
+            "setting nginx_worker_processes (kong.conf:2)"
+        );
+        assert_eq!(
+            words(&settings(""), &before),
+            "setting nginx_worker_processes (its default)"
+        );
     }
 
     #[test]
