@@ -170,11 +170,16 @@ fn apply_all(
         return Ok(written);
     }
     let (count, all) = (errors.len(), changes.len());
+    let counted = |number: usize, word: &str| match number {
+        1 => format!("1 {word}"),
+        _ => format!("{number} {word}s"),
+    };
+    let (count, of_all) = (counted(count, "error"), counted(all, "change"));
     let message = if tried == all {
-        format!("nothing was changed: {count} errors in {all} changes")
+        format!("nothing was changed: {count} in {of_all}")
     } else {
         format!(
-            "nothing was changed: {count} errors in the first {tried} of {all} changes; the others were not tried"
+            "nothing was changed: {count} in the first {tried} of {of_all}; the others were not tried"
         )
     };
     let refused = json!({"message": message, "errors": errors});

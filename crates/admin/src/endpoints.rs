@@ -4,6 +4,7 @@
 //! Source: kong/api/endpoints.lua (generate_endpoints), kong/api/routes/*.lua.
 
 use crate::control::{Database, Role};
+use crate::respond::Failure;
 use model::EntityKind;
 use model::schema::registry;
 use std::collections::BTreeMap;
@@ -67,6 +68,20 @@ pub(crate) enum Action {
     WasmOnly,
     /// Kong has this path, but answers it with 404.
     Disabled,
+}
+
+impl Action {
+    pub(crate) fn takes_yaml(self) -> bool {
+        matches!(self, Self::Config | Self::Import)
+    }
+
+    /// Returns the failure for a body of a type that this endpoint does not accept.
+    pub(crate) fn unsupported_type(self) -> Failure {
+        match self {
+            Self::Changes | Self::Explain | Self::Rollback => Failure::not_json(),
+            _ => Failure::UnsupportedMediaType,
+        }
+    }
 }
 
 /// A reference from `child` to `parent`, stored in the field `field` of `child`.

@@ -4,6 +4,7 @@ use crate::audit::Made;
 use crate::auth::Caller;
 use crate::body::{self, Body, form};
 use crate::control::Control;
+use crate::endpoints::Action;
 use crate::peer::{Connection, Permits};
 use crate::proposal::Preview;
 use crate::respond::Failure;
@@ -84,11 +85,15 @@ impl Call<'_> {
     }
 
     /// Rejects an unsupported content type before any other check, as Kong does.
-    pub(crate) fn check_content_type(&self, yaml_is_fine: bool) -> Result<(), Failure> {
-        if body::accepts(self.content_type, self.bytes.is_empty(), yaml_is_fine) {
+    pub(crate) fn check_content_type(&self, action: Action) -> Result<(), Failure> {
+        if body::accepts(
+            self.content_type,
+            self.bytes.is_empty(),
+            action.takes_yaml(),
+        ) {
             Ok(())
         } else {
-            Err(Failure::UnsupportedMediaType)
+            Err(action.unsupported_type())
         }
     }
 
@@ -97,7 +102,7 @@ impl Call<'_> {
         match self.body()? {
             Body::Json(fields) => Ok(fields),
             Body::None => Ok(Object::new()),
-            _ => Err(Failure::UnsupportedMediaType),
+            _ => Err(Failure::not_json()),
         }
     }
 

@@ -35,6 +35,12 @@ impl Failure {
         Self::Message(StatusCode::BAD_REQUEST, message.into())
     }
 
+    /// The request has a body of another type, and the endpoint is not Kong's and accepts only JSON.
+    pub(crate) fn not_json() -> Self {
+        const HINT: &str = "send JSON: Content-Type: application/json";
+        Self::Message(StatusCode::UNSUPPORTED_MEDIA_TYPE, HINT.into())
+    }
+
     pub(crate) fn not_found() -> Self {
         Self::Message(StatusCode::NOT_FOUND, "Not found".into())
     }

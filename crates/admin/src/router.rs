@@ -220,11 +220,11 @@ impl Asked {
         if matches!(method, "POST" | "PUT" | "PATCH") {
             // A body that turns out to be empty needs no content type.
             let content_type = header(parts, CONTENT_TYPE);
-            let is_fine = body::accepts(content_type, !has_body, takes_yaml(action));
+            let is_fine = body::accepts(content_type, !has_body, action.takes_yaml());
             let may_be_empty =
                 content_type.is_none() && !parts.headers.contains_key(CONTENT_LENGTH);
             if !is_fine && !may_be_empty {
-                return Err(Failure::UnsupportedMediaType.into_response().into());
+                return Err(action.unsupported_type().into_response().into());
             }
         }
         if !methods.contains(&method) {
@@ -238,10 +238,6 @@ impl Asked {
 
 fn boxed(failure: Failure) -> Box<Response> {
     failure.into_response().into()
-}
-
-fn takes_yaml(action: Action) -> bool {
-    matches!(action, Action::Config | Action::Import)
 }
 
 fn header(parts: &Parts, name: HeaderName) -> Option<&str> {
@@ -266,7 +262,7 @@ async fn answer(app: &App, action: Action, asked: Asked, parts: &Parts, bytes: B
         is_local: Connection::of(&parts.extensions).is_some_and(|connection| connection.is_local()),
     };
     if matches!(call.method, "POST" | "PUT" | "PATCH") {
-        call.check_content_type(takes_yaml(action))?;
+        call.check_content_type(action)?;
     }
     let mut response = dispatch(&call, action).await?;
     let warnings = call.warnings.into_inner();

@@ -18,8 +18,10 @@ impl Access {
     /// Fails when other machines could use the Admin API without authentication, unless `admin_allow_unauthenticated`
     /// is on.
     pub(crate) fn prepare(settings: &Settings) -> Result<Self, Failure> {
-        let tokens = TokenFile::open(&settings.admin.tokens_file)
-            .map_err(|error| Failure::new(format!("setting admin_tokens_file: {error}")))?;
+        let tokens = TokenFile::open(&settings.admin.tokens_file).map_err(|error| {
+            let setting = settings.origins.of("admin_tokens_file");
+            Failure::new(format!("{setting}: {error}"))
+        })?;
         let access = Self {
             tokens,
             certificates: settings.admin.clients.as_ref().map(|clients| clients.role),
@@ -33,9 +35,10 @@ impl Access {
             }
             if credentials.are_none() && !credentials.unauthenticated {
                 return Err(Failure::new(format!(
-                    "setting admin_listen: other machines reach {address}, and nobody there would have to show who they are. \
+                    "{}: other machines reach {address}, and nobody there would have to show who they are. \
                      Make a token with `silverback tokens create NAME`, ask for client certificates with `{AUTHORITIES}`, \
-                     listen on a loopback address, or say that this is wanted with `admin_allow_unauthenticated = on`"
+                     listen on a loopback address, or say that this is wanted with `admin_allow_unauthenticated = on`",
+                    settings.origins.of("admin_listen")
                 )));
             }
             if !listen.ssl && !credentials.tokens.is_empty() {

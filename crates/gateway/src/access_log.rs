@@ -50,7 +50,8 @@ impl AccessLogs {
                 Some(lanes)
             }
             Err(error) => {
-                let problem = format!("setting {setting}: cannot open {target}: {error}");
+                let setting = settings.origins.of(setting);
+                let problem = format!("{setting}: cannot open {target}: {error}");
                 failure.add(Failure::new(problem));
                 None
             }

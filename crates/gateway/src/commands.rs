@@ -143,12 +143,7 @@ pub(crate) fn resolved_settings(args: &SettingsArgs) -> Result<Settings, Failure
 }
 
 pub(crate) fn accepted(settings: Result<Settings, Vec<Problem>>) -> Result<Settings, Failure> {
-    settings.map_err(|problems| {
-        problems
-            .iter()
-            .map(|problem| format!("setting {problem}"))
-            .collect()
-    })
+    settings.map_err(|problems| problems.iter().map(Problem::in_full).collect())
 }
 
 fn gather(args: &SettingsArgs) -> Result<Inputs, Failure> {
@@ -329,6 +324,9 @@ fn manage_tokens(command: TokensCommand) -> Result<(), Failure> {
         }
         TokensCommand::List { settings } => {
             let tokens = tokens::list(&file(&settings)?).map_err(Failure::new)?;
+            if tokens.is_empty() {
+                return say("no tokens\n");
+            }
             let lines = tokens.iter().map(|token| {
                 let role = token.role.to_string();
                 format!("{}  {role:<9}  {}\n", token.created, token.name)
@@ -355,9 +353,7 @@ fn follow(args: &SettingsArgs, from: Option<u64>, json: bool) -> Result<(), Fail
 fn run_check(args: CheckArgs) -> Result<(), Failure> {
     let resolved = resolve(&args.settings, args.file.as_deref())?;
     let of_settings = resolved.warnings.iter();
-    let mut warnings: Vec<String> = of_settings
-        .map(|warning| format!("setting {warning}"))
-        .collect();
+    let mut warnings: Vec<String> = of_settings.map(Problem::in_full).collect();
     let settings = accepted(resolved.settings);
     let mut checked = check::run(settings, args.file.as_deref(), &mut warnings);
     warnings.iter().for_each(|warning| warn(warning));

@@ -27,7 +27,7 @@ pub(crate) enum InstanceError {
     Prefix { path: PathBuf, source: io::Error },
     #[error(
         "a gateway with prefix {prefix} is already running, process {pid}; \
-         `silverback stop` ends it, another `prefix` allows a second one"
+         `silverback stop --prefix {prefix}` ends it, another `prefix` allows a second one"
     )]
     Running { prefix: PathBuf, pid: i32 },
     #[error("{}", not_running(.0))]
@@ -36,7 +36,7 @@ pub(crate) enum InstanceError {
     Signal { pid: i32, source: io::Error },
     #[error("process {pid} has not ended after {} s", timeout.as_secs())]
     StillRunning { pid: i32, timeout: Duration },
-    #[error("process {pid} goes on: {reason}")]
+    #[error("process {pid} keeps running: {reason}")]
     NotUpgraded { pid: i32, reason: String },
     #[error("process {pid} has not been replaced after {} s; its log tells more", timeout.as_secs())]
     NotReplaced { pid: i32, timeout: Duration },
@@ -283,6 +283,8 @@ mod tests {
         let refused = Instance::claim(prefix.path()).expect_err("claimed twice");
         let text = refused.to_string();
         assert!(text.contains("already running"), "{text}");
+        let command = format!("`silverback stop --prefix {}`", prefix.path().display());
+        assert!(text.contains(&command), "{text}");
         assert!(text.contains(&std::process::id().to_string()), "{text}");
         drop(first);
         Instance::claim(prefix.path()).expect("free again");

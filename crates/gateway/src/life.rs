@@ -161,7 +161,7 @@ impl Life {
 
     fn tell_failure(&self, reason: &str) {
         tracing::error!(
-            "the upgrade has failed, and this process goes on: {}",
+            "the upgrade has failed, and this process keeps running: {}",
             reason.trim_end()
         );
         self.instance.publish_failed_upgrade(reason);
@@ -234,7 +234,7 @@ impl Life {
         self.gateway.announce_drain();
         service_manager::tell_stopping();
         if !drain.delay.is_zero() {
-            tracing::info!(delay = ?drain.delay, "about to stop: connections are still taken");
+            tracing::info!(delay = ?drain.delay, "about to stop: the gateway still accepts connections");
             self.workers.proxy.tell(Stop::Announce);
             let delay = Instant::now() + drain.delay;
             let passed = || async move { sleep_until(delay).await };

@@ -2,7 +2,9 @@
 //! types. All problems are reported together.
 
 use crate::commands::Failure;
-use crate::settings::{AUTHORITIES, ERROR_TEMPLATES, Listen, PemSource, ProxySettings, Settings};
+use crate::settings::{
+    AUTHORITIES, ERROR_TEMPLATES, Listen, Origins, PemSource, ProxySettings, Settings,
+};
 use crate::workers::ApiCertificates;
 use model::schema::RouterFlavor;
 use net::dns::Resolver;
@@ -23,7 +25,7 @@ use std::sync::Arc;
 
 /// Returns the settings for building snapshots.
 pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSettings, Failure> {
-    let mut problems = Problems::default();
+    let mut problems = Problems::new(settings);
     let proxy = &settings.proxy;
     let build = BuildSettings {
         plugins: plugins::BUNDLED
@@ -75,7 +77,7 @@ pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSet
 
 /// Returns the certificates of the Admin API and of the Status API, if they have TLS listeners.
 pub(crate) fn api_certificates(settings: &Settings) -> Result<ApiCertificates, Failure> {
-    let mut problems = Problems::default();
+    let mut problems = Problems::new(settings);
     let certificates = ApiCertificates {
         admin: problems.certificate(
             "admin_ssl_cert",
@@ -94,7 +96,7 @@ pub(crate) fn api_certificates(settings: &Settings) -> Result<ApiCertificates, F
 
 /// Returns the settings of connections and requests.
 pub(crate) fn settings(settings: &Settings) -> Result<session::SessionSettings, Failure> {
-    let mut problems = Problems::default();
+    let mut problems = Problems::new(settings);
     let proxy = &settings.proxy;
     let (buffers, size) = proxy.header_buffers;
     let plane = session::SessionSettings {
@@ -167,20 +169,30 @@ fn error_format(name: &str) -> Option<Format> {
 }
 
 /// Problems found so far.
-#[derive(Default)]
-struct Problems(Vec<String>);
+struct Problems<'s> {
+    origins: &'s Origins,
+    found: Vec<String>,
+}
 
-impl Problems {
+impl<'s> Problems<'s> {
+    fn new(settings: &'s Settings) -> Self {
+        Self {
+            origins: &settings.origins,
+            found: Vec::new(),
+        }
+    }
+
     fn or<T>(self, value: T) -> Result<T, Failure> {
-        if self.0.is_empty() {
+        if self.found.is_empty() {
             Ok(value)
         } else {
-            Err(self.0.into_iter().collect())
+            Err(self.found.into_iter().collect())
         }
     }
 
     fn add(&mut self, setting: &str, problem: impl Display) {
-        self.0.push(format!("setting {setting}: {problem}"));
+        let setting = self.origins.of(setting);
+        self.found.push(format!("{setting}: {problem}"));
     }
 
     fn real_ip(&mut self, proxy: &ProxySettings) -> RealIp {

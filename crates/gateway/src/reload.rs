@@ -121,9 +121,12 @@ fn read(
     }
     let output = logging::open(&new.log).map_err(Failure::new)?;
     let waiting = needs_restart(current, &new);
-    let later = waiting
-        .iter()
-        .map(|name| format!("setting {name}: the new value takes effect at a restart"));
+    let later = waiting.iter().map(|name| {
+        format!(
+            "{}: the new value takes effect at a restart or `silverback upgrade`",
+            new.origins.of_changed(name, &current.origins)
+        )
+    });
     let warnings = other_variables(given).chain(later).collect();
     // If the DNS client changes, the new DNS settings are for the new client, which is used only after a restart.
     let is_same_client = !waiting.iter().any(|name| name == "new_dns_client");
@@ -349,6 +352,24 @@ mod tests {
         for name in names {
             assert!(settings::names().any(|known| known == name), "{name}");
         }
+    }
+
+    #[test]
+    fn a_changed_setting_is_reported_once_by_the_name_that_the_user_wrote() {
+        let before = settings("nginx_worker_processes = 1\n");
+        let after = settings("\nnginx_worker_processes = 2\n");
+        let names = needs_restart(&before, &after);
+        assert_eq!(names, ["nginx_main_worker_processes"]);
+        let words =
+            |new: &Settings, old: &Settings| new.origins.of_changed(&names[0], &old.origins);
+        assert_eq!(
+            words(&after, &before),
+            "setting nginx_worker_processes (kong.conf:2)"
+        );
+        assert_eq!(
+            words(&settings(""), &before),
+            "setting nginx_worker_processes (its default)"
+        );
     }
 
     #[test]

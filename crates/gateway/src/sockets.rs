@@ -3,7 +3,7 @@
 
 use crate::commands::Failure;
 use crate::occupant;
-use crate::settings::{Listen, Settings};
+use crate::settings::{Listen, Origins, Settings};
 use net::listen::{BindError, bind, bind_datagrams, bind_more, bind_more_datagrams};
 use serde_json::json;
 use std::io;
@@ -101,7 +101,15 @@ pub(crate) fn bind_all(settings: &Settings, mut inherited: Inherited) -> Result<
     let streams = settings.stream_listen.iter();
     let (datagrams, streams): (Vec<_>, Vec<_>) = streams.partition(|listen| listen.udp);
     let mut bind = |setting, listeners: Vec<&Listen>, sockets| {
-        bind_setting(setting, &listeners, sockets, &mut inherited, &mut failure)
+        let origins = &settings.origins;
+        bind_setting(
+            setting,
+            origins,
+            &listeners,
+            sockets,
+            &mut inherited,
+            &mut failure,
+        )
     };
     let sockets = Sockets {
         proxy: bind(
@@ -114,6 +122,7 @@ pub(crate) fn bind_all(settings: &Settings, mut inherited: Inherited) -> Result<
         status: bind("status_listen", settings.status_listen.iter().collect(), 1),
         datagrams: bind_setting(
             "stream_listen",
+            &settings.origins,
             &datagrams,
             workers,
             &mut inherited,
@@ -131,6 +140,7 @@ pub(crate) fn bind_all(settings: &Settings, mut inherited: Inherited) -> Result<
 
 fn bind_setting<S: Socket>(
     setting: &'static str,
+    origins: &Origins,
     listeners: &[&Listen],
     sockets: usize,
     inherited: &mut Inherited,
@@ -152,7 +162,7 @@ fn bind_setting<S: Socket>(
                     sockets,
                 });
             }
-            Err(error) => failure.add(Failure::new(describe(setting, listen, &error))),
+            Err(error) => failure.add(Failure::new(describe(&origins.of(setting), listen, &error))),
         }
     }
     bound
@@ -200,8 +210,8 @@ fn describe(setting: &str, listen: &Listen, error: &BindError) -> String {
         _ => None,
     };
     match owner {
-        Some(owner) => format!("setting {setting}: {error}: {owner}"),
-        None => format!("setting {setting}: {error}"),
+        Some(owner) => format!("{setting}: {error}: {owner}"),
+        None => format!("{setting}: {error}"),
     }
 }
 

@@ -74,7 +74,7 @@ fn start(inputs: StartInputs, program: Program, before: Option<TakingOver>) -> R
     // if the start fails.
     let (logs, _flush) = logging::start(&settings.log).map_err(Failure::new)?;
     for warning in &resolved.warnings {
-        tracing::warn!("setting {warning}");
+        tracing::warn!("{}", warning.in_full());
     }
     raise_open_files();
     let signals = Signals::catch().map_err(Failure::of("receive signals"))?;

@@ -49,6 +49,8 @@ pub enum Keepalive {
 pub enum ListenError {
     #[error("expected ADDRESS:PORT, such as 0.0.0.0:8000")]
     Address,
+    #[error("{0} is not a port: ports are numbers from 0 to 65535")]
+    Port(String),
     #[error("`{0}` is not an option of a listener")]
     Option(String),
 }
@@ -94,7 +96,7 @@ impl FromStr for Listen {
         let mut words = entry.split_whitespace();
         let address = words.next().unwrap_or_default();
         let mut listen = Self {
-            address: parse_address(address).ok_or(ListenError::Address)?,
+            address: parse_address(address)?,
             ssl: false,
             http2: false,
             reuse_port: false,
@@ -111,15 +113,18 @@ impl FromStr for Listen {
     }
 }
 
-fn parse_address(text: &str) -> Option<SocketAddr> {
-    let (host, port) = text.rsplit_once(':')?;
-    let port = port.parse().ok()?;
+fn parse_address(text: &str) -> Result<SocketAddr, ListenError> {
+    let (host, port) = text.rsplit_once(':').ok_or(ListenError::Address)?;
     let ip = match host {
         "localhost" => IpAddr::from([127, 0, 0, 1]),
         "*" => IpAddr::from([0, 0, 0, 0]),
-        host => crate::dns::parse_ip(host)?,
+        host => crate::dns::parse_ip(host).ok_or(ListenError::Address)?,
     };
-    Some(SocketAddr::new(ip, port))
+    match port.parse() {
+        Ok(port) => Ok(SocketAddr::new(ip, port)),
+        Err(_) if port.is_empty() => Err(ListenError::Address),
+        Err(_) => Err(ListenError::Port(port.to_owned())),
+    }
 }
 
 /// Parses `on`, `off`, or `idle:interval:count`, whose parts may be empty.
@@ -461,10 +466,14 @@ mod tests {
     #[test]
     fn invalid_settings_are_named_in_the_error() {
         let refused = |text: &str| Listen::parse_list(text).unwrap_err().to_string();
-        for text in ["nowhere", "8000", "1.2.3.4:99999"] {
+        for text in ["nowhere", "8000", "1.2.3.4:", "nowhere:99999"] {
             let expected = "expected ADDRESS:PORT, such as 0.0.0.0:8000";
             assert_eq!(refused(text), expected, "{text}");
         }
+        assert_eq!(
+            refused("1.2.3.4:99999"),
+            "99999 is not a port: ports are numbers from 0 to 65535"
+        );
         assert_eq!(
             refused("1.2.3.4:80 fast"),
             "`fast` is not an option of a listener"

@@ -288,7 +288,11 @@ fn responses() -> Map<String, Value> {
             .and_then(|status| status.canonical_reason())
             .unwrap_or_default();
         let content = match status {
-            415 => json!({ "text/html": { "schema": text() } }),
+            // Kong's endpoints answer with nginx's page, and Silverback's own endpoints with JSON.
+            415 => json!({
+                "text/html": { "schema": text() },
+                "application/json": { "schema": failure(status) },
+            }),
             _ => json!({ "application/json": { "schema": failure(status) } }),
         };
         let mut headers = header_references();

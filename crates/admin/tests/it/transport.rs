@@ -161,6 +161,25 @@ async fn bodies_beyond_their_limit_are_refused() {
 }
 
 #[tokio::test]
+async fn endpoints_that_accept_only_json_say_so() {
+    let api = Api::lmdb();
+    for path in ["/router/explain", "/revisions/1/rollback", "/changes"] {
+        for kind in [
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=B",
+            "application/yaml",
+            "text/plain",
+        ] {
+            let headers = [("content-type", kind)];
+            let answer = api.send("POST", path, &headers, "url=http://h/").await;
+            assert_eq!(answer.status, 415, "{path} {kind}");
+            let message = json!({"message": "send JSON: Content-Type: application/json"});
+            assert_eq!(answer.json(), message, "{path} {kind}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn content_types_that_are_not_taken_are_refused() {
     let api = Api::off();
     for (path, kind) in [

@@ -72,7 +72,7 @@ fn name(named: &Named) -> String {
 
 fn tried(out: &mut String, told: &Explanation) {
     if told.candidates.is_empty() {
-        out.push_str("\nNo route comes into question.\n");
+        out.push_str("\nNo route is a candidate for this request.\n");
     } else {
         out.push_str("\nTried, in this order:\n");
         candidates(out, &told.candidates);
@@ -97,8 +97,8 @@ fn candidates(out: &mut String, candidates: &[Candidate]) {
         let _ = writeln!(out, "    {}", candidate.expression);
         let _ = writeln!(
             out,
-            "    place {}: {}",
-            candidate.place,
+            "    position {}: {}",
+            candidate.place + 1,
             candidate.rank.join("; ")
         );
         candidate.reasons.iter().for_each(|one| reason(out, one));

@@ -25,7 +25,7 @@ pub(crate) use access_log::AccessLogsSettings;
 pub(crate) use admin::{AUTHORITIES, AdminSettings};
 pub(crate) use docs::{page, sample};
 pub(crate) use net::listen::Listen;
-pub(crate) use raw::{Inputs, Problem};
+pub(crate) use raw::{Inputs, Origins, Problem};
 
 use ::admin::control::LogLevel;
 use listen::Purpose;
@@ -72,6 +72,8 @@ pub(crate) struct Settings {
     pub(crate) proxy: ProxySettings,
     pub(crate) dns: net::dns::DnsSettings,
     pub(crate) admin: AdminSettings,
+    /// Names and sources of the given settings, for messages.
+    pub(crate) origins: Origins,
     /// All settings under their Kong names, for the Admin API. Sensitive values are masked, and references are shown in
     /// place of their values.
     pub(crate) shown: serde_json::Value,
@@ -323,11 +325,11 @@ pub(crate) fn resolve(inputs: Inputs, declarative: Option<&Path>) -> Resolved {
     }
 }
 
-/// The names of all settings that users can write, without deprecated ones.
+/// The names of all settings, each under one name only.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let settings = table::table().iter();
-    let current = settings.filter(|setting| !setting.deprecated);
-    current.map(|setting| setting.name.as_str())
+    let own = settings.filter(|setting| setting.alias_of.is_none());
+    own.map(|setting| setting.name.as_str())
 }
 
 /// Returns the name of the setting that an environment variable sets.
@@ -345,6 +347,7 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
         raw.problem_without_value("prefix", "expected a directory");
     }
     let store = store_settings(raw, &prefix, declarative);
+    warn_of_unused_certificates(raw);
     Settings {
         node_id: raw
             .text("node_id")
@@ -370,6 +373,7 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
         proxy: proxy_settings(raw, &prefix),
         dns: dns::settings(raw),
         admin: admin::settings(raw, &prefix),
+        origins: raw.origins(),
         shown: shown::all(raw, &store.database),
         store,
         prefix,
@@ -731,6 +735,33 @@ fn certificates(raw: &mut RawSettings, cert: &str, key: &str) -> Vec<(PemSource,
         raw.problem_without_value(cert, message);
     }
     certs.into_iter().zip(keys).collect()
+}
+
+/// Warns of each certificate that no listener can use.
+fn warn_of_unused_certificates(raw: &mut RawSettings) {
+    let certificates: [(&str, &[&str]); 3] = [
+        ("ssl_cert", &["proxy_listen", "stream_listen"]),
+        ("admin_ssl_cert", &["admin_listen"]),
+        ("status_ssl_cert", &["status_listen"]),
+    ];
+    for (certificate, listeners) in certificates {
+        let has_tls = |name: &&str| {
+            let mut entries = values::list(raw.text(name).unwrap_or_default());
+            entries.any(|entry| {
+                entry
+                    .split_whitespace()
+                    .skip(1)
+                    .any(|option| option == "ssl")
+            })
+        };
+        if raw.text(certificate).is_some() && !listeners.iter().any(has_tls) {
+            let message = format!(
+                "this setting has no effect: no listener of {} has the option `ssl`",
+                listeners.join(" or ")
+            );
+            raw.warn(certificate, message);
+        }
+    }
 }
 
 fn counted(number: usize, what: &str) -> String {

@@ -43,6 +43,7 @@ impl fmt::Display for Source {
 /// A problem with the settings, and the source to correct.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
+    /// The setting, by the name that the user wrote. Without a source, the settings file.
     pub(crate) subject: String,
     pub(crate) source: Option<Source>,
     pub(crate) message: String,
@@ -55,6 +56,39 @@ impl fmt::Display for Problem {
             write!(formatter, " ({source})")?;
         }
         write!(formatter, ": {}", self.message)
+    }
+}
+
+impl Problem {
+    /// Returns the text of an error or a warning. It says whether a setting or the settings file is meant.
+    pub(crate) fn in_full(&self) -> String {
+        match self.source {
+            Some(_) => format!("setting {self}"),
+            None => format!("settings file {self}"),
+        }
+    }
+}
+
+/// The name that the user wrote for each given setting, and its source. Messages use both.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Origins(HashMap<&'static str, (String, Source)>);
+
+impl Origins {
+    /// Returns the words for a setting at the start of a message: `setting NAME (where it was set)`.
+    pub(crate) fn of(&self, name: &str) -> String {
+        match self.0.get(name) {
+            Some((written, source)) => format!("setting {written} ({source})"),
+            None => format!("setting {name} ({})", Source::Default),
+        }
+    }
+
+    /// Returns the words for a changed setting. If it is no longer given, it has the name under which it was given
+    /// `before`.
+    pub(crate) fn of_changed(&self, name: &str, before: &Self) -> String {
+        match (self.0.get(name), before.0.get(name)) {
+            (None, Some((written, _))) => format!("setting {written} ({})", Source::Default),
+            _ => self.of(name),
+        }
     }
 }
 
@@ -71,6 +105,8 @@ pub(crate) struct Inputs {
 #[derive(Debug)]
 struct Value {
     text: String,
+    /// The name that the user wrote. It may be another name of the setting.
+    written: String,
     /// Present if the value has a reference such as `{vault://env/...}`. The text may then be a secret, whatever the
     /// setting, and is never shown.
     reference: Option<Reference>,
@@ -157,6 +193,13 @@ impl RawSettings {
             .map_or(Source::Default, |value| value.source.clone())
     }
 
+    pub(crate) fn origins(&self) -> Origins {
+        let given = self.given.iter();
+        let origins =
+            given.map(|(name, value)| (*name, (value.written.clone(), value.source.clone())));
+        Origins(origins.collect())
+    }
+
     /// Returns the references of a value, if it has any. They must be shown in place of [`Self::text`].
     pub(crate) fn reference(&self, name: &str) -> Option<&Reference> {
         self.given.get(name)?.reference.as_ref()
@@ -202,8 +245,9 @@ impl RawSettings {
     }
 
     fn about(&self, name: &str, message: impl fmt::Display) -> Problem {
+        let written = self.given.get(name).map(|value| value.written.as_str());
         Problem {
-            subject: name.to_owned(),
+            subject: written.unwrap_or(name).to_owned(),
             source: Some(self.source(name)),
             message: message.to_string(),
         }
@@ -287,6 +331,7 @@ impl RawSettings {
         if wins {
             let value = Value {
                 text,
+                written: name.to_owned(),
                 reference: None,
                 source,
                 rank,

@@ -126,6 +126,78 @@ fn every_problem_is_reported_with_its_source() {
 }
 
 #[test]
+fn a_problem_names_the_setting_as_the_user_wrote_it() {
+    assert_eq!(
+        problems("nginx_worker_processes = many", &[]),
+        [
+            "nginx_worker_processes (kong.conf:1): expected auto or a number from 1 to 1024, found `many`"
+        ]
+    );
+    let directive = "nginx_location_proxy_ssl_verify = maybe";
+    let [problem] = &problems(directive, &[])[..] else {
+        panic!("one problem");
+    };
+    assert!(
+        problem.starts_with("nginx_location_proxy_ssl_verify (kong.conf:1): "),
+        "{problem}"
+    );
+}
+
+#[test]
+fn a_settings_file_is_not_called_a_setting() {
+    let resolved = resolve(inputs("\nnonsense\nlog_level = loud\n", &[], &[]), None);
+    let problems = resolved.settings.expect_err("two problems");
+    let texts: Vec<String> = problems.iter().map(Problem::in_full).collect();
+    assert!(
+        texts[0].starts_with("settings file kong.conf: line 2: "),
+        "{texts:?}"
+    );
+    assert!(
+        texts[1].starts_with("setting log_level (kong.conf:3): "),
+        "{texts:?}"
+    );
+}
+
+#[test]
+fn a_certificate_that_no_listener_uses_has_a_warning() {
+    let pair = |name: &str| format!("{name} = a.pem\n{name}_key = a.key\n");
+    let no_effect = "this setting has no effect: no listener of";
+    for (listeners, name, expected) in [
+        ("", "ssl_cert", None),
+        ("", "admin_ssl_cert", None),
+        ("", "status_ssl_cert", Some("status_listen")),
+        ("status_listen = 127.0.0.1:1 ssl\n", "status_ssl_cert", None),
+        (
+            "admin_listen = 127.0.0.1:1\n",
+            "admin_ssl_cert",
+            Some("admin_listen"),
+        ),
+        (
+            "admin_listen = off\n",
+            "admin_ssl_cert",
+            Some("admin_listen"),
+        ),
+        (
+            "proxy_listen = 127.0.0.1:1\n",
+            "ssl_cert",
+            Some("proxy_listen or stream_listen"),
+        ),
+        (
+            "proxy_listen = 127.0.0.1:1\nstream_listen = 127.0.0.1:2 ssl\n",
+            "ssl_cert",
+            None,
+        ),
+    ] {
+        let line = listeners.lines().count() + 1;
+        let expected = expected.map(|listeners| {
+            format!("{name} (kong.conf:{line}): {no_effect} {listeners} has the option `ssl`")
+        });
+        let found = warnings(&format!("{listeners}{}", pair(name)), &[]);
+        assert_eq!(found, Vec::from_iter(expected), "{listeners}{name}");
+    }
+}
+
+#[test]
 fn a_sensitive_value_is_never_shown() {
     let variables = [("KONG_PG_PASSWORD", "{vault://aws/hunter2}")];
     let problems = problems("", &variables);

@@ -107,6 +107,7 @@ fn some_requests_need_no_token() {
 fn a_revoked_token_is_refused_immediately() {
     let gateway = launch().start();
     let launch = gateway.launch();
+    assert_eq!(said(&run(launch, &["tokens", "list"])), "no tokens");
     let first = bearer(&token(launch, "first", "admin"));
     let second = bearer(&token(launch, "second", "read-only"));
     let status = |token: &str| ask(&gateway, "GET", "/", &[("Authorization", token)]).status;

@@ -269,11 +269,17 @@ fn the_command_line_explains_gateway_store_and_document_alike() {
         "http.method == \"POST\" is false\n",
         "http.method is \"GET\"\n",
         "matches too, but comes later\n",
+        "    position 1: priority ",
         "key-auth (priority 1250; access): global, keys ",
         "asked for /base\n",
     ] {
         assert!(text.contains(part), "{part} is missing in:\n{text}");
     }
+    let nothing = say(gateway.launch(), &["explain", "http://other.example/x"]);
+    assert!(
+        nothing.contains("\nNo route is a candidate for this request.\n"),
+        "{nothing}"
+    );
     let json_of = |launch: &Launch, more: &[&str]| -> Value {
         let words = [&words[..], &["--json"], more].concat();
         let mut told: Value = serde_json::from_str(&say(launch, &words)).expect("JSON");

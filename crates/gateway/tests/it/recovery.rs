@@ -273,7 +273,10 @@ fn a_start_that_cannot_listen_keeps_the_store_and_reports_other_errors() {
         let launch = launch_in(prefix.path()).set("proxy_listen", &address);
         let started = launch.configuration(text).try_start();
         let log = started.map(drop).expect_err("the port is taken");
-        assert!(log.contains("setting proxy_listen: cannot listen"), "{log}");
+        assert!(
+            log.contains("setting proxy_listen (flag --set): cannot listen"),
+            "{log}"
+        );
         log
     };
     let log = refused(&one_route(&echo.url(), "/b"));

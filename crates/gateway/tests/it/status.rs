@@ -120,7 +120,7 @@ fn before_listeners_close_the_node_reports_draining_and_keeps_serving() {
         Some("keep-alive")
     );
     gateway.signal("TERM");
-    gateway.wait_for_log("connections are still taken");
+    gateway.wait_for_log("still accepts connections");
     assert_eq!(ready(&gateway), (503, "draining".to_owned()));
     // The gateway closes each connection after its next response, so that clients reconnect to another node. A worker
     // may start doing so a moment after the log line.

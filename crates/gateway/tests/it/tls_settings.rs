@@ -133,15 +133,21 @@ fn a_mismatched_certificate_and_key_are_reported_with_setting_and_file() {
     };
     let log = told(&one.0, &two.1);
     let expected = format!(
-        "setting ssl_cert_key: {} does not match ssl_cert {}",
+        "setting ssl_cert_key (flag --set): {} does not match ssl_cert {}",
         two.1, one.0
     );
     assert!(log.contains(&expected), "{log}");
     let log = told(&one.0, &one.0);
-    let expected = format!("setting ssl_cert_key: {}: not a PEM private key", one.0);
+    let expected = format!(
+        "setting ssl_cert_key (flag --set): {}: not a PEM private key",
+        one.0
+    );
     assert!(log.contains(&expected), "{log}");
     let log = told(&one.1, &one.1);
-    let expected = format!("setting ssl_cert: {}: not a PEM certificate", one.1);
+    let expected = format!(
+        "setting ssl_cert (flag --set): {}: not a PEM certificate",
+        one.1
+    );
     assert!(log.contains(&expected), "{log}");
 }
 

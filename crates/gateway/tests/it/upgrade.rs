@@ -226,7 +226,7 @@ fn a_process_that_cannot_start_takes_nothing_over() {
     std::fs::write(&file, "_format_version: '3.0'\nservices: [{name: a}]\n").expect("writable");
     let reason = gateway.upgrade().expect_err("it cannot be loaded");
     assert!(reason.contains("required field missing"), "{reason}");
-    gateway.wait_for_log("this process goes on");
+    gateway.wait_for_log("this process keeps running");
     assert_eq!(gateway.get("/before", &[]).status, 200);
     assert_eq!(gateway.admin_get("/status").status, 200);
     std::fs::write(&file, one_route(&echo.url(), "/after")).expect("writable");

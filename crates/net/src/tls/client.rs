@@ -3,6 +3,7 @@
 
 use super::certificate::{CertificateError, Certificates, read_certificates};
 use super::common_name::Warned;
+use super::refused::RefusedCertificate;
 use super::verify::{NotVerified, Verified};
 use rustls::client::ResolvesClientCert;
 use rustls::client::danger::ServerCertVerifier;
@@ -167,6 +168,7 @@ impl ClientTls {
         tokio_rustls::TlsConnector::from(self.0.configs[offer as usize].clone())
             .connect(name, stream)
             .await
+            .map_err(RefusedCertificate::describe)
     }
 }
 
@@ -176,13 +178,15 @@ pub fn is_about_name(error: &io::Error) -> bool {
     let Some(cause) = error.get_ref() else {
         return false;
     };
-    match cause.downcast_ref::<rustls::Error>() {
-        Some(rustls::Error::AlertReceived(alert)) => *alert == AlertDescription::UnrecognisedName,
-        Some(rustls::Error::InvalidCertificate(bad)) => matches!(
-            bad,
+    if let Some(RefusedCertificate(reason)) = cause.downcast_ref() {
+        return matches!(
+            reason,
             rustls::CertificateError::NotValidForName
                 | rustls::CertificateError::NotValidForNameContext { .. }
-        ),
+        );
+    }
+    match cause.downcast_ref::<rustls::Error>() {
+        Some(rustls::Error::AlertReceived(alert)) => *alert == AlertDescription::UnrecognisedName,
         Some(_) => false,
         None => cause.is::<InvalidDnsNameError>(),
     }

@@ -6,6 +6,7 @@ mod client_auth;
 mod common_name;
 mod failure;
 mod public_key;
+mod refused;
 mod server;
 mod sessions;
 mod suites;
