@@ -17,7 +17,7 @@ use proxy::snapshot::BuildError;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use store::{ChangeLog, Counts, Origin, Revision, Store};
+use store::{Counts, Origin, Revision, Store};
 use tokio::sync::{mpsc, oneshot};
 
 /// Maximum number of requests that wait for the main thread.
@@ -234,7 +234,7 @@ fn load(
 ) {
     let links = Arc::clone(gateway.links());
     gateway.run(move |writer| {
-        let before = writer.store.head();
+        let before = writer.store.refresh().unwrap_or(Revision(0));
         let loaded = writer.replace(Input {
             source: Source::Text(&text.bytes, text.format),
             hash: model::declarative::hash(&text.bytes),
