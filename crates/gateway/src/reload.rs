@@ -18,7 +18,7 @@ use proxy::snapshot::BuildError;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use store::{ChangeLog, Counts, Origin, Revision, Store};
+use store::{Counts, Origin, Revision, Store};
 use tokio::sync::{mpsc, oneshot};
 
 /// Maximum number of requests that wait for the main thread.
@@ -243,7 +243,7 @@ fn load(read: Read, gateway: &Arc<Gateway>, answer: impl FnOnce(Outcome) + Send 
 
 /// Replaces the configuration with a text.
 fn replace(writer: &mut Writer, text: &Text, gateway: &Gateway) -> Result<Reloading, String> {
-    let before = writer.store.head();
+    let before = writer.store.refresh().unwrap_or(Revision(0));
     let loaded = writer.replace(Input {
         source: Source::Text(&text.bytes, text.format),
         hash: model::declarative::hash(&text.bytes),

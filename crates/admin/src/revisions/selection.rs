@@ -124,7 +124,8 @@ pub(super) fn changes_to(
         None => Change::Delete { kind, id },
     });
     let changes: Vec<Change> = changes.collect();
-    let meta = new_hash(view, &changes)?;
+    let hash = new_hash(view, &changes)?;
+    let meta = hash.map(|hash| (CONFIGURATION_HASH.to_owned(), Some(hash)));
     Ok(ChangeSet {
         changes,
         meta: meta.into_iter().collect(),
@@ -133,10 +134,7 @@ pub(super) fn changes_to(
 
 /// Returns a hash that no document has: without a database the hash identifies the whole configuration, and a change of
 /// some entities makes one that no client has sent.
-fn new_hash(
-    view: &View<'_>,
-    changes: &[Change],
-) -> Result<Option<(String, Option<Vec<u8>>)>, StoreError> {
+fn new_hash(view: &View<'_>, changes: &[Change]) -> Result<Option<Vec<u8>>, StoreError> {
     let Some(old) = view
         .meta(CONFIGURATION_HASH)?
         .filter(|_| !changes.is_empty())
@@ -150,8 +148,7 @@ fn new_hash(
             bytes.extend_from_slice(entity);
         }
     }
-    let hash = structured_hash(&bytes).into_bytes();
-    Ok(Some((CONFIGURATION_HASH.to_owned(), Some(hash))))
+    Ok(Some(structured_hash(&bytes).into_bytes()))
 }
 
 impl Selected {

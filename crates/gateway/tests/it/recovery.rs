@@ -239,6 +239,15 @@ fn a_file_that_replaces_entities_of_the_admin_api_is_reported() {
     assert!(back.output().expect("it runs").status.success());
     let again = launch_in(prefix.path()).start();
     assert_eq!(again.admin_get("/consumers/a").status, 200);
+    assert!(again.stop().success());
+    // If the log is a file, the warning is printed too.
+    let last = launch_in(prefix.path())
+        .set("proxy_error_log", "logs/error.log")
+        .configuration(&shop(&echo))
+        .start();
+    last.wait_for_log(
+        "warning: the store had 2 entities at revision 4, last written by command line;",
+    );
 }
 
 #[test]
