@@ -43,7 +43,7 @@ impl Connection {
         worker::with(|worker| worker.log_access(&facts));
     }
 
-    /// Logs a request that was refused because its head could not be parsed.
+    /// Logs a request that was refused before it was routed. `sent` begins with its request line.
     pub(super) fn log_refused(&self, sent: &[u8], status: u16, request_id: &str) {
         if self.plane.settings.access_log.is_none() {
             return;
@@ -121,11 +121,17 @@ fn line_of(head: &RequestHead, http2: bool) -> RequestLine<'_> {
     RequestLine::Parsed {
         method: head.method_bytes(),
         target: head.target().as_bytes(),
-        version: match head.version() {
-            _ if http2 => "HTTP/2.0",
-            Version::Http10 => "HTTP/1.0",
-            Version::Http11 => "HTTP/1.1",
+        version: match http2 {
+            true => "HTTP/2.0",
+            false => version_of(head),
         },
+    }
+}
+
+pub(super) fn version_of(head: &RequestHead) -> &'static str {
+    match head.version() {
+        Version::Http10 => "HTTP/1.0",
+        Version::Http11 => "HTTP/1.1",
     }
 }
 
