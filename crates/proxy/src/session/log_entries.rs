@@ -4,6 +4,7 @@ use super::Connection;
 use super::plane::DataPlane;
 use super::worker;
 use crate::access_log::{Facts, Headers, RequestLine};
+use model::entities::Consumer;
 use net::http1::{RequestHead, Version};
 use plugin::{Client, EntityRef, Latencies, LogEntry};
 use std::net::SocketAddr;
@@ -21,8 +22,7 @@ impl Connection {
         }
         let request = entry.request;
         let Client { ip, port } = request.client;
-        let (mut route, mut service) = ([0; 36], [0; 36]);
-        let consumer = request.consumer.as_ref();
+        let (mut route, mut service, mut consumer) = ([0; 36], [0; 36], [0; 36]);
         let facts = Facts {
             client: SocketAddr::new(ip, port),
             host: request.host,
@@ -34,9 +34,7 @@ impl Connection {
             request_size: entry.request_size,
             route: name_of(request.route, &mut route),
             service: name_of(request.service, &mut service),
-            consumer: consumer
-                .and_then(|one| one.username.as_deref())
-                .unwrap_or_default(),
+            consumer: name_of_consumer(request.consumer.as_ref(), &mut consumer),
             plugin: plugin.unwrap_or_default(),
             ..self.facts(&(), request.request_id, entry.status)
         };
@@ -143,6 +141,18 @@ fn name_of<'a>(entity: Option<EntityRef<'a>>, id: &'a mut [u8; 36]) -> &'a str {
             name: Some(name), ..
         }) => name,
         Some(EntityRef { id: number, .. }) => number.hyphenated().encode_lower(id),
+    }
+}
+
+/// Returns the consumer's username, or its id (written to `id`) if it has no username.
+fn name_of_consumer<'a>(consumer: Option<&'a Consumer>, id: &'a mut [u8; 36]) -> &'a str {
+    match consumer {
+        None => "",
+        Some(Consumer {
+            username: Some(name),
+            ..
+        }) => name,
+        Some(Consumer { id: number, .. }) => number.0.hyphenated().encode_lower(id),
     }
 }
 

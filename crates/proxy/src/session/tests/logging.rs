@@ -3,7 +3,8 @@
 use super::websocket::{ASK, SWITCH};
 use super::*;
 use crate::access_log::{AccessLog, Format, Lane};
-use plugin::{Implementation, LogEntry, Phases, Scopes, Sharing, TryEnd};
+use model::entities::{Consumer, ConsumerId};
+use plugin::{Implementation, LogEntry, Phases, RequestCx, Scopes, Sharing, Step, TryEnd};
 use std::time::Duration;
 
 /// Keeps the log entries for the test on its thread.
@@ -319,4 +320,47 @@ fn a_plaintext_request_on_a_tls_port_is_logged_as_it_came() {
     });
     let requests = [(new, "GET /a HTTP/1.1"), (old, "GET /a HTTP/1.0")];
     check_lengths("127.0.0.1:0 ssl", &requests);
+}
+
+/// Makes the client a consumer. The value of `x-consumer` is its username.
+struct Authenticate;
+
+static AUTHENTICATE: PluginDef = PluginDef {
+    name: "authenticate",
+    priority: 10,
+    phases: Phases::ACCESS,
+    scopes: Scopes::ALL,
+    sharing: Sharing::EqualConfigs,
+    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Authenticate))),
+};
+
+impl plugin::Plugin for Authenticate {
+    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, plugin::PluginError> {
+        let username = cx.header("x-consumer");
+        cx.consumer = Some(Consumer {
+            id: ConsumerId(Uuid::from_u128(7)),
+            username: username.map(|name| std::str::from_utf8(name).unwrap().into()),
+            custom_id: Some("custom".into()),
+        });
+        Ok(Step::Continue)
+    }
+}
+
+#[test]
+fn a_consumer_without_a_username_is_logged_by_its_id() {
+    run(async {
+        let mut setup = Setup::new(upstream(vec![answers(OK)]).await);
+        setup.plugins = vec![&AUTHENTICATE];
+        let (log, lanes) = access_log("m $kong_consumer");
+        setup.settings.access_log = Some(log);
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        for header in ["X-Consumer: jane\r\n", ""] {
+            let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{header}\r\n");
+            client.send(request).await;
+            assert_eq!(status(&client.answer().await), "200");
+        }
+        let expected = "jane\n00000000-0000-0000-0000-000000000007\n";
+        assert_eq!(lines(gateway, &lanes).await, expected);
+    });
 }
