@@ -272,7 +272,7 @@ fn a_tunnel_that_a_drain_ends_is_logged() {
 }
 
 /// An access log in this format, and the lines in it.
-fn access_log(directive: &str) -> (AccessLog, Arc<[Lane]>) {
+pub(super) fn access_log(directive: &str) -> (AccessLog, Arc<[Lane]>) {
     let lanes: Arc<[Lane]> = vec![Lane::default()].into();
     let format = Arc::new(Format::directive(directive).unwrap().1);
     let log = AccessLog::new(format, lanes.clone(), std::thread::current());
@@ -280,7 +280,7 @@ fn access_log(directive: &str) -> (AccessLog, Arc<[Lane]>) {
 }
 
 /// Ends the gateway and returns the lines that it has logged.
-async fn lines(gateway: Gateway, lanes: &[Lane]) -> String {
+pub(super) async fn lines(gateway: Gateway, lanes: &[Lane]) -> String {
     let stop = Stop::Drain(Duration::from_secs(60));
     gateway.stop.send(stop).unwrap();
     gateway.done.await.unwrap().unwrap();
