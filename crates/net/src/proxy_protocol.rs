@@ -25,6 +25,15 @@ pub struct Header {
     pub addresses: Option<Addresses>,
 }
 
+impl Header {
+    /// Returns the address of the client. An IPv4-mapped IPv6 address appears as IPv4, because a load balancer with one
+    /// socket for both families may send that form.
+    pub fn client(&self) -> Option<SocketAddr> {
+        let source = self.addresses?.source;
+        Some(SocketAddr::new(source.ip().to_canonical(), source.port()))
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     /// Address of the client.

@@ -110,6 +110,29 @@ fn headers_of_version_2_are_read() {
 }
 
 #[test]
+fn the_address_of_a_client_has_one_form() {
+    for (line, expected) in [
+        (
+            "PROXY TCP6 ::ffff:192.0.2.1 ::ffff:192.0.2.2 7 8\r\n",
+            Some("192.0.2.1:7"),
+        ),
+        (
+            "PROXY TCP4 192.0.2.1 192.0.2.2 7 8\r\n",
+            Some("192.0.2.1:7"),
+        ),
+        (
+            "PROXY TCP6 2001:db8::1 ::2 7 8\r\n",
+            Some("[2001:db8::1]:7"),
+        ),
+        ("PROXY UNKNOWN\r\n", None),
+    ] {
+        let (header, _) = parse(line.as_bytes()).unwrap().expect("complete");
+        let client = header.client().map(|client| client.to_string());
+        assert_eq!(client.as_deref(), expected, "{line}");
+    }
+}
+
+#[test]
 fn a_sender_that_speaks_for_itself_has_no_addresses() {
     assert_eq!(read(&binary(0x20, 0x00, &[])), None);
     assert_eq!(

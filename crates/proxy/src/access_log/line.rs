@@ -31,7 +31,7 @@ pub struct Facts<'a> {
     pub route: &'a str,
     /// Name of the service, or its id if it has no name.
     pub service: &'a str,
-    /// Username of the consumer. Empty if there is no consumer, or if the consumer has no username.
+    /// Username of the consumer, or its id if it has no username. Empty if there is no consumer.
     pub consumer: &'a str,
     /// Name of the plugin that responded in the access phase, or failed there.
     pub plugin: &'a str,

@@ -51,11 +51,11 @@ impl AccessLog {
         &self.format
     }
 
-    /// Hands over lines from a thread that is not a worker. Workers must not call it, because it may block briefly on a
-    /// lock.
-    pub fn give(&self, lane: usize, lines: Vec<u8>) {
+    /// Hands over one line from a thread that is not a worker. Workers must not call it, because it may block briefly on
+    /// a lock.
+    pub fn give(&self, lane: usize, line: Vec<u8>) {
         if let Some(lane) = self.lanes.get(lane) {
-            lane.give(lines);
+            lane.give(line);
         }
         self.writer.unpark();
     }
@@ -98,7 +98,7 @@ impl Lane {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a line. It may block briefly on a lock. The caller has to wake the writer up.
+    /// Adds one line, or drops and counts it if there is no room. It may block briefly on a lock. The caller has to wake the writer up.
     pub fn give(&self, mut line: Vec<u8>) {
         self.lock().add(&mut line, 1, &self.dropped);
     }

@@ -206,6 +206,16 @@ fn lines_that_the_writer_cannot_take_are_dropped_and_counted() {
 }
 
 #[test]
+fn a_line_of_another_thread_that_finds_no_room_is_counted() {
+    let log = log(1);
+    log.give(0, vec![b'x'; LANE_BYTES]);
+    log.give(0, b"y\n".to_vec());
+    log.give(0, b"z\n".to_vec());
+    assert_eq!(log.lanes[0].dropped(), 2);
+    assert_eq!(log.lanes[0].take(Vec::new()).len(), LANE_BYTES);
+}
+
+#[test]
 fn a_worker_does_not_wait_for_the_writer() {
     let log = log(1);
     let mut journal = LogBuffer::new(&log, 0);

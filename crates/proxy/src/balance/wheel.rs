@@ -12,7 +12,7 @@ pub(super) struct Wheel {
     ends: Box<[u64]>,
     /// Distance between two picks, coprime to the number of points.
     step: u64,
-    /// Whether all weights are equal, so that the number of a point is the index of its target.
+    /// Whether each target has exactly one point, so that the number of a point is the index of its target.
     even: bool,
 }
 
@@ -34,7 +34,7 @@ impl Wheel {
             .collect();
         let points = ends.last().copied().unwrap_or(0);
         Self {
-            even: points == ends.len() as u64,
+            even: (ends.iter().zip(1..)).all(|(end, number)| *end == number),
             step: spreading_step(points),
             ends,
         }
@@ -65,29 +65,34 @@ impl Wheel {
     }
 
     /// Picks by weight among the usable targets only. Used when few targets are usable, because the wheel would need
-    /// many steps to find one.
+    /// many steps to find one. Other threads may change what is usable at any time.
     #[cold]
     fn pick_among_few(&self, turn: u64, usable: impl Fn(usize) -> bool) -> Option<usize> {
         let weight = |peer: usize| {
             let before = peer.checked_sub(1).map_or(0, |before| self.ends[before]);
             self.ends[peer] - before
         };
-        let mut peers = (0..self.ends.len()).filter(|peer| usable(*peer));
+        let peers = (0..self.ends.len()).filter(|peer| weight(*peer) > 0 && usable(*peer));
         let points = peers.clone().map(weight).sum();
         let mut point = turn.checked_rem(points)?;
-        // This is `None` only if targets have become unusable in the meantime.
-        peers.find(|peer| {
-            let weight = weight(*peer);
-            let hit = point < weight;
-            point = point.saturating_sub(weight);
-            hit
-        })
+        let mut last = None;
+        for peer in peers {
+            let weight = weight(peer);
+            if point < weight {
+                return Some(peer);
+            }
+            point -= weight;
+            last = Some(peer);
+        }
+        // Reached only if the usable targets have lost weight since it was summed up.
+        last
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     fn picks(weights: &[u32], number: usize, usable: impl Fn(usize) -> bool) -> Vec<usize> {
         let wheel = Wheel::new(weights.iter().copied());
@@ -108,6 +113,9 @@ mod tests {
             &[1, 1, 1][..],
             &[5, 1, 1],
             &[3, 0, 7],
+            &[0, 1, 2],
+            &[2, 0, 1],
+            &[0, 100],
             &[100, 200, 300],
             &[65_535, 1],
             &[1, 2, 3, 4, 5, 6, 7],
@@ -158,10 +166,26 @@ mod tests {
     }
 
     #[test]
+    fn a_target_that_becomes_unusable_during_the_search_leaves_the_others() {
+        let wheel = Wheel::new([1, 0, 1, 5].into_iter());
+        for turn in 0..7 {
+            let asked = Cell::new(0);
+            // The first pass over the targets sums up their weights.
+            let usable = |peer: usize| {
+                asked.set(asked.get() + 1);
+                asked.get() <= 3 || peer < 3
+            };
+            let picked = wheel.pick_among_few(turn, usable);
+            assert!(matches!(picked, Some(0 | 2)), "turn {turn}: {picked:?}");
+        }
+    }
+
+    #[test]
     fn no_usable_peer_is_no_pick() {
         assert!(picks(&[], 1, |_| true).is_empty());
         assert!(picks(&[0, 0], 1, |_| true).is_empty());
         assert!(picks(&[1, 1], 1, |_| false).is_empty());
+        assert!(picks(&[0, 1, 2], 1, |peer| peer == 0).is_empty());
     }
 
     #[test]

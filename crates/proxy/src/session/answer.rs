@@ -1,5 +1,6 @@
 //! Sends responses that the gateway or a plugin produces. They pass the filters of the selected plugins first.
 
+use super::log_entries::version_of;
 use super::opening::Opening;
 use super::receive::NoRequest;
 use super::worker;
@@ -157,7 +158,6 @@ impl Connection {
 
     /// Closes a connection that has no valid request, with an error response if the client may still be listening.
     pub(super) async fn refuse(&mut self, reason: NoRequest) -> After {
-        self.begin_counting(self.carry.len());
         let id = worker::with(|worker| worker.ids.next_id());
         let id = std::str::from_utf8(&id).expect("hex digits");
         let settings = &self.plane.settings.respond;
@@ -201,7 +201,8 @@ impl Connection {
     pub(super) async fn refuse_plain_http(mut self) {
         let reason = match self.receive_head().await {
             Ok(head) => {
-                self.carry = format!("{} {} HTTP/1.1\r\n", head.method(), head.target()).into();
+                let version = version_of(&head);
+                self.carry = format!("{} {} {version}\r\n", head.method(), head.target()).into();
                 let head_only = head.method_bytes() == b"HEAD";
                 NoRequest::PlainHttp { head_only }
             }

@@ -4,6 +4,7 @@ use super::Connection;
 use super::plane::DataPlane;
 use super::worker;
 use crate::access_log::{Facts, Headers, RequestLine};
+use model::entities::Consumer;
 use net::http1::{RequestHead, Version};
 use plugin::{Client, EntityRef, Latencies, LogEntry};
 use std::net::SocketAddr;
@@ -21,8 +22,7 @@ impl Connection {
         }
         let request = entry.request;
         let Client { ip, port } = request.client;
-        let (mut route, mut service) = ([0; 36], [0; 36]);
-        let consumer = request.consumer.as_ref();
+        let (mut route, mut service, mut consumer) = ([0; 36], [0; 36], [0; 36]);
         let facts = Facts {
             client: SocketAddr::new(ip, port),
             host: request.host,
@@ -34,16 +34,14 @@ impl Connection {
             request_size: entry.request_size,
             route: name_of(request.route, &mut route),
             service: name_of(request.service, &mut service),
-            consumer: consumer
-                .and_then(|one| one.username.as_deref())
-                .unwrap_or_default(),
+            consumer: name_of_consumer(request.consumer.as_ref(), &mut consumer),
             plugin: plugin.unwrap_or_default(),
             ..self.facts(&(), request.request_id, entry.status)
         };
         worker::with(|worker| worker.log_access(&facts));
     }
 
-    /// Logs a request that was refused because its head could not be parsed.
+    /// Logs a request that was refused before it was routed. `sent` begins with its request line.
     pub(super) fn log_refused(&self, sent: &[u8], status: u16, request_id: &str) {
         if self.plane.settings.access_log.is_none() {
             return;
@@ -121,11 +119,17 @@ fn line_of(head: &RequestHead, http2: bool) -> RequestLine<'_> {
     RequestLine::Parsed {
         method: head.method_bytes(),
         target: head.target().as_bytes(),
-        version: match head.version() {
-            _ if http2 => "HTTP/2.0",
-            Version::Http10 => "HTTP/1.0",
-            Version::Http11 => "HTTP/1.1",
+        version: match http2 {
+            true => "HTTP/2.0",
+            false => version_of(head),
         },
+    }
+}
+
+pub(super) fn version_of(head: &RequestHead) -> &'static str {
+    match head.version() {
+        Version::Http10 => "HTTP/1.0",
+        Version::Http11 => "HTTP/1.1",
     }
 }
 
@@ -137,6 +141,18 @@ fn name_of<'a>(entity: Option<EntityRef<'a>>, id: &'a mut [u8; 36]) -> &'a str {
             name: Some(name), ..
         }) => name,
         Some(EntityRef { id: number, .. }) => number.hyphenated().encode_lower(id),
+    }
+}
+
+/// Returns the consumer's username, or its id (written to `id`) if it has no username.
+fn name_of_consumer<'a>(consumer: Option<&'a Consumer>, id: &'a mut [u8; 36]) -> &'a str {
+    match consumer {
+        None => "",
+        Some(Consumer {
+            username: Some(name),
+            ..
+        }) => name,
+        Some(Consumer { id: number, .. }) => number.0.hyphenated().encode_lower(id),
     }
 }
 

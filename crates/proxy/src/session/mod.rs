@@ -356,7 +356,7 @@ impl Connection {
     /// Closes our side of the connection. With [`After::Linger`], first lets the client finish its side: unread bytes
     /// would make the system reset the connection, and the client would lose the response.
     async fn close(&mut self, after: After) {
-        if poll_fn(|cx| self.stream.poll_shutdown(cx)).await.is_err() || after != After::Linger {
+        if self.shut_down().await.is_err() || after != After::Linger {
             return;
         }
         /// Maximum bytes that the client may still send.
@@ -375,5 +375,20 @@ impl Connection {
             }
         })
         .await;
+    }
+
+    /// Ends our side of the connection. Over TLS this sends `close_notify`, so it fails with a timeout if the client
+    /// has stopped receiving.
+    async fn shut_down(&mut self) -> std::io::Result<()> {
+        let limit = self.plane.settings.send_timeout;
+        self.deadline.set(Instant::now() + limit);
+        poll_fn(|cx| match self.stream.poll_shutdown(cx) {
+            Poll::Pending => {
+                let timed_out = || Err(std::io::ErrorKind::TimedOut.into());
+                self.deadline.poll_passed(cx).map(|()| timed_out())
+            }
+            ended => ended,
+        })
+        .await
     }
 }

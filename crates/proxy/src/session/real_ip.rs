@@ -81,7 +81,8 @@ impl RealIp {
     }
 }
 
-/// Parses an address, optionally in brackets and with a port. The port is 0 if there is none.
+/// Parses an address, optionally in brackets and with a port. The port is 0 if there is none. An IPv4-mapped IPv6
+/// address becomes IPv4, as the addresses of connections do.
 fn parse_address(text: &str) -> Option<SocketAddr> {
     let bare = text
         .strip_prefix('[')
@@ -90,9 +91,10 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
         Some(literal) => literal.parse().map(IpAddr::V6).ok(),
         None => text.parse().ok(),
     };
-    address
+    let address = address
         .map(|address| SocketAddr::new(address, 0))
-        .or_else(|| text.parse().ok())
+        .or_else(|| text.parse().ok())?;
+    Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
 
 #[cfg(test)]
@@ -128,6 +130,10 @@ mod tests {
             ("X-Forwarded-For: [2001:db8::1]:567", "[2001:db8::1]:567"),
             ("X-Forwarded-For: [2001:db8::1]", "[2001:db8::1]:0"),
             ("X-Forwarded-For: 2001:db8::1", "[2001:db8::1]:0"),
+            ("X-Forwarded-For: ::ffff:1.2.3.4", "1.2.3.4:0"),
+            ("X-Forwarded-For: [::ffff:1.2.3.4]", "1.2.3.4:0"),
+            ("X-Forwarded-For: [::ffff:1.2.3.4]:567", "1.2.3.4:567"),
+            ("X-Forwarded-For: 1.2.3.4, ::ffff:10.0.0.9", "1.2.3.4:0"),
             ("X-Forwarded-For: 1.2.3.4 10.0.0.9", "1.2.3.4:0"),
             ("X-Forwarded-For: 1.2.3.4, , 10.0.0.9,", "1.2.3.4:0"),
             (

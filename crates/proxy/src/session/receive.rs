@@ -26,7 +26,8 @@ pub(super) enum NoRequest {
 }
 
 impl Connection {
-    /// Receives the head of the next request. Bytes after it are kept in `carry`.
+    /// Receives the head of the next request. Bytes after it are kept in `carry`. If the request is refused, `carry`
+    /// begins with its request line, and all bytes read of it are counted.
     pub(super) async fn receive_head(&mut self) -> Result<RequestHead, NoRequest> {
         let mut untried = !self.carry.is_empty();
         let head = poll_fn(|cx| {
@@ -76,13 +77,11 @@ impl Connection {
                 }
                 Poll::Pending => {
                     ready!(self.deadline.poll_passed(cx));
-                    let idle = self.carry.is_empty();
-                    let end = if idle {
-                        NoRequest::Gone
-                    } else {
-                        NoRequest::Timeout
-                    };
-                    return Poll::Ready(Err(end));
+                    if self.carry.is_empty() {
+                        return Poll::Ready(Err(NoRequest::Gone));
+                    }
+                    self.begin_counting(self.carry.len());
+                    return Poll::Ready(Err(NoRequest::Timeout));
                 }
             };
             let parsed = if self.carry.is_empty() {
@@ -106,6 +105,7 @@ impl Connection {
     ) -> Result<Option<RequestHead>, NoRequest> {
         let data = &worker.read[..read];
         let parsed = RequestHead::parse(data, &self.plane.settings.limits).map_err(|bad| {
+            self.begin_counting(read);
             if self.plane.settings.access_log.is_some() {
                 self.carry = data[..read.min(MAX_LINE_BYTES)].to_vec();
             }
@@ -147,7 +147,10 @@ impl Connection {
 
     fn parse_carried(&mut self, worker: &mut Worker) -> Result<Option<RequestHead>, NoRequest> {
         let limits = &self.plane.settings.limits;
-        let parsed = RequestHead::parse(&self.carry, limits).map_err(NoRequest::Refused)?;
+        let parsed = RequestHead::parse(&self.carry, limits).map_err(|bad| {
+            self.begin_counting(self.carry.len());
+            NoRequest::Refused(bad)
+        })?;
         Ok(parsed.map(|(head, length)| {
             self.take_carried(worker, length);
             self.begin_counting(length);

@@ -411,7 +411,7 @@ async fn serve_proxied(
         }
         Err(_) => return,
     };
-    arrival.told = header.addresses.map(|addresses| addresses.source);
+    arrival.told = header.client();
     // Boxed because a handshake is rare and would enlarge the task of every connection of such a listener.
     match server.tls {
         None if server.http2 => Box::pin(serve_either(ticket, stream, arrival)).await,

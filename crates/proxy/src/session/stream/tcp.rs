@@ -41,9 +41,8 @@ impl Server {
         if self.proxy_protocol {
             let header = peek::take_proxy_header(&mut stream).await?;
             // The header of an untrusted peer is read but not used, as in nginx.
-            let told = header.addresses.map(|addresses| addresses.source);
             let trusted = self.plane.settings.real_ip.trusts(peer.ip());
-            client = told.filter(|_| trusted).unwrap_or(peer);
+            client = header.client().filter(|_| trusted).unwrap_or(peer);
         }
         let sni = match &self.tls {
             None => None,

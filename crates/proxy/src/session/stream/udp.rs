@@ -130,23 +130,17 @@ impl Sessions {
     ) {
         let ticket = Ticket::begin(&self.plane);
         let number = ticket.number;
-        let sessions = self.clone();
+        let mut registered = Registered {
+            sessions: self.clone(),
+            key,
+            session,
+            started: Instant::now(),
+            status: 200,
+        };
         let task = tokio::spawn(async move {
-            let started = Instant::now();
-            let port = sessions.port;
-            let registered = Registered { sessions, key };
-            let status = registered.serve(&session, to_send).await;
+            registered.status = registered.serve(to_send).await;
             drop(registered);
-            let ended = EndedStream {
-                protocol: "UDP",
-                client: key.0,
-                port,
-                status,
-                received: session.received.load(Ordering::Relaxed),
-                sent: session.sent.load(Ordering::Relaxed),
-                took: started.elapsed(),
-            };
-            log_stream(&ticket.plane, &ended);
+            drop(ticket);
         });
         let handle = task.abort_handle();
         worker::with(|worker| {
@@ -185,16 +179,34 @@ impl Session {
     }
 }
 
-/// A session's entry in the table, removed when this is dropped.
+/// A session's entry in the table. When this is dropped, also by a drain, the entry is removed and the session is
+/// logged.
 struct Registered {
     sessions: Arc<Sessions>,
     key: Key,
+    session: Arc<Session>,
+    started: Instant,
+    /// Status for the log.
+    status: u16,
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
         self.sessions.lock().remove(&self.key);
         self.sessions.is_full_told.store(false, Ordering::Relaxed);
+        if std::thread::panicking() {
+            return;
+        }
+        let ended = EndedStream {
+            protocol: "UDP",
+            client: self.key.0,
+            port: self.sessions.port,
+            status: self.status,
+            received: self.session.received.load(Ordering::Relaxed),
+            sent: self.session.sent.load(Ordering::Relaxed),
+            took: self.started.elapsed(),
+        };
+        log_stream(&self.sessions.plane, &ended);
     }
 }
 
@@ -208,8 +220,8 @@ struct Reached {
 
 impl Registered {
     /// Serves the session until its idle limit, and returns the status for the log.
-    async fn serve(&self, session: &Session, mut to_send: mpsc::Receiver<Box<[u8]>>) -> u16 {
-        let client = self.key.0;
+    async fn serve(&self, mut to_send: mpsc::Receiver<Box<[u8]>>) -> u16 {
+        let (client, session) = (self.key.0, &self.session);
         let reached = match Box::pin(self.reach()).await {
             Ok(reached) => reached,
             Err(refusal) => {

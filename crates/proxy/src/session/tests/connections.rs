@@ -1,7 +1,11 @@
 //! Connections: pipelining, keep-alive, and TLS on both sides.
 
+use super::super::{After, server};
 use super::*;
+use net::stream::Stream;
 use net::tls::{CertificateSource, Certificates, ClientTls, Trust, self_signed};
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
 
 #[test]
 fn pipelined_requests_are_answered_in_order() {
@@ -175,6 +179,49 @@ fn tls_is_terminated_and_spoken_to_upstreams() {
                 assert!(stream.read_buf(&mut got).await.unwrap() > 0);
             }
             assert!(got.starts_with(b"HTTP/1.1 200 OK"));
+        }
+    });
+}
+
+/// A TLS connection of a client that stops reading, with as many bytes sent to it as the system accepts.
+async fn clogged() -> (Stream, impl Sized) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = tokio::task::spawn_local(async move {
+        let tls = ClientTls::new(Trust::Anyone, None).unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
+        tls.connect(stream, "a").await.unwrap()
+    });
+    let tls = ServerTls::new(Arc::new(One(Arc::new(self_signed().unwrap())))).unwrap();
+    let (socket, _) = listener.accept().await.unwrap();
+    let stream = tls.accept(socket).await.unwrap();
+    let client = client.await.unwrap();
+    let socket = stream.get_ref().0;
+    // With a paused clock, the limit has passed as soon as the socket stays full.
+    while timeout(Duration::from_secs(1), socket.writable())
+        .await
+        .is_ok()
+    {
+        while socket.try_write(&[0; 65_536]).is_ok() {}
+    }
+    (Stream::Tls(Box::new(stream.into())), client)
+}
+
+#[test]
+fn a_client_that_stops_reading_does_not_hold_a_connection_that_closes() {
+    run_paused(async {
+        let mut setup = Setup::new(([127, 0, 0, 1], 1).into());
+        setup.settings.send_timeout = Duration::from_secs(7);
+        let gateway = setup.start();
+        for after in [After::Close, After::Linger] {
+            let (stream, _client) = clogged().await;
+            let (ticket, arrival) = server::ticket_over(&gateway.plane);
+            let mut connection = ticket.connection(stream, arrival);
+            let start = Instant::now();
+            let closing = timeout(Duration::from_secs(3600), connection.close(after));
+            closing.await.expect("the connection closes");
+            let seconds = start.elapsed().as_secs();
+            assert!(seconds <= 7, "{after:?}: {seconds}");
         }
     });
 }

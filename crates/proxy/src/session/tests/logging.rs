@@ -2,7 +2,9 @@
 
 use super::websocket::{ASK, SWITCH};
 use super::*;
-use plugin::{Implementation, LogEntry, Phases, Scopes, Sharing, TryEnd};
+use crate::access_log::{AccessLog, Format, Lane};
+use model::entities::{Consumer, ConsumerId};
+use plugin::{Implementation, LogEntry, Phases, RequestCx, Scopes, Sharing, Step, TryEnd};
 use std::time::Duration;
 
 /// Keeps the log entries for the test on its thread.
@@ -266,5 +268,99 @@ fn a_tunnel_that_a_drain_ends_is_logged() {
         gateway.stop.send(stop).unwrap();
         assert_eq!(client.rest().await, "");
         assert_eq!(entry().await.status, 101);
+    });
+}
+
+/// An access log in this format, and the lines in it.
+pub(super) fn access_log(directive: &str) -> (AccessLog, Arc<[Lane]>) {
+    let lanes: Arc<[Lane]> = vec![Lane::default()].into();
+    let format = Arc::new(Format::directive(directive).unwrap().1);
+    let log = AccessLog::new(format, lanes.clone(), std::thread::current());
+    (log, lanes)
+}
+
+/// Ends the gateway and returns the lines that it has logged.
+pub(super) async fn lines(gateway: Gateway, lanes: &[Lane]) -> String {
+    let stop = Stop::Drain(Duration::from_secs(60));
+    gateway.stop.send(stop).unwrap();
+    gateway.done.await.unwrap().unwrap();
+    String::from_utf8(lanes[0].take(Vec::new())).unwrap()
+}
+
+/// Logs the requests, each on its own connection, and compares what is logged of each: the request line and
+/// `$request_length`.
+fn check_lengths(listen: &'static str, requests: &[(String, &str)]) {
+    run(async {
+        let mut setup = Setup::new(([127, 0, 0, 1], 1).into());
+        setup.listen = listen;
+        let (log, lanes) = access_log("m '$request_length $request'");
+        setup.settings.access_log = Some(log);
+        let gateway = setup.start();
+        let mut expected = String::new();
+        for (request, line) in requests {
+            gateway.exchange(request).await;
+            expected += &format!("{} {line}\n", request.len());
+        }
+        assert_eq!(lines(gateway, &lanes).await, expected);
+    });
+}
+
+#[test]
+fn a_malformed_request_is_logged_with_all_the_bytes_read_of_it() {
+    let long = format!("nonsense\r\nX: {}\r\n\r\n", "x".repeat(5000));
+    let short = "nonsense\r\n\r\n".to_owned();
+    check_lengths("127.0.0.1:0", &[(long, "nonsense"), (short, "nonsense")]);
+}
+
+#[test]
+fn a_plaintext_request_on_a_tls_port_is_logged_as_it_came() {
+    let [new, old] = ["1.1", "1.0"].map(|version| {
+        let filler = "x".repeat(3000);
+        format!("GET /a HTTP/{version}\r\nHost: a\r\nX: {filler}\r\n\r\n")
+    });
+    let requests = [(new, "GET /a HTTP/1.1"), (old, "GET /a HTTP/1.0")];
+    check_lengths("127.0.0.1:0 ssl", &requests);
+}
+
+/// Makes the client a consumer. The value of `x-consumer` is its username.
+struct Authenticate;
+
+static AUTHENTICATE: PluginDef = PluginDef {
+    name: "authenticate",
+    priority: 10,
+    phases: Phases::ACCESS,
+    scopes: Scopes::ALL,
+    sharing: Sharing::EqualConfigs,
+    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Authenticate))),
+};
+
+impl plugin::Plugin for Authenticate {
+    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, plugin::PluginError> {
+        let username = cx.header("x-consumer");
+        cx.consumer = Some(Consumer {
+            id: ConsumerId(Uuid::from_u128(7)),
+            username: username.map(|name| std::str::from_utf8(name).unwrap().into()),
+            custom_id: Some("custom".into()),
+        });
+        Ok(Step::Continue)
+    }
+}
+
+#[test]
+fn a_consumer_without_a_username_is_logged_by_its_id() {
+    run(async {
+        let mut setup = Setup::new(upstream(vec![answers(OK)]).await);
+        setup.plugins = vec![&AUTHENTICATE];
+        let (log, lanes) = access_log("m $kong_consumer");
+        setup.settings.access_log = Some(log);
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        for header in ["X-Consumer: jane\r\n", ""] {
+            let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{header}\r\n");
+            client.send(request).await;
+            assert_eq!(status(&client.answer().await), "200");
+        }
+        let expected = "jane\n00000000-0000-0000-0000-000000000007\n";
+        assert_eq!(lines(gateway, &lanes).await, expected);
     });
 }

@@ -7,6 +7,7 @@ mod bodies;
 mod buffering;
 mod calls;
 mod connections;
+mod datagrams;
 mod failures;
 mod filters;
 mod heads;
@@ -29,7 +30,7 @@ use model::entities::{
     Config, Plugin, PluginId, Protocol, Route, RouteId, Service, ServiceId, Target, Upstream,
 };
 use net::dns::Resolver;
-use net::listen::{Listen, bind};
+use net::listen::{Listen, bind, bind_datagrams};
 use net::tls::ServerTls;
 use plugin::{NoLookup, PluginDef};
 use serde_json::json;
@@ -68,6 +69,8 @@ pub(super) struct Gateway {
     pub(super) plane: Arc<DataPlane>,
     pub(super) stop: watch::Sender<Stop>,
     pub(super) done: tokio::task::JoinHandle<std::io::Result<()>>,
+    /// A duplicate of the UDP listener, as the new process of an upgrade gets it.
+    pub(super) datagrams: Option<std::net::UdpSocket>,
 }
 
 impl Setup {
@@ -129,16 +132,27 @@ impl Setup {
         let live = Live::new(Snapshot::build(config, 1, None, &build).unwrap());
         let tls = ServerTls::new(Arc::new(live.clone())).unwrap();
         let listen = self.listen.parse::<Listen>().unwrap();
-        let listener = bind(&listen, 1).unwrap().remove(0);
-        let address = listener.local_addr().unwrap();
+        let (mut http, mut datagrams, mut duplicate) = (Vec::new(), Vec::new(), None);
+        let address = if listen.udp {
+            let socket = bind_datagrams(&listen, 1).unwrap().remove(0);
+            duplicate = Some(socket.try_clone().unwrap());
+            let address = socket.local_addr().unwrap();
+            datagrams.push((listen, socket));
+            address
+        } else {
+            let listener = bind(&listen, 1).unwrap().remove(0);
+            let address = listener.local_addr().unwrap();
+            http.push((listen, listener));
+            address
+        };
         let plane = Arc::new(DataPlane::new(live, self.settings, Arc::new(NoLookup), 1));
         let (stop, stopped) = watch::channel(Stop::Serve);
         let entrances = Entrances {
-            http: vec![(listen, listener)],
+            http,
             stream_tls: tls.clone(),
             http_tls: tls,
             streams: Vec::new(),
-            datagrams: Vec::new(),
+            datagrams,
         };
         let serving = serve(plane.clone(), 0, entrances, stopped);
         Gateway {
@@ -146,6 +160,7 @@ impl Setup {
             plane,
             stop,
             done: tokio::spawn(serving),
+            datagrams: duplicate,
         }
     }
 }
