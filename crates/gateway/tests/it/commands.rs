@@ -106,7 +106,7 @@ warning: line 8: `config` was given already in line 7; the later value is used
     let log = launch().configuration(text).try_start();
     let log = log.map(drop).expect_err("a wrong file was started");
     assert!(
-        log.contains("error parsing declarative config file /"),
+        log.contains("Failed parsing declarative config file /"),
         "{log}"
     );
     for line in expected.lines() {
