@@ -150,6 +150,27 @@ fn check_names_plugins_that_are_not_implemented_and_where_they_are() {
 }
 
 #[test]
+fn check_warns_of_passwords_that_are_no_hash() {
+    let text = |more: &str, password: &str| {
+        format!(
+            "_format_version: '3.0'\n{more}consumers:\n- username: a\n- username: b\n\
+             basicauth_credentials:\n- {{username: a, password: {password}, consumer: a}}\n"
+        )
+    };
+    let export = "_transform: false\n";
+    let hash = "a".repeat(40);
+    for (text, warned) in [
+        (text("", "secret"), false),
+        (text(export, &hash), false),
+        (text(export, "secret"), true),
+    ] {
+        let (status, _, errors) = check(&text, &[]);
+        let found = errors.contains("passwords of basic-auth that are no hash (40 hex digits): 1.");
+        assert_eq!((status, found), (0, warned), "{text}\n{errors}");
+    }
+}
+
+#[test]
 fn check_lists_every_problem_of_a_configuration() {
     let text = "_format_version: '3.0'\nservices: [{name: a}, {name: b, host: x, port: 70000}]\n\
                 routes: [{name: r, paths: [/r], service: missing}]\n";
