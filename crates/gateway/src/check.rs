@@ -12,7 +12,7 @@ use model::declarative::{Document, Loader, Nothing, Options, Put, Source, format
 use model::entities::{Config, Consumer, Plugin, Route, Service};
 use model::plugins::PluginReader;
 use model::schema::VaultReferences;
-use model::{EntityKind, codec};
+use model::{EntityKind, Object, codec};
 use plugin::{Node, notice};
 use proxy::snapshot::{BuildSettings, Snapshot};
 use std::collections::HashMap;
@@ -110,9 +110,13 @@ fn check_text(
     let mut plugins: Vec<Plugin> = Vec::new();
     let mut names: HashMap<Uuid, String> = HashMap::new();
     let mut references = VaultReferences::default();
+    let mut unhashed = 0;
     let compiled = compile(text, model, build, warnings, &mut |put| {
         let looked = references.look(put.kind, &put.entity);
         looked.map_err(Failure::new)?;
+        if put.kind == EntityKind::BasicauthCredentials && !is_hashed(&put.entity)? {
+            unhashed += 1;
+        }
         if put.kind == EntityKind::Plugins {
             plugins.push(decode(&put.entity)?);
         } else if let Some(name) = name_of(put.kind, &put.entity)? {
@@ -121,6 +125,12 @@ fn check_text(
         Ok(())
     });
     warnings.extend(references.notices());
+    if unhashed > 0 {
+        warnings.push(format!(
+            "passwords of basic-auth that are no hash (40 hex digits): {unhashed}. With `_transform: false` passwords must be \
+             hashes, so requests with these passwords get 401"
+        ));
+    }
     compiled?;
     let notices = notice::of(&build.plugins, &plugins, |_, id| names.get(&id).cloned());
     warnings.extend(notices.iter().map(ToString::to_string));
@@ -133,6 +143,14 @@ pub(crate) fn entities(view: &View<'_>) -> Result<u64, StoreError> {
     let kinds = EntityKind::ALL.into_iter();
     let counted = kinds.filter(|kind| *kind != EntityKind::Workspaces);
     counted.map(|kind| view.count(kind)).sum()
+}
+
+/// Whether the password of a basic-auth credential is a hash. Passwords are hashed when a document is loaded, unless it
+/// says `_transform: false`.
+fn is_hashed(credential: &[u8]) -> Result<bool, Failure> {
+    let credential: Object = decode(credential)?;
+    let password = credential.str("password").unwrap_or_default();
+    Ok(password.len() == 40 && password.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Builds the snapshot that would serve the stored configuration. A running gateway can use the store meanwhile.

@@ -516,7 +516,7 @@ pub(crate) fn describe(text: &Text, flavor: RouterFlavor, error: LoadError) -> S
     match error {
         LoadError::Invalid(error) => {
             let errors = format_cli_errors(&error, &text.bytes, text.format, flavor);
-            format!("error parsing declarative config {name}:\n{errors}")
+            format!("Failed parsing declarative config {name}:\n{errors}")
         }
         LoadError::TooLarge => format!(
             "the declarative config {name} does not fit into the store; the setting lmdb_map_size limits it"

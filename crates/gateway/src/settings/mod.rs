@@ -518,7 +518,13 @@ fn enabled_plugins(raw: &mut RawSettings) -> EnabledPlugins {
     names.retain(|name| name != "off" && name != "bundled");
     for name in &names {
         if model::schema::registry().plugin(name).is_none() {
-            raw.problem("plugins", format!("there is no plugin `{name}` here"));
+            let known = model::schema::registry().plugins();
+            let known = known.map(|plugin| plugin.name);
+            let message = match model::nearest(name, known) {
+                Some(known) => format!("there is no plugin `{name}`; did you mean `{known}`?"),
+                None => format!("there is no plugin `{name}` here"),
+            };
+            raw.problem("plugins", message);
         }
     }
     if bundled {

@@ -106,7 +106,7 @@ warning: line 8: `config` was given already in line 7; the later value is used
     let log = launch().configuration(text).try_start();
     let log = log.map(drop).expect_err("a wrong file was started");
     assert!(
-        log.contains("error parsing declarative config file /"),
+        log.contains("Failed parsing declarative config file /"),
         "{log}"
     );
     for line in expected.lines() {
@@ -147,6 +147,27 @@ fn check_names_plugins_that_are_not_implemented_and_where_they_are() {
     assert_eq!((status, output.as_str()), (1, ""));
     assert!(errors.starts_with(warnings), "{errors}");
     assert!(errors.contains("--strict"), "{errors}");
+}
+
+#[test]
+fn check_warns_of_passwords_that_are_no_hash() {
+    let text = |more: &str, password: &str| {
+        format!(
+            "_format_version: '3.0'\n{more}consumers:\n- username: a\n- username: b\n\
+             basicauth_credentials:\n- {{username: a, password: {password}, consumer: a}}\n"
+        )
+    };
+    let export = "_transform: false\n";
+    let hash = "a".repeat(40);
+    for (text, warned) in [
+        (text("", "secret"), false),
+        (text(export, &hash), false),
+        (text(export, "secret"), true),
+    ] {
+        let (status, _, errors) = check(&text, &[]);
+        let found = errors.contains("passwords of basic-auth that are no hash (40 hex digits): 1.");
+        assert_eq!((status, found), (0, warned), "{text}\n{errors}");
+    }
 }
 
 #[test]

@@ -264,7 +264,7 @@ fn a_start_with_a_wrong_file_keeps_the_store() {
         .map(drop)
         .expect_err("a wrong file was started");
     assert!(
-        log.contains("error parsing declarative config file"),
+        log.contains("Failed parsing declarative config file"),
         "{log}"
     );
     assert!(log.contains("in 'host': required field missing"), "{log}");

@@ -3,10 +3,10 @@
 
 use super::positions::{DOCUMENT, Positions};
 use super::relations::{self, Relations};
-use super::{Format, loader};
+use super::{Format, loader, problems};
 use crate::error::{Error, brace_notation};
 use crate::kind::EntityKind;
-use crate::schema::{Record, RouterFlavor};
+use crate::schema::{Record, RouterFlavor, registry};
 use crate::value::{Object, Value};
 use expr::nearest;
 use std::fmt::Write;
@@ -21,6 +21,9 @@ pub fn format_cli_errors(
     let Some(fields) = error.fields.as_ref().filter(|fields| !fields.is_empty()) else {
         return error.message.trim_end().to_owned();
     };
+    if let Some(problem) = unreadable(fields) {
+        return in_words(problem, text);
+    }
     // Reading the text again is useless if it could not be parsed. Such an error names no collection.
     let has_entities = fields
         .iter()
@@ -42,6 +45,54 @@ pub fn format_cli_errors(
     }
     out.truncate(out.trim_end().len());
     out
+}
+
+/// Returns why a document could not be parsed, without the words of the Admin API.
+fn unreadable(fields: &Object) -> Option<&str> {
+    let problem = fields.str("error").filter(|_| fields.len() == 1)?;
+    problem.strip_prefix(problems::UNREADABLE)
+}
+
+/// Describes why a text could not be parsed. The parsers write positions as `4:3: …` and `… at line 4 column 3`.
+fn in_words(problem: &str, text: &[u8]) -> String {
+    let is_blank = |line: &[u8]| {
+        let line = line.trim_ascii();
+        line.is_empty() || line.starts_with(b"#")
+    };
+    if text.split(|byte| *byte == b'\n').all(is_blank) {
+        return "the file is empty".to_owned();
+    }
+    let of_yaml = || {
+        let (position, problem) = problem.split_once(": ")?;
+        Some((position.split_once(':')?, problem))
+    };
+    let of_json = || {
+        let (problem, position) = problem.rsplit_once(" at line ")?;
+        Some((position.split_once(" column ")?, problem))
+    };
+    match of_yaml().or_else(of_json) {
+        Some(((line, column), problem))
+            if line.parse::<usize>().is_ok() && column.parse::<usize>().is_ok() =>
+        {
+            format!("line {line}, column {column}: {problem}")
+        }
+        _ => problem.to_owned(),
+    }
+}
+
+/// Returns what to add to a problem with the name of a plugin. Kong's text advises to enable the plugin, which does not
+/// help if the name is unknown.
+fn about_plugin(message: &str) -> Option<String> {
+    let rest = message.strip_prefix("plugin '")?;
+    let (name, _) = rest.split_once("' not enabled; ")?;
+    if registry().plugin(name).is_some() {
+        return None;
+    }
+    let known = registry().plugins().map(|plugin| plugin.name);
+    Some(match nearest(name, known) {
+        Some(known) => format!("there is no plugin `{name}`; did you mean `{known}`?"),
+        None => format!("there is no plugin `{name}`"),
+    })
 }
 
 struct Listing<'a> {
@@ -112,8 +163,11 @@ impl Listing<'_> {
             Value::String(message) => {
                 // A message may show an expression and underline a part of it on the next line. These lines must be
                 // indented alike.
-                let message = message.replace('\n', &format!("\n{:indent$}  ", ""));
-                let _ = writeln!(self.out, " {message}");
+                let shown = message.replace('\n', &format!("\n{:indent$}  ", ""));
+                let _ = match about_plugin(message) {
+                    Some(hint) => writeln!(self.out, " {shown} ({hint})"),
+                    None => writeln!(self.out, " {shown}"),
+                };
             }
             other => {
                 let _ = writeln!(self.out, " {}", brace_notation(other));

@@ -15,9 +15,12 @@ const FLATTENED_KEEPS_DANGLING: bool = false;
 /// document can have millions of problems, and a response with all of them would be larger than the document.
 pub const MAX_OF_DOCUMENT: usize = 10_000;
 
+/// The begin of the error for a text that cannot be parsed as a document.
+pub(super) const UNREADABLE: &str = "failed parsing declarative configuration: ";
+
 /// The error for a text that cannot be parsed as a document.
 pub(super) fn unreadable(problem: &str) -> Error {
-    let text = format!("failed parsing declarative configuration: {problem}");
+    let text = format!("{UNREADABLE}{problem}");
     invalid([("error", Value::from(text))].into_iter().collect())
 }
 

@@ -14,12 +14,21 @@ use std::collections::BTreeMap;
 /// The first bytes of a reference such as `{vault://env/my-secret}`.
 const BEGIN: &[u8] = b"{vault://";
 
-/// The fields of entities that contain references to vaults. Fields in which Kong does not resolve references are
-/// ignored.
+/// The fields of entities that contain references to vaults. Of plugins and credentials, these are all fields, because
+/// the text of a reference would become a setting or a credential that others can guess. Of other entities, they are the
+/// fields in which Kong resolves references.
 #[derive(Debug, Default)]
 pub struct VaultReferences {
-    /// Number of entities that contain a reference in a field, by the kind of entity and the path of the field.
-    found: BTreeMap<(Subject, String), usize>,
+    /// Number of entities that contain a reference in a field, by the kind of entity and the field.
+    found: BTreeMap<(Subject, Found), usize>,
+}
+
+/// A field that contains a reference.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Found {
+    path: String,
+    /// Whether Kong resolves references in this field.
+    resolved_by_kong: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,11 +38,17 @@ enum Subject {
 }
 
 impl VaultReferences {
-    /// The kinds of entities whose fields may be references.
-    pub const KINDS: [EntityKind; 3] = [
-        EntityKind::Certificates,
+    /// The kinds of entities that are searched. Certificates are not, because one with a reference is refused.
+    pub const KINDS: [EntityKind; 9] = [
         EntityKind::Plugins,
         EntityKind::Keys,
+        EntityKind::KeyauthCredentials,
+        EntityKind::BasicauthCredentials,
+        EntityKind::HmacauthCredentials,
+        EntityKind::JwtSecrets,
+        EntityKind::Oauth2Credentials,
+        EntityKind::Oauth2Tokens,
+        EntityKind::Oauth2AuthorizationCodes,
     ];
 
     /// Looks for references in an encoded entity. The entity is decoded only if its bytes contain the start of a
@@ -58,6 +73,8 @@ impl VaultReferences {
             "",
             &mut paths,
         );
+        // The other fields of keys are names and references.
+        paths.retain(|found| found.resolved_by_kong || kind != EntityKind::Keys);
         paths.sort();
         paths.dedup();
         for path in paths {
@@ -71,7 +88,7 @@ impl VaultReferences {
 
     /// Returns one sentence for each field that holds references.
     pub fn notices(&self) -> impl Iterator<Item = String> {
-        self.found.iter().map(|((subject, path), count)| {
+        self.found.iter().map(|((subject, found), count)| {
             let of = match subject {
                 Subject::Plugin(name) => format!("plugin {name}"),
                 Subject::Other(kind) => kind.name().trim_end_matches('s').to_owned(),
@@ -80,15 +97,23 @@ impl VaultReferences {
                 1 => String::new(),
                 count => format!(" ({count} times)"),
             };
-            format!(
-                "{path} of {of} is a vault reference{times}, which is not resolved yet: its text is used as the value"
-            )
+            let path = &found.path;
+            if found.resolved_by_kong {
+                format!(
+                    "{path} of {of} is a vault reference{times}, which is not resolved yet: its text is used as the value"
+                )
+            } else {
+                format!(
+                    "{path} of {of} is a vault reference{times}, but is not a field where Kong resolves references: its text is \
+                     used as the value"
+                )
+            }
         })
     }
 }
 
-fn in_record(record: &Record, object: &Object, path: &str, out: &mut Vec<String>) {
-    for (name, value) in object.iter() {
+fn in_record(record: &Record, object: &Object, path: &str, out: &mut Vec<Found>) {
+    for (name, value) in object.iter().filter(|(name, _)| *name != "tags") {
         if let Some(at) = record.position(name) {
             let path = match path {
                 "" => name.to_owned(),
@@ -100,9 +125,14 @@ fn in_record(record: &Record, object: &Object, path: &str, out: &mut Vec<String>
 }
 
 /// Adds the paths of references in a field to `out`. A reference in a list or map gets the path of the list or map.
-fn in_field(field: &Field, value: &Value, path: &str, out: &mut Vec<String>) {
-    if field.referenceable && is_vault_reference(value) {
-        out.push(path.to_owned());
+fn in_field(field: &Field, value: &Value, path: &str, out: &mut Vec<Found>) {
+    let resolved_by_kong = field.referenceable && is_vault_reference(value);
+    let begins = |text: &str| text.as_bytes().starts_with(BEGIN);
+    if value.as_str().is_some_and(begins) {
+        out.push(Found {
+            path: path.to_owned(),
+            resolved_by_kong,
+        });
         return;
     }
     match (&field.kind, value) {
@@ -135,28 +165,44 @@ mod tests {
             "headers": {"a": "{vault://env/hidden}", "b": "{vault://env/hidden}", "c": "plain"},
         }});
         let deep = json!({"name": "rate-limiting", "config": {"redis": {"password": "{vault://env/hidden}"}}});
-        let certificate = json!({"cert": "a", "key": "{vault://env/hidden}"});
+        let short = json!({"name": "key-auth", "config": {"key_names": ["{vault://env/hidden}"]}});
         for (kind, value) in [
             (EntityKind::Plugins, &loggly),
             (EntityKind::Plugins, &loggly),
             (EntityKind::Plugins, &nested),
             (EntityKind::Plugins, &deep),
-            (EntityKind::Certificates, &certificate),
+            (EntityKind::Plugins, &short),
+            (
+                EntityKind::KeyauthCredentials,
+                &json!({"key": "{vault://env/hidden}"}),
+            ),
+            (
+                EntityKind::JwtSecrets,
+                &json!({"key": "{vault://env/hidden}", "algorithm": "HS256"}),
+            ),
             (EntityKind::Keys, &json!({"jwk": "{vault://env/hidden}"})),
         ] {
             let stored = codec::encode(&entity(value.clone()));
             references.look(kind, &stored).expect("it decodes");
         }
         let end = "which is not resolved yet: its text is used as the value";
+        let other =
+            "but is not a field where Kong resolves references: its text is used as the value";
         let expected = [
             format!("config.headers of plugin http-log is a vault reference, {end}"),
             format!("config.http_endpoint of plugin http-log is a vault reference, {end}"),
+            format!("config.key_names of plugin key-auth is a vault reference, {other}"),
             format!("config.key of plugin loggly is a vault reference (2 times), {end}"),
             format!("config.redis.password of plugin rate-limiting is a vault reference, {end}"),
-            format!("key of certificate is a vault reference, {end}"),
             format!("jwk of key is a vault reference, {end}"),
+            format!("key of keyauth_credential is a vault reference, {other}"),
+            format!("key of jwt_secret is a vault reference, {other}"),
         ];
-        assert_eq!(references.notices().collect::<Vec<_>>(), expected);
+        let mut notices: Vec<String> = references.notices().collect();
+        let mut expected = Vec::from(expected);
+        notices.sort();
+        expected.sort();
+        assert_eq!(notices, expected);
     }
 
     #[test]
@@ -195,7 +241,7 @@ mod tests {
         }
         for kind in EntityKind::ALL {
             let record = registry().entity(kind).base(RouterFlavor::default());
-            if record.fields.iter().any(has_reference) {
+            if record.fields.iter().any(has_reference) && kind != EntityKind::Certificates {
                 assert!(VaultReferences::KINDS.contains(&kind), "{}", kind.name());
             }
         }

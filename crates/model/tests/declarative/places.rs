@@ -25,6 +25,36 @@ fn warnings(text: &str, format: Format) -> Vec<String> {
 }
 
 #[test]
+fn a_text_that_cannot_be_parsed_is_described_by_line_and_column() {
+    check(
+        "_format_version: '3.0'\nservices: [a",
+        "line 2, column 12: did not find expected ',' or ']'",
+    );
+    check("", "the file is empty");
+    check("\n# only a comment\n", "the file is empty");
+    check("just text", "expected an object");
+    assert_eq!(
+        listing("{\"a\": x}", Format::Json),
+        "line 1, column 7: expected value"
+    );
+}
+
+#[test]
+fn an_unknown_plugin_is_named_with_a_similar_one() {
+    let kong = "add it to the 'plugins' configuration property";
+    check(
+        "_format_version: '3.0'\nplugins:\n- name: rate-limitting\n- name: our-own-plugin\n",
+        &format!(
+            "in 'plugins':
+  - in entry 1 of 'plugins' (line 3):
+    in 'name': plugin 'rate-limitting' not enabled; {kong} (there is no plugin `rate-limitting`; did you mean `rate-limiting`?)
+  - in entry 2 of 'plugins' (line 4):
+    in 'name': plugin 'our-own-plugin' not enabled; {kong} (there is no plugin `our-own-plugin`)"
+        ),
+    );
+}
+
+#[test]
 fn entities_are_listed_with_their_lines() {
     check(
         "\
