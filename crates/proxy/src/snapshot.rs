@@ -165,7 +165,8 @@ impl<'s> ServiceRef<'s> {
         }
     }
 
-    /// Does the same as [`Self::pick`]. If no target has an address yet, first waits until the names are resolved.
+    /// Does the same as [`Self::pick`]. If no target can be picked because names are not resolved yet, waits for the
+    /// names and picks again.
     pub async fn pick_resolved(
         self,
         input: PickInput,

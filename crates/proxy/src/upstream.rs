@@ -84,8 +84,8 @@ pub struct Target {
     pub slot: Arc<Slot>,
     pub tls: Option<ClientTls>,
     pub http2: Http2,
-    /// Value of the Host header, unless the route preserves the client's. Includes the port only if it is not the default
-    /// one. The server name (SNI) is this value without its port.
+    /// Value of the Host header, unless the route preserves the client's. Includes the port only if it is not the
+    /// default one. The server name (SNI) is this value without its port.
     pub authority: Arc<str>,
     pub connect_timeout: Duration,
     pub write_timeout: Duration,

@@ -131,8 +131,8 @@ impl Tries {
     /// - Other failures to connect are retried, whatever the request is.
     /// - After sending, a request is retried only if it can be repeated, is idempotent and does not stream its body. If
     ///   the upstream reported that it did nothing, it is enough that the request can be repeated.
-    /// - If a reused connection was dead, such a request is sent again on a new connection. This does not count against
-    ///   the retries.
+    /// - If a reused connection turned out to be closed, a request that may be retried is sent again on a new
+    ///   connection. This does not count against the retries.
     pub(super) fn judge(&mut self, failure: &TryFailure, rules: Rules, now: Instant) -> Verdict {
         if let Some(end) = failure.end() {
             self.end(end, now);

@@ -108,7 +108,8 @@ impl Worker {
         }
     }
 
-    /// Makes the thread a worker of a plane. Returns a signal that fires when the last connection closes during a drain.
+    /// Makes the thread a worker of a plane. Returns a signal that fires when the last connection closes during a
+    /// drain.
     pub(super) fn set_up(&mut self, plane: &DataPlane, number: usize) -> Arc<Notify> {
         self.pool = Pool::new(plane.settings.pool);
         self.number = number;

@@ -53,8 +53,8 @@ pub enum ReadError {
 #[derive(Debug, Default)]
 pub struct Delta {
     pub(super) lookup: Lookup,
-    /// The certificates for TLS with clients that must be rebuilt. `lookup` also has certificates that are used only for
-    /// TLS with upstreams.
+    /// The certificates for TLS with clients that must be rebuilt. `lookup` also has certificates that are used only
+    /// for TLS with upstreams.
     pub(super) certificates: Vec<CertificateId>,
     pub(super) snis: Vec<Edit<Sni>>,
     pub(super) upstreams: Vec<(UpstreamId, Option<UpstreamParts>)>,

@@ -4,9 +4,9 @@
 use model::Value;
 use std::hash::{DefaultHasher, Hasher};
 
-/// Returns a digest of 128 bits, which consists of two hashes of the same bytes. The second hash has a prefix. The value
-/// is first written to `bytes`, a reusable buffer, because hashing one large piece is three times as fast as hashing many
-/// small ones.
+/// Returns a digest of 128 bits, which consists of two hashes of the same bytes. The second hash has a prefix. The
+/// value is first written to `bytes`, a reusable buffer, because hashing one large piece is three times as fast as
+/// hashing many small ones.
 pub(super) fn digest(value: &Value, bytes: &mut Vec<u8>) -> [u64; 2] {
     bytes.clear();
     write(value, bytes);

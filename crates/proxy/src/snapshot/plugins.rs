@@ -57,8 +57,8 @@ impl PluginTables {
         Planner::new(&self.instances, &self.places, &mut self.plans)
     }
 
-    /// Adds, replaces and removes plugins. Returns the combinations of route and service whose plans must be rebuilt. If
-    /// there are errors, the result is empty.
+    /// Adds, replaces and removes plugins. Returns the combinations of route and service whose plans must be rebuilt.
+    /// If there are errors, the result is empty.
     pub(super) fn apply(
         &mut self,
         edits: &[Edit<Plugin>],

@@ -44,8 +44,8 @@ struct Guard {
 }
 
 impl Guard {
-    /// Returns a guard if the plugin controls access to streams. Plugins cannot check streams yet, so every stream in the
-    /// plugin's scope must be refused. A plugin of a consumer never applies, because streams have no consumer.
+    /// Returns a guard if the plugin controls access to streams. Plugins cannot check streams yet, so every stream in
+    /// the plugin's scope must be refused. A plugin of a consumer never applies, because streams have no consumer.
     fn of(plugin: &Plugin, table: &[&'static PluginDef]) -> Option<Self> {
         let is_for_streams = plugin.protocols.iter().any(|protocol| !protocol.is_http());
         if !plugin.enabled || !is_for_streams || plugin.consumer.is_some() {

@@ -224,7 +224,7 @@ fn an_upstream_that_stops_receiving_times_out() {
     });
 }
 
-/// A WebSocket on an HTTP/2 stream is a tunnel, which checks its time limits separately from other responses.
+/// A WebSocket on an HTTP/2 stream runs as a tunnel, which has its own time limits.
 #[test]
 fn a_client_that_receives_slowly_keeps_its_tunnel() {
     run_paused(async {

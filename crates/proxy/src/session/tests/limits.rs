@@ -76,8 +76,8 @@ fn malformed_chunks_are_refused() {
     });
 }
 
-/// Limits the size of a connection's task. The size counts for every idle connection, and each `.await` that is added to
-/// request handling can enlarge it.
+/// Limits the size of a connection's task. The size counts for every idle connection, and each `.await` that is added
+/// to request handling can enlarge it.
 #[test]
 fn a_connection_is_small() {
     run(async {

@@ -85,7 +85,8 @@ impl Setup {
         }
     }
 
-    /// Replaces the service's address by the name of an upstream with health checks. Returns the upstream and its target.
+    /// Replaces the service's address by the name of an upstream with health checks. Returns the upstream and its
+    /// target.
     fn check_health(&mut self) -> (Upstream, Target) {
         let (id, name) = (Uuid::from_u128(4), "pool");
         let address = format!("{}:{}", self.service.host, self.service.port);
