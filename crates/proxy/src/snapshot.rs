@@ -56,7 +56,7 @@ pub struct RouteInfo {
     pub id: RouteId,
     pub name: Option<Arc<str>>,
     pub plan: Arc<Plan>,
-    /// Slot in the table of services.
+    /// Index in the table of services.
     service: Option<ServiceIndex>,
     pub https_redirect_status_code: u16,
     pub protocols: Protocols,
@@ -165,7 +165,8 @@ impl<'s> ServiceRef<'s> {
         }
     }
 
-    /// Does the same as [`Self::pick`], but first waits for the names of targets that were never resolved.
+    /// Does the same as [`Self::pick`]. If no target can be picked because names are not resolved yet, waits for the
+    /// names and picks again.
     pub async fn pick_resolved(
         self,
         input: PickInput,
@@ -180,7 +181,8 @@ impl<'s> ServiceRef<'s> {
         }
     }
 
-    /// Waits until the names of targets are resolved. Called after [`NoPeer::Unresolved`].
+    /// Waits until the names of targets are resolved, at most for the connect timeout. Called after
+    /// [`NoPeer::Unresolved`].
     #[cold]
     pub async fn resolve(self) {
         if let Destination::Upstream(index, way) = &self.info.destination {
@@ -321,7 +323,8 @@ impl Live {
         }
     }
 
-    /// Returns the snapshot for short use. A guard that is held for long slows swaps down.
+    /// Returns the snapshot for short use. Each thread has only a few guards, and [`Self::peek`] is slower while all of
+    /// them are in use.
     pub fn peek(&self) -> Guard<Arc<Snapshot>> {
         self.snapshot.load()
     }
@@ -343,7 +346,7 @@ impl Live {
         self.swaps.send_replace(revision);
     }
 
-    /// Returns a receiver that gets the revision at every swap.
+    /// Returns a receiver of the latest revision. It is notified of swaps.
     pub fn swaps(&self) -> watch::Receiver<u64> {
         self.swaps.subscribe()
     }

@@ -61,13 +61,13 @@ pub enum Bundle {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Http2 {
     Never,
-    /// Over TLS if the upstream agrees; without TLS always.
+    /// With TLS, HTTP/2 is used if the upstream agrees. Without TLS, it is always used.
     Preferred,
-    /// Always, as gRPC requires.
+    /// HTTP/2 is always used, as gRPC requires.
     Always,
 }
 
-/// Finds the certificates that a service refers to.
+/// Finds the certificates that services and upstreams refer to.
 pub trait CertificateLookup {
     fn certificate(&self, id: CertificateId) -> Option<&Certificate>;
     fn ca_certificate(&self, id: CaCertificateId) -> Option<&CaCertificate>;
@@ -78,7 +78,7 @@ pub trait CertificateLookup {
 pub struct Way {
     tls: Option<ClientTls>,
     http2: Http2,
-    /// The port that `Host` omits.
+    /// The default port of the protocol, which `Host` omits.
     usual_port: Option<u16>,
     connect_timeout: Duration,
     write_timeout: Duration,
@@ -95,8 +95,8 @@ pub struct Target {
     pub slot: Arc<Slot>,
     pub tls: Option<ClientTls>,
     pub http2: Http2,
-    /// Value of Host and SNI unless the route preserves the client's; includes the port only if it is not the default
-    /// one.
+    /// Value of the Host header, unless the route preserves the client's. Includes the port only if it is not the
+    /// default one. The server name (SNI) is this value without its port.
     pub authority: Arc<str>,
     pub connect_timeout: Duration,
     pub write_timeout: Duration,
@@ -105,7 +105,7 @@ pub struct Target {
     pub retries: u16,
 }
 
-/// Ignores the resolver: there is only one.
+/// Comparison ignores the resolver, because a node has only one.
 impl PartialEq for Way {
     fn eq(&self, other: &Self) -> bool {
         self.tls == other.tls
@@ -119,7 +119,8 @@ impl PartialEq for Way {
 }
 
 impl Way {
-    /// `certificate` is used if the service has no client certificate of its own.
+    /// `certificate` is the client certificate of the upstream that the service's host names. It is used if the service
+    /// has none of its own.
     pub fn new(
         service: &Service,
         certificate: Option<CertificateId>,

@@ -10,7 +10,7 @@ use std::slice;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The time between two instants. They are mostly equal, and comparing is cheaper than subtracting.
+/// The time between two instants. The instants are mostly equal, and comparing them is cheaper than subtracting.
 #[inline]
 fn between(from: Instant, to: Instant) -> Duration {
     if from == to {
@@ -49,7 +49,8 @@ pub(super) struct Tries {
     pub(super) freshness: Freshness,
     request_started: Instant,
     began: Instant,
-    /// When the upstream's address was known. The gateway's time ends here, and the upstream's begins.
+    /// When the address for the last attempt was found. Latencies count the time before as the gateway's, and the time
+    /// after as the upstream's.
     contacted: Instant,
     address: Option<SocketAddr>,
 }
@@ -97,12 +98,12 @@ impl Tries {
         (self.began, self.contacted, self.address) = (now, now, None);
     }
 
-    /// Notes the address that was found, and when.
+    /// Records the address that was found for the current attempt, and when.
     pub(super) fn contact(&mut self, address: SocketAddr, now: Instant) {
         (self.contacted, self.address) = (now, Some(address));
     }
 
-    /// Address of the last attempt.
+    /// Address of the last attempt, or `None` if no address was found.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.address
     }
@@ -125,9 +126,13 @@ impl Tries {
         });
     }
 
-    /// Records a failure and decides about a retry. The client's failures are never retried, and failures to connect
-    /// always may be. After sending, only an idempotent request that can still be repeated is retried. If an idle
-    /// connection had died, the request is sent again on a new one without counting an attempt.
+    /// Records a failure and decides about a retry:
+    /// - A failure of the client, or of name resolution, is never retried.
+    /// - Other failures to connect are retried, whatever the request is.
+    /// - After sending, a request is retried only if it can be repeated, is idempotent and does not stream its body. If
+    ///   the upstream reported that it did nothing, it is enough that the request can be repeated.
+    /// - If a reused connection turned out to be closed, a request that may be retried is sent again on a new
+    ///   connection. This does not count against the retries.
     pub(super) fn judge(&mut self, failure: &TryFailure, rules: Rules, now: Instant) -> Verdict {
         if let Some(end) = failure.end() {
             self.end(end, now);
@@ -135,7 +140,7 @@ impl Tries {
         match failure {
             _ if failure.owner() == Owner::Client => Verdict::Final,
             TryFailure::Connect(ConnectError::Resolve(_)) => Verdict::Final,
-            // Also retried if this gateway lacked a slot or port for one target: another target may have one.
+            // This includes targets for which the gateway had no free slot or port: another target may have one.
             TryFailure::Connect(_) => self.count(rules),
             // The upstream reported that it did nothing, so even a non-idempotent request is retried.
             TryFailure::Exchange {
@@ -281,12 +286,12 @@ mod tests {
         };
         let connect = TryFailure::Connect;
         let resolve = |error| connect(ConnectError::Resolve(error));
-        // Whether there is another try, by request: one that may be sent twice, one that may not, one whose body streams.
+        // The verdicts for three requests: an idempotent one, a POST, and an idempotent one that streams its body.
         let (always, never, repeatable) = ([Again; 3], [Final; 3], [Again, Final, Final]);
         for (name, failure, expected) in [
             ("refused", refused(), always),
             ("connect timeout", timeout(), always),
-            ("no place", connect(ConnectError::Busy), always),
+            ("no slot", connect(ConnectError::Busy), always),
             ("no name", resolve(ResolveError::NotFound), never),
             ("no name server", resolve(ResolveError::Unreachable), never),
             ("silent", upstream(Silent), repeatable),

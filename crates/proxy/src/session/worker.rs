@@ -1,5 +1,5 @@
 //! State that the connections of one worker thread share: buffers, upstream pool, request ids, and the current
-//! snapshot. It is borrowed within one poll and never across a wait, so a plain `RefCell` is enough.
+//! snapshot. It is borrowed within one poll and never across an `.await`, so a plain `RefCell` is enough.
 
 use super::date::HttpDate;
 use super::multiplex::link_settings;
@@ -40,9 +40,9 @@ pub(crate) struct Worker {
     pub(super) date: HttpDate,
     journal: Option<LogBuffer>,
     stream_journal: Option<LogBuffer>,
-    /// Whether every connection closes with its next response.
+    /// Whether every connection is closed after its next response.
     pub(super) draining: bool,
-    /// Whether connections that wait for a request close.
+    /// Whether connections that wait for a request are closed.
     pub(super) ends_waiting: bool,
     /// The running connections, by number.
     pub(super) connections: Connections,
@@ -65,8 +65,8 @@ pub(super) struct Reusable {
     pub(super) picked: Picked,
 }
 
-/// A snapshot as one worker holds it. Only one thread changes this `Arc`'s count; the snapshot's own count would move
-/// between all cores with every request.
+/// A worker's own handle of the snapshot. Each request clones an `Arc<View>`, whose reference count only this thread
+/// changes. If requests cloned the snapshot's `Arc`, all cores would compete for the cache line of its count.
 pub(super) struct View {
     pub(super) snapshot: Arc<Snapshot>,
 }
@@ -108,8 +108,8 @@ impl Worker {
         }
     }
 
-    /// Makes the thread a worker of a plane. The returned signal fires when, during a drain, the last connection has
-    /// closed.
+    /// Makes the thread a worker of a plane. Returns a signal that fires when the last connection closes during a
+    /// drain.
     pub(super) fn set_up(&mut self, plane: &DataPlane, number: usize) -> Arc<Notify> {
         self.pool = Pool::new(plane.settings.pool);
         self.number = number;
@@ -152,7 +152,7 @@ impl Worker {
         self.view(plane);
     }
 
-    /// Regular cleanup: closes upstream connections that have been idle too long.
+    /// Regular cleanup: closes upstream connections that have been idle too long, and switches to the current snapshot.
     pub(super) fn tidy(&mut self, plane: &DataPlane) {
         let now = Instant::now();
         self.pool.sweep(now);
@@ -160,7 +160,7 @@ impl Worker {
         self.look(plane);
     }
 
-    /// Closes idle upstream connections, to free descriptors.
+    /// Closes all idle upstream connections, to free file descriptors.
     pub(super) fn close_idle(&mut self) {
         self.pool.clear();
         self.links.clear();
@@ -180,7 +180,7 @@ impl Worker {
         }
     }
 
-    /// Gives the remaining log lines to the writer when the worker ends.
+    /// Gives the remaining log lines to the writer when the worker ends. Tries again while the writer holds the lock.
     pub(super) fn end_journals(&mut self) {
         for mut journal in [self.journal.take(), self.stream_journal.take()]
             .into_iter()
@@ -223,7 +223,7 @@ impl Worker {
     }
 
     pub(super) fn give_reusable(&mut self, mut memory: Reusable) {
-        // A request that ends before its access phase does not clear them.
+        // The lists may still be filled, because a request that ends before its access phase does not clear them.
         memory.edits.clear();
         memory.picked.clear();
         if self.reusable.len() < SPARE_BUFFERS {
@@ -244,7 +244,7 @@ impl Worker {
         }
     }
 
-    /// Notes the phase of a connection, for the node's counters.
+    /// Updates the node's counters when a connection changes its phase.
     pub(super) fn count_phase(&mut self, plane: &DataPlane, phase: &mut Phase, next: Phase) {
         if *phase == next {
             return;
@@ -273,7 +273,7 @@ impl Worker {
     }
 }
 
-/// Gives log lines to the writer after a delay, in which others may join them.
+/// Gives log lines to the writer after a delay, so that several lines are handed over together.
 async fn hand_over_later() {
     loop {
         tokio::time::sleep(HAND_OVER_AFTER).await;
@@ -364,7 +364,7 @@ impl Connections {
         }
     }
 
-    /// Has the connection polled when a drain begins.
+    /// Registers a waker, so that the connection is polled when a drain begins.
     pub(super) fn set_waker(&mut self, number: usize, new: &Waker) {
         if let Some(Entry::Running { waker, .. }) = self.entries.get_mut(number)
             && !waker.as_ref().is_some_and(|waker| waker.will_wake(new))
@@ -373,7 +373,7 @@ impl Connections {
         }
     }
 
-    /// Polls the connections for which [`Self::set_waker`] was called.
+    /// Wakes the connections that have registered a waker with [`Self::set_waker`].
     pub(super) fn wake(&self) {
         for entry in &self.entries {
             if let Entry::Running {

@@ -93,7 +93,8 @@ impl fmt::Display for BuildErrors {
 impl std::error::Error for BuildErrors {}
 
 impl Snapshot {
-    /// Compiles a whole configuration. Unchanged plugins, targets and the like keep their state from `previous`.
+    /// Compiles a whole configuration. Parts that have a state, such as plugin instances and the health of targets, are
+    /// taken over from `previous` if they have not changed.
     pub fn build(
         config: Config,
         revision: u64,
@@ -172,7 +173,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Logs which plugins that a change has added are not implemented.
+    /// Logs which of the added plugins are not implemented.
     fn report_unimplemented(&self, delta: &Delta, settings: &BuildSettings) {
         let added = delta.plugins.iter().filter(|edit| edit.adds());
         let added = added.filter_map(|edit| edit.new.as_ref());
@@ -185,7 +186,7 @@ impl Snapshot {
         }
     }
 
-    /// The name of a route or a service that is served.
+    /// Returns the name of a route or service. Entities that are not served, such as disabled services, have none here.
     fn name(&self, kind: EntityKind, id: Uuid) -> Option<String> {
         let name = match kind {
             EntityKind::Routes => self.routes.by_id(RouteId(id))?.name.as_deref(),

@@ -14,7 +14,7 @@ use uuid::Uuid;
 #[derive(Clone)]
 pub(super) struct CertificateTables {
     pairs: Sorted<CertificateId, Arc<Certificates>>,
-    /// The server names in lower case. If several SNIs differ only in case, the last one counts.
+    /// The server names in lower case. If several SNIs differ only in case, the one with the largest id counts.
     names: Sorted<(CompactString, SniId), CertificateId>,
     pub(super) by_name: SniTable,
 }
@@ -59,7 +59,7 @@ impl CertificateTables {
         names.len() + delta.certificates.len()
     }
 
-    /// Assigns to a name the certificate of the last of its SNIs that has one.
+    /// Updates `by_name` for a name. If several SNIs have the name, the last one whose certificate exists counts.
     fn settle(&mut self, name: &CompactString) {
         let first = (name.clone(), SniId(Uuid::nil()));
         let own = self.names.starting_at(&first);
@@ -82,8 +82,8 @@ fn key(sni: &Sni) -> (CompactString, SniId) {
     (sni.name.to_ascii_lowercase(), sni.id)
 }
 
-/// Returns the error of a certificate that cannot be read. References to vaults are named, because nothing resolves
-/// them.
+/// Returns the error of a certificate that cannot be read. If a field is a vault reference, the error says so, because
+/// vault references are not resolved yet.
 fn refusal(certificate: &Certificate, source: CertificateError) -> BuildError {
     let Certificate {
         id,

@@ -1,4 +1,4 @@
-//! Finds out which entities a change requires to compile again, and reads them with everything they need. Only this
+//! Finds out which entities must be compiled again after a change, and reads them with everything they need. Only this
 //! module knows the dependencies between entities.
 
 use super::Snapshot;
@@ -49,11 +49,12 @@ pub enum ReadError {
     },
 }
 
-/// The entities to compile again, each list ordered by id.
+/// The entities to compile again. Each list is ordered by id.
 #[derive(Debug, Default)]
 pub struct Delta {
     pub(super) lookup: Lookup,
-    /// The certificates to rebuild for clients. Others in `lookup` are only for TLS with upstreams.
+    /// The certificates for TLS with clients that must be rebuilt. `lookup` also has certificates that are used only
+    /// for TLS with upstreams.
     pub(super) certificates: Vec<CertificateId>,
     pub(super) snis: Vec<Edit<Sni>>,
     pub(super) upstreams: Vec<(UpstreamId, Option<UpstreamParts>)>,
@@ -85,7 +86,7 @@ impl<T> Edit<T> {
 }
 
 impl Edit<Plugin> {
-    /// Whether the plugin is new, has been enabled or has moved to another scope.
+    /// Whether the plugin is new, was enabled or disabled, has another type, or has moved to another scope.
     pub(super) fn adds(&self) -> bool {
         let (Some(old), Some(new)) = (&self.old, &self.new) else {
             return self.new.is_some();
@@ -145,8 +146,8 @@ impl Delta {
 }
 
 impl Snapshot {
-    /// Reads what has to be compiled again after a change. `touched` lists the entities that changed since this
-    /// snapshot.
+    /// Reads the entities that must be compiled again after a change. `touched` lists the entities that changed since
+    /// this snapshot.
     pub fn read<'a>(
         &'a self,
         entities: &'a dyn Entities,
@@ -247,13 +248,13 @@ impl<'a> Reader<'a> {
                 let services = self.current.services.trusting(CaCertificateId(id));
                 self.services.extend(services.map(|id| id.0));
             }
-            // Consumers, credentials and other entities that only plugins look up.
+            // Other entities, such as consumers and credentials, are not part of a snapshot: plugins look them up.
             _ => {}
         }
         Ok(())
     }
 
-    /// Adds the services that may use an upstream of the current snapshot.
+    /// Adds the services whose host names an upstream of the current snapshot.
     fn services_of(&mut self, upstream: UpstreamId) {
         if let Some(upstream) = self.current.upstream(upstream) {
             let name = upstream.name();
@@ -261,13 +262,14 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Adds the services with this host.
     fn services_to(&mut self, host: &str) {
         let services = self.current.services.leading_to(host);
         self.services.extend(services.map(|id| id.0));
     }
 
-    /// Reads the changed upstreams. Services refer to them by name and use their client certificates, so that a change
-    /// of either affects services.
+    /// Reads the changed upstreams. Services refer to an upstream by its name and use its client certificate, so a
+    /// change of either affects them.
     fn upstreams(&mut self) -> Result<(), ReadError> {
         for id in std::mem::take(&mut self.upstreams) {
             let entity: Option<Upstream> = self.get(EntityKind::Upstreams, id)?;

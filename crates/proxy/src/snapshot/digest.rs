@@ -4,8 +4,9 @@
 use model::Value;
 use std::hash::{DefaultHasher, Hasher};
 
-/// Returns a digest of 128 bits: two hashes of the same bytes, the second with a prefix. `bytes` is a buffer to reuse:
-/// hashing one large piece is three times as fast as hashing many small ones.
+/// Returns a digest of 128 bits, which consists of two hashes of the same bytes. The second hash has a prefix. The
+/// value is first written to `bytes`, a reusable buffer, because hashing one large piece is three times as fast as
+/// hashing many small ones.
 pub(super) fn digest(value: &Value, bytes: &mut Vec<u8>) -> [u64; 2] {
     bytes.clear();
     write(value, bytes);
@@ -28,7 +29,7 @@ pub(super) fn mix(config: [u64; 2], order: u16, id: u128) -> [u64; 2] {
     })
 }
 
-/// Writes a value with its type first and, where it varies, its length, so that different values give different bytes.
+/// Writes the type of a value, its length if that varies, and its content. Thus different values give different bytes.
 fn write(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Null => out.push(0),

@@ -57,8 +57,8 @@ impl PluginTables {
         Planner::new(&self.instances, &self.places, &mut self.plans)
     }
 
-    /// Adds, replaces and removes plugins, and returns the places (route and service) whose plans must be rebuilt. If
-    /// there are errors, the result is empty.
+    /// Adds, replaces and removes plugins. Returns the combinations of route and service whose plans must be rebuilt.
+    /// If there are errors, the result is empty.
     pub(super) fn apply(
         &mut self,
         edits: &[Edit<Plugin>],
@@ -69,8 +69,8 @@ impl PluginTables {
         let mut reader = Reader::new(settings);
         let (mut removed, mut added) = (Vec::new(), Vec::new());
         self.instances.reserve(edits.len());
-        // New instances are added before old ones are freed. Otherwise a new instance could get the index of a freed
-        // one, and plans, which identify instances by index, would look unchanged.
+        // New instances are added before old ones are freed. Plans identify instances by index, so a plan would look
+        // unchanged if a new instance got the index of a freed one.
         for plugin in edits.iter().filter_map(|edit| edit.new.as_ref()) {
             let applied = match reader.applied(plugin) {
                 Ok(applied) => applied,
@@ -88,7 +88,7 @@ impl PluginTables {
         let old = edits.iter().filter_map(|edit| edit.old.as_ref());
         let mut released = Vec::new();
         for plugin in old {
-            // This is never an error, because an earlier change has accepted the plugin.
+            // Errors cannot occur here, because an earlier change has accepted the plugin.
             let Ok(Some(applied)) = reader.applied(plugin) else {
                 continue;
             };
@@ -109,8 +109,8 @@ impl PluginTables {
         changed
     }
 
-    /// Returns the instance for a plugin: one in use, one from the previous snapshot, or a new one. Returns `None` for
-    /// a plugin without effect.
+    /// Returns the instance for a plugin: an existing one, one from the previous snapshot, or a new one. Returns `None`
+    /// for a plugin without effect.
     fn acquire(
         &mut self,
         plugin: &Plugin,
@@ -150,7 +150,7 @@ impl PluginTables {
         Ok(Some(index))
     }
 
-    /// Ends one use of an instance, and frees an instance without uses.
+    /// Ends one use of an instance. Frees the instance if this was the last use.
     fn release(&mut self, identity: Identity) {
         let Some(known) = self.known.get_mut(&identity) else {
             return;
@@ -188,11 +188,11 @@ fn report(error: BuildError, errors: &mut Vec<BuildError>) {
     }
 }
 
-/// Reads configured plugins. Their configurations must stay in memory while the reader is used, because it remembers
-/// digests by address.
+/// Reads configured plugins. Their configurations must stay in memory while the reader is used, because the reader
+/// caches digests by address.
 struct Reader {
     table: HashMap<&'static str, (u16, &'static PluginDef)>,
-    /// Digests of configurations, by the address of the value. Plugins may share a value, which is then read once.
+    /// Digests of configurations, by the address of the value. A value that several plugins share is hashed only once.
     digests: FastMap<usize, [u64; 2]>,
     /// Buffer for computing digests.
     bytes: Vec<u8>,
@@ -210,7 +210,7 @@ impl Reader {
         }
     }
 
-    /// Returns `None` for a plugin that applies to no HTTP request.
+    /// Returns how a plugin applies to HTTP requests, or `None` if it applies to none.
     fn applied(&mut self, plugin: &Plugin) -> Result<Option<Applied>, BuildError> {
         let known = self.table.get(&*plugin.name).copied();
         let (order, def) = known.ok_or_else(|| BuildError::NotEnabled {

@@ -1,5 +1,5 @@
 //! Metrics that show operators the cost of changes: how much of each part of a snapshot was built, and how long that
-//! took. Parts taken over from the previous snapshot do not count.
+//! took. Parts that are reused from the previous snapshot do not count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ impl Rebuilds {
         self.made[part as usize].load(Ordering::Relaxed)
     }
 
-    /// Runs `make`, which returns how many items of a part it built. The run is recorded if it built any.
+    /// Runs `make`, which returns how many items of a part it built. The run is recorded if that is at least one.
     pub(super) fn time(&self, part: Part, make: impl FnOnce() -> usize) {
         let started = Instant::now();
         let made = make();

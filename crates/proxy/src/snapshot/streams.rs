@@ -1,5 +1,5 @@
 //! Stream routes (`tcp`, `tls`, `tls_passthrough`, `udp`), which have a router of their own. There are usually only a
-//! few, so a change of one compiles all of them again.
+//! few stream routes, so a change of one compiles all of them again.
 
 use super::build::{BuildSettings, warn_of};
 use super::delta::{Delta, Edit};
@@ -17,7 +17,7 @@ pub(super) struct Streams {
     router: Arc<StreamRouter>,
     /// The routes by [`RouteIndex`].
     infos: Arc<[StreamRoute]>,
-    /// The entities that the router was compiled from.
+    /// All stream routes. The router has only those whose service is enabled, or that have no service.
     routes: Sorted<RouteId, Arc<Route>>,
     guards: Sorted<PluginId, Guard>,
 }
@@ -44,8 +44,8 @@ struct Guard {
 }
 
 impl Guard {
-    /// Returns a guard if the plugin controls access to streams. Plugins cannot check streams yet, so that every stream
-    /// in its scope must be refused.
+    /// Returns a guard if the plugin controls access to streams. Plugins cannot check streams yet, so every stream in
+    /// the plugin's scope must be refused. A plugin of a consumer never applies, because streams have no consumer.
     fn of(plugin: &Plugin, table: &[&'static PluginDef]) -> Option<Self> {
         let is_for_streams = plugin.protocols.iter().any(|protocol| !protocol.is_http());
         if !plugin.enabled || !is_for_streams || plugin.consumer.is_some() {
@@ -130,7 +130,7 @@ impl Streams {
         self.router = Arc::new(router);
     }
 
-    /// All routes in the order in which they are tried.
+    /// All served routes, in the order in which the router tries them.
     pub(super) fn order(&self) -> impl Iterator<Item = &StreamRoute> {
         let order = self.router.order();
         order.map(|index| &self.infos[index.0 as usize])

@@ -25,7 +25,7 @@ pub(crate) fn head(lines: &[&str]) -> RequestHead {
     let text = text + &fields.collect::<String>() + "\r\n";
     let (head, _) = RequestHead::parse(text.as_bytes(), &Limits::default())
         .expect("the head is well formed")
-        .expect("the head is whole");
+        .expect("the head is complete");
     head
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn context<'r>(
     }
 }
 
-/// Runs a future that must not wait.
+/// Runs a future that must be ready at its first poll.
 pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
@@ -157,7 +157,7 @@ pub(crate) fn entity<T: serde::de::DeserializeOwned>(value: serde_json::Value) -
     serde_json::from_value(value).expect("the entity is complete")
 }
 
-/// Returns a global plugin. `config` must be complete, as after its schema has set the defaults.
+/// Returns a global plugin. `config` must be complete, because no schema adds default values here.
 pub(crate) fn plugin(name: &str, config: serde_json::Value) -> serde_json::Value {
     let id = Uuid::new_v5(&Uuid::nil(), format!("{name}{config}").as_bytes());
     json!({

@@ -1,4 +1,4 @@
-//! Tests that a snapshot changed step by step equals one built at once from the last state.
+//! Tests that a snapshot that was changed step by step equals one that is built at once from the final configuration.
 
 use crate::world::{World, id, route, service, with};
 use model::EntityKind::{self, *};
@@ -221,7 +221,7 @@ fn put_plugin(world: &mut World, random: &mut Random, number: u128) {
             entity[field] = Value::Null;
         }
     }
-    // A scope may have only one plugin of a name, as in the store.
+    // As in the store, a scope can have only one plugin of each name.
     let key =
         |one: &Value| ["name", "route", "service", "consumer"].map(|field| one[field].clone());
     let is_taken =
@@ -360,7 +360,9 @@ fn run(case: u64, flavor: router::Flavor) -> usize {
     let settings = settings(flavor);
     let mut random = Random::new(case);
     let mut world = World::default();
-    let mut current = world.build(&settings).expect("nothing can be served");
+    let mut current = world
+        .build(&settings)
+        .expect("the empty configuration can be served");
     let mut accepted = 0;
     for _ in 0..STEPS {
         let before = world.clone();
@@ -390,7 +392,7 @@ fn run(case: u64, flavor: router::Flavor) -> usize {
 
 fn run_all(flavor: router::Flavor) {
     let accepted: usize = (0..CASES).map(|case| run(case, flavor)).sum();
-    // Most changes must be accepted, because refused ones prove little.
+    // Most changes must be accepted, because refused changes test little.
     assert!(accepted > CASES as usize * STEPS * 3 / 4, "{accepted}");
 }
 

@@ -1,4 +1,4 @@
-//! Tests that a change rebuilds only the parts that it affects, by the counts of built parts.
+//! Tests that a change rebuilds only the parts that it affects. The tests check how many items of each part were built.
 
 use crate::fixture::{plugin, settings};
 use crate::world::{World, id, reference, route, service, with};
@@ -78,8 +78,12 @@ impl Bench {
         world.put(Snis, sni(700, "one.test"));
         world.put(Snis, sni(701, "two.test"));
         let settings = settings();
-        let empty = World::default().build(&settings).expect("it is nothing");
-        let current = world.update(&empty, &settings).expect("it can be served");
+        let empty = World::default()
+            .build(&settings)
+            .expect("the empty configuration can be served");
+        let current = world
+            .update(&empty, &settings)
+            .expect("the configuration can be served");
         Self {
             world,
             settings,
@@ -92,12 +96,12 @@ impl Bench {
         change(&mut self.world);
         let before = Built::of(&self.settings);
         let next = self.world.update(&self.current, &self.settings);
-        self.current = next.expect("it can be served");
+        self.current = next.expect("the configuration can be served");
         let built = self.world.build(&BuildSettings {
             rebuilds: Arc::default(),
             ..self.settings.clone()
         });
-        let built = built.expect("it can be served");
+        let built = built.expect("the configuration can be served");
         assert_eq!(self.current.describe(), built.describe());
         Built::of(&self.settings).since(&before)
     }
@@ -263,10 +267,10 @@ fn a_plugin_changes_the_plans_of_its_scope() {
         bench.put(Plugins, termination(302, "service", 2)),
         plans(routes)
     );
-    // A global plugin changes the plans of all routes, and the one of requests without a route.
+    // A global plugin changes the plans of all routes, and the plan for requests without a route.
     let global = with(termination(303, "route", 0), json!({"route": null}));
     assert_eq!(bench.put(Plugins, global), plans(2 * routes + 1));
-    // The first plugin for a consumer adds a layer to all plans. Further ones only change the layer.
+    // The first plugin for a consumer adds a layer to all plans. Further such plugins change only this layer.
     let of_consumer = |number: u128| termination(400 + number, "consumer", 900 + number);
     assert_eq!(bench.put(Plugins, of_consumer(0)), plans(2 * routes + 1));
     assert_eq!(bench.put(Plugins, of_consumer(1)), plans(0));
@@ -325,14 +329,17 @@ fn the_health_of_peers_survives_changes() {
     let mut bench = Bench::new();
     let health = |snapshot: &Snapshot| {
         let upstream = snapshot.upstream(model::entities::UpstreamId(id(40)));
-        let upstream = upstream.expect("it is there");
+        let upstream = upstream.expect("the upstream exists");
         let picked = upstream.pick(0, PickInput::default(), &Tried::default());
         picked.map(|visit| visit.authority.to_string()).ok()
     };
     let checked = json!({"healthchecks": {"passive": {"type": "http", "unhealthy": {"http_failures": 1, "http_statuses": [500]}}}});
     bench.put(Upstreams, with(upstream(), checked));
     let route = bench.current.routes().last().expect("there are routes");
-    let service = bench.current.service(route).expect("it has a service");
+    let service = bench
+        .current
+        .service(route)
+        .expect("the route has a service");
     let chosen = service.pick(PickInput::default(), &Tried::default());
     let chosen = chosen.expect("there is a target");
     chosen.report(proxy::health::Outcome::Status(500));
@@ -345,7 +352,7 @@ fn the_health_of_peers_survives_changes() {
     assert_eq!(health(&bench.current), Some("10.0.0.2".to_owned()));
 }
 
-/// Returns for each pair of instances whether they share the plugin object.
+/// Returns for each instance whether both snapshots use the same plugin object.
 fn same_plugins(one: &Snapshot, two: &Snapshot) -> Vec<bool> {
     let pairs = one.instances().iter().zip(two.instances().iter());
     pairs

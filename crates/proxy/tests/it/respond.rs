@@ -34,7 +34,13 @@ fn error_bodies_are_kongs_byte_for_byte() {
         let content_type = case["content_type"].as_str().expect("a case has a type");
         let accept = content_type.split(';').next().expect("a type has a name");
         let request = head(&["GET / HTTP/1.1", &format!("Accept: {accept}")]);
-        let response = Response::error(404, case["message"].as_str().expect("a text").to_owned());
+        let response = Response::error(
+            404,
+            case["message"]
+                .as_str()
+                .expect("a case has a message")
+                .to_owned(),
+        );
         let id = case["request_id"].as_str().expect("a case has an id");
         let answer =
             GatewayResponse::new(response, Some(&request), id, &ResponseSettings::default());
@@ -172,7 +178,7 @@ fn an_answer_to_a_grpc_call_has_its_type_and_its_message() {
             "7",
             r#"say "hi" \ x"#,
         ),
-        // No header can contain a line end.
+        // A header cannot contain a line end, so this message is dropped.
         (Response::message(403, "a\nb"), "7", "PermissionDenied"),
         (
             Response::new(400, r#"{"message":"a text"}"#),

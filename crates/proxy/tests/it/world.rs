@@ -52,8 +52,9 @@ pub(crate) fn with(mut value: Value, overrides: Value) -> Value {
 impl World {
     pub(crate) fn put(&mut self, kind: EntityKind, entity: Value) {
         let id = entity["id"].as_str().expect("an entity has an id");
-        let key = (kind, id.parse().expect("it is one"));
-        let object: Object = serde_json::from_value(entity.clone()).expect("an object");
+        let key = (kind, id.parse().expect("the id is a UUID"));
+        let object: Object =
+            serde_json::from_value(entity.clone()).expect("an entity is an object");
         let new = (entity, codec::encode(&object));
         let old = self.entities.insert(key, new);
         self.touched
@@ -82,7 +83,7 @@ impl World {
                 .iter()
                 .filter(|((known, _), _)| *known == kind);
             entities
-                .map(|(_, (_, bytes))| codec::decode(bytes).expect("it is complete"))
+                .map(|(_, (_, bytes))| codec::decode(bytes).expect("the entity is complete"))
                 .collect()
         }
         let config = Config {
@@ -98,7 +99,7 @@ impl World {
         Snapshot::build(config, 1, None, settings)
     }
 
-    /// Applies the changes since the last call to `current`.
+    /// Applies to `current` the changes that were made since the last call of this function.
     pub(crate) fn update(
         &mut self,
         current: &Snapshot,
@@ -110,7 +111,9 @@ impl World {
             id: *id,
             old: old.as_deref(),
         });
-        let delta = current.read(&*self, touched).expect("it can be read");
+        let delta = current
+            .read(&*self, touched)
+            .expect("the entities can be read");
         current.apply(&delta, current.revision + 1, settings)
     }
 }

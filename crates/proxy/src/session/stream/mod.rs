@@ -3,7 +3,7 @@
 //! decided who terminates TLS.
 //! Sources: kong/runloop/handler.lua (preread), kong/templates/nginx_kong_stream.lua.
 //!
-//! Other modules match routes (`router::StreamRouter`) and forward bytes once both connections are open ([`relay`]).
+//! `router::StreamRouter` matches the routes. [`relay`] forwards bytes once both connections are open.
 
 mod relay;
 mod tcp;
@@ -21,8 +21,8 @@ use router::StreamRequest;
 use std::net::{IpAddr, SocketAddr};
 use tokio::time::Instant;
 
-/// The reason why a stream ends before it reaches an upstream. Clients see only a closed connection; Kong logs the
-/// number as status.
+/// The reason why a stream ends before it reaches an upstream. Clients see only a closed connection. The log shows the
+/// status that Kong logs in the same case.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("no Route found with those values")]
@@ -88,6 +88,8 @@ fn termination(route: &StreamRoute) -> Result<Termination, Refusal> {
     }
 }
 
+/// Finds the route of a stream. The stream is refused if a plugin that controls access applies to the route, because
+/// plugins cannot check streams yet.
 fn find<'s>(
     snapshot: &'s Snapshot,
     request: &StreamRequest<'_>,
@@ -99,7 +101,7 @@ fn find<'s>(
     }
 }
 
-/// The attributes of a stream that the load balancer can hash: only its address.
+/// The attributes of a stream that the load balancer can hash: only the client's address.
 struct Hashed(IpAddr);
 
 impl HashSource for Hashed {
@@ -130,7 +132,7 @@ impl<'s> Attempts<'s> {
         }
     }
 
-    /// The next target and the address to try. A name that does not resolve is final, even if retries are left.
+    /// Picks the next target and the address to try. A name that does not resolve is final, even if retries are left.
     async fn next(&mut self) -> Result<(Chosen<'s>, SocketAddr), Refusal> {
         let picked = self.service.pick_resolved(self.input, &self.failed_at);
         let target = picked.await?;
@@ -138,8 +140,8 @@ impl<'s> Attempts<'s> {
         Ok((target, address))
     }
 
-    /// Counts a failure against the target's health. Returns the error if no attempt is left or another target would
-    /// not help.
+    /// Counts a failure against the target's health. Returns the error if no retry is left, or if the client caused the
+    /// failure.
     fn failed(
         &mut self,
         target: Chosen<'s>,

@@ -1,6 +1,6 @@
 //! Forwards bytes in both directions between a client and an upstream until both have ended. Each direction is as fast
 //! as its receiver and holds at most one read; an idle relay holds none. When one side ends, the other may continue, so
-//! that a client that half-closes gets its response. nginx ends both (`proxy_half_close`).
+//! that a client that half-closes gets its response. nginx closes both sides unless `proxy_half_close` is on.
 
 use crate::balance::Stay;
 use crate::session::tunnel::{ClientSide, Ways, until_end};
@@ -52,7 +52,7 @@ impl Relay {
         }
     }
 
-    /// Runs until both sides have ended, the time limit without traffic expires, or the worker stops.
+    /// Runs until both sides have ended, the idle limit expires, or the worker stops.
     pub(super) async fn run(mut self) -> Moved {
         until_end(|cx, worker| self.poll(cx, worker)).await;
         self.moved

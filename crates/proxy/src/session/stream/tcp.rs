@@ -48,8 +48,8 @@ impl Server {
             None => None,
             Some(_) => match peek::opening(&stream).await? {
                 Opening::Hello { server_name } => server_name,
-                // The stream then has no server name, as in nginx: a passthrough route by address may carry other
-                // protocols.
+                // As in nginx, the stream is not refused and has no server name: a passthrough route that matches by
+                // address may carry other protocols.
                 Opening::NotTls => None,
             },
         };
@@ -62,8 +62,8 @@ impl Server {
         })
     }
 
-    /// Opens an upstream connection for a client connection, and connects the two. Sets `client` to the address in a
-    /// trusted PROXY protocol header.
+    /// Finds the route of a client connection, terminates TLS if the route says so, and connects to the upstream. Sets
+    /// `client` to the address in a trusted PROXY protocol header.
     async fn open(&self, stream: TcpStream, client: &mut SocketAddr) -> Result<Relay, Refusal> {
         let limit = self.plane.settings.header_timeout;
         let arrived = timeout(limit, self.arrive(stream, *client)).await;
@@ -117,7 +117,7 @@ pub(in crate::session) async fn serve_stream(
         sent: 0,
         took: Duration::ZERO,
     };
-    // Boxed because opening needs more memory than the relay, which lasts longer.
+    // The future is boxed because opening needs more memory than the relay, which runs much longer.
     let opened = Box::pin(server.open(stream, &mut ended.client)).await;
     match opened {
         Ok(relay) => {

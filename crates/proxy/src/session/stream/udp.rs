@@ -1,6 +1,6 @@
 //! UDP sessions. All datagrams that one client sends to one address go to one upstream, and its responses go back,
-//! until neither has sent anything for the service's `read_timeout`. The system gives all datagrams of a client to the
-//! same worker, so that workers do not share sessions.
+//! until neither has sent anything for the service's `read_timeout`. The operating system gives all datagrams of a
+//! client to the same worker, so workers share no sessions.
 
 use super::{Attempts, Refusal, find};
 use crate::balance::Stay;
@@ -26,13 +26,14 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-/// Maximum sessions per listener and worker. It equals nginx's limit; each session has a socket.
+/// Maximum sessions per listener and worker. Each session has a socket. Kong's nginx has the same limit
+/// (`worker_connections`).
 const MAX_SESSIONS: usize = 16_384;
 /// Maximum datagrams that wait while a new session connects to its upstream. Further ones are dropped.
 const MAX_WAITING: usize = 16;
-/// Pause after an error of the listener itself.
+/// Pause after the listener's socket has reported an error.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Maximum responses forwarded per poll, so that other tasks get their turn.
+/// Maximum responses forwarded per poll, so that other tasks can run.
 const MAX_ANSWERS: usize = 64;
 
 /// The client's address and the local address that it sends to.
@@ -45,7 +46,7 @@ struct Sessions {
     /// Port of the listener, mapped by `port_maps`.
     port: u16,
     by_client: Mutex<HashMap<Key, Arc<Session>>>,
-    /// Whether the log already says that there is no room; reset when a session ends.
+    /// Whether it has been logged that the table of sessions is full. Reset when a session ends.
     is_full_told: AtomicBool,
 }
 
@@ -86,7 +87,7 @@ pub(in crate::session) async fn serve_datagrams(
 }
 
 impl Sessions {
-    /// Gives a datagram to its session, which is created if necessary.
+    /// Passes a datagram to its session. Creates the session if necessary.
     fn take(self: &Arc<Self>, datagram: Datagram, bytes: &[u8]) {
         let key = (datagram.client, datagram.local);
         let mut by_client = self.lock();
@@ -164,7 +165,8 @@ impl Session {
         self.received
             .fetch_add(bytes.len() as u64, Ordering::Relaxed);
         match self.upstream.get() {
-            // A full buffer drops datagrams as the network would. Errors are seen when responses are read.
+            // If the socket's buffer is full, the datagram is dropped, as the network would do. Errors are ignored
+            // here, because `poll_answers` usually receives them.
             Some(upstream) => {
                 let _ = upstream.try_send(bytes);
             }
@@ -235,8 +237,8 @@ impl Registered {
             _stay,
         } = reached;
         let upstream = session.upstream.get_or_init(|| socket);
-        // Sends the datagrams that arrived first; the listener itself sends later ones. Waits while the new socket has
-        // no room.
+        // Sends the datagrams that arrived before the socket was connected. Waits while the socket's buffer is full.
+        // `pass_on` sends later datagrams directly.
         while let Ok(datagram) = to_send.try_recv() {
             let _ = upstream.send(&datagram).await;
         }
@@ -257,7 +259,7 @@ impl Registered {
         200
     }
 
-    /// Forwards responses to the client; ready with the upstream's error.
+    /// Forwards responses to the client. Ready only when the upstream's socket reports an error.
     fn poll_answers(
         &self,
         cx: &mut Context<'_>,
@@ -280,7 +282,7 @@ impl Registered {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(sent)) => {
                     *answered = Instant::now();
-                    // A response that the socket has no room for is dropped, as on the network.
+                    // If the socket's buffer is full, the response is dropped, as the network would do.
                     if let Err(error) = sent.or_else(unless_full) {
                         tracing::debug!(%client, %error, "cannot send a datagram to the client");
                     }
@@ -329,6 +331,7 @@ impl Registered {
     }
 }
 
+/// Ignores the error of a full socket buffer.
 fn unless_full(error: io::Error) -> io::Result<()> {
     match error.kind() {
         ErrorKind::WouldBlock => Ok(()),
@@ -336,7 +339,7 @@ fn unless_full(error: io::Error) -> io::Result<()> {
     }
 }
 
-/// A socket that receives datagrams only from this address.
+/// Opens a socket that receives datagrams only from this address.
 async fn connected(address: SocketAddr) -> io::Result<UdpSocket> {
     let any: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

@@ -38,7 +38,7 @@ fn the_upstream_gets_a_request_when_its_body_is_complete() {
         }
         let answer = client.answer().await;
         assert_eq!(status(&answer), "200");
-        // The time counts as the gateway's, not as the upstream's.
+        // The time of the upload counts as the gateway's, not as the upstream's.
         assert_eq!(header(&answer, "x-kong-upstream-latency"), Some("0"));
         assert_eq!(header(&answer, "x-kong-proxy-latency"), Some("25000"));
         let (head, body) = told.await.unwrap();
@@ -55,7 +55,7 @@ fn unbuffered_requests_are_forwarded_at_once() {
         for (buffering, lines, size) in [
             (false, "", 10),
             (true, grpc, 10),
-            // Larger than the limit for one body in memory.
+            // This body is larger than the limit for one body in memory.
             (true, "", 1001),
         ] {
             let (tell, told) = oneshot::channel();
@@ -102,7 +102,10 @@ fn bodies_beyond_the_memory_of_the_node_stream() {
         two.send("y".repeat(100)).await;
         assert_eq!(status(&two.answer().await), "200");
         assert_eq!(told_next.await.unwrap().1.len(), 900);
-        assert!(told.try_recv().is_err(), "the first is still being held");
+        assert!(
+            told.try_recv().is_err(),
+            "the gateway still holds the first body"
+        );
         one.send("y".repeat(100)).await;
         assert_eq!(status(&one.answer().await), "200");
         assert_eq!(told.await.unwrap().1.len(), 900);
@@ -163,7 +166,7 @@ fn a_failed_body_is_refused_without_contacting_the_upstream() {
             assert_eq!(status(&got), expected, "{request}");
         }
         assert!(told.try_recv().is_err());
-        // Framing does not count: a hundred chunks of one byte are a hundred bytes.
+        // Chunk framing does not count against `max_body`, so a hundred chunks of one byte are allowed.
         let chunks = "1\r\nx\r\n".repeat(100);
         let mut client = gateway.client().await;
         client
@@ -175,7 +178,7 @@ fn a_failed_body_is_refused_without_contacting_the_upstream() {
     });
 }
 
-/// A script that sends `body`, and reports when the gateway has received all of it.
+/// A script that sends `body` as its first response, and reports when the gateway has received all of it.
 fn sending(body: Vec<u8>, tell: oneshot::Sender<()>) -> Script {
     script(move |mut peer: Peer| async move {
         peer.head().await;
@@ -198,8 +201,8 @@ fn sending(body: Vec<u8>, tell: oneshot::Sender<()>) -> Script {
 /// More bytes than socket buffers hold.
 const LARGE: usize = 24 << 20;
 
-/// Runs a client that does not read its response for a while. Returns whether the upstream was free for another client
-/// meanwhile.
+/// Runs a client that does not read its response for a while. Returns whether the upstream connection was meanwhile
+/// free for another client's request.
 fn is_read_ahead(setup: impl FnOnce(&mut Setup)) -> bool {
     let (send, receive) = std::sync::mpsc::channel();
     run(async move {

@@ -23,7 +23,8 @@ fn echo_at_once() -> Script {
     })
 }
 
-/// gRPC-Web and Connect alternate messages as gRPC does.
+/// Requests to a gRPC service are not buffered, whatever their content type: clients of gRPC-Web and Connect may also
+/// wait for a message before they send the next one.
 #[test]
 fn a_request_for_a_grpc_service_streams_though_its_route_buffers() {
     run(async {

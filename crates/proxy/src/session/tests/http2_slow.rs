@@ -1,5 +1,6 @@
-//! Peers that receive or send an HTTP/2 stream slowly but steadily, and peers that stop. Windows are smaller than the
-//! gateway's writes, and frames take longer than the limits, so that progress shows only within a write or a frame.
+//! Peers that receive or send an HTTP/2 stream slowly but steadily, and peers that stop. The time limits must
+//! count progress within a single write or frame: windows are smaller than the gateway's writes, and a frame takes
+//! longer than a limit.
 
 use super::http2::{gateway_to, get};
 use super::*;
@@ -11,14 +12,15 @@ use std::time::Duration;
 use tokio::io::DuplexStream;
 use tokio::time::{Instant, sleep};
 
-/// Bytes that a slow peer receives per second.
+/// Bytes that a slow peer receives per second. Also the size of its window.
 const PIECE: u32 = 8 * 1024;
 const SECOND: Duration = Duration::from_secs(1);
 /// The time limit under test.
 const LIMIT: Duration = Duration::from_secs(3);
 const BODY: usize = 10 * PIECE as usize;
 
-/// Connects without Nagle's algorithm: the paused clock would expire before a delayed acknowledgement.
+/// Connects without Nagle's algorithm. With it, the paused clock would jump past the time limits before a delayed
+/// acknowledgement arrives.
 async fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
@@ -64,7 +66,7 @@ async fn slow_connection(gateway: &Gateway) -> SendRequest<Bytes> {
     client.ready().await.unwrap()
 }
 
-/// The body of the answer to the request of such a client.
+/// Sends a request from a client that receives slowly, and returns the body of the response.
 async fn slow_client(gateway: &Gateway) -> RecvStream {
     let mut client = slow_connection(gateway).await;
     let (answer, _) = client.send_request(get("/"), true).unwrap();
@@ -88,7 +90,7 @@ async fn take(stream: &mut RecvStream, pieces: usize) -> Result<usize, h2::Error
     Ok(taken)
 }
 
-/// A client that takes one piece a second gets the whole body with these settings.
+/// Tests that a client that receives one piece per second gets the whole body. `set` changes the gateway's settings.
 fn slow_client_gets_all(set: impl FnOnce(&mut Setup)) {
     run_paused(async {
         let mut setup = gateway_to(upstream(vec![sends_at_once(BODY)]).await, Protocol::Http);
@@ -181,7 +183,7 @@ async fn slow_upstream(pieces: usize) -> SocketAddr {
     address
 }
 
-/// Sends a request of `BODY` bytes over HTTP/1.1. Returns its status and the time that it took.
+/// Sends a request of `BODY` bytes over HTTP/1.1. Returns the status of the response and the time until it arrived.
 async fn upload(upstream: SocketAddr) -> (String, Duration) {
     let mut setup = gateway_to(upstream, Protocol::Grpc);
     setup.route.protocols = vec![Protocol::Http];
@@ -222,7 +224,7 @@ fn an_upstream_that_stops_receiving_times_out() {
     });
 }
 
-/// A WebSocket on an HTTP/2 stream is a tunnel, with limits of its own.
+/// A WebSocket on an HTTP/2 stream runs as a tunnel, which has its own time limits.
 #[test]
 fn a_client_that_receives_slowly_keeps_its_tunnel() {
     run_paused(async {
@@ -249,12 +251,12 @@ fn a_client_that_receives_slowly_keeps_its_tunnel() {
     });
 }
 
-/// Size of the largest frame, which takes 16 seconds at `RATE`.
+/// Maximum frame size in HTTP/2 unless a peer allows more. Such a frame takes 16 seconds at `RATE`.
 const FRAME: usize = 16 * 1024;
 /// Bytes that a slow peer sends per second.
 const RATE: usize = 1024;
 
-/// A connection that sends slowly, and sends nothing more after `most` bytes.
+/// Wraps a connection so that it sends `RATE` bytes per second, and nothing after about `most` bytes.
 fn slowly(stream: TcpStream, most: usize) -> DuplexStream {
     let (near, far) = tokio::io::duplex(4 * FRAME);
     let (mut from_peer, mut to_peer) = stream.into_split();

@@ -76,8 +76,8 @@ fn malformed_chunks_are_refused() {
     });
 }
 
-/// Size of an idle connection's task, besides its socket. A wait added to request handling must not enlarge every idle
-/// connection.
+/// Limits the size of a connection's task. The size counts for every idle connection, and each `.await` that is added
+/// to request handling can enlarge it.
 #[test]
 fn a_connection_is_small() {
     run(async {

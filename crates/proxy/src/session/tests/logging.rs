@@ -7,7 +7,7 @@ use model::entities::{Consumer, ConsumerId};
 use plugin::{Implementation, LogEntry, Phases, RequestCx, Scopes, Sharing, Step, TryEnd};
 use std::time::Duration;
 
-/// Keeps the log entries for the test on its thread.
+/// A plugin that stores the log entries for the test that runs on the same thread.
 struct Record;
 
 static RECORD: PluginDef = PluginDef {
@@ -26,7 +26,7 @@ struct Entry {
     tries: Vec<(bool, TryEnd)>,
     received: u64,
     sent: u64,
-    /// Seconds in total, in the gateway, at the upstream, and receiving the response.
+    /// Seconds of the whole request, in the gateway, until the upstream's response, and while it was received.
     seconds: [Option<u64>; 4],
 }
 
@@ -57,7 +57,7 @@ impl plugin::Plugin for Record {
     }
 }
 
-/// The next entry. Waits for it, because the log phase runs after the response.
+/// Removes and returns the newest entry. Waits if there is none yet, because the log phase runs after the response.
 async fn entry() -> Entry {
     loop {
         if let Some(entry) = ENTRIES.with_borrow_mut(Vec::pop) {

@@ -58,9 +58,9 @@ pub(super) struct Setup {
     pub(super) plugins_on_route: bool,
     /// Whether upstreams may speak HTTP/2 (`nginx_proxy_proxy_http_version = 2`).
     pub(super) upstream_http2: bool,
-    /// Number of failures to connect that makes the upstream unhealthy; 0 disables this check.
+    /// Number of failures to connect after which the target is unhealthy. 0 disables this check.
     pub(super) tcp_failures: u8,
-    /// Number of responses with a bad status that makes the upstream unhealthy; 0 disables this check.
+    /// Number of responses with a bad status after which the target is unhealthy. 0 disables this check.
     pub(super) http_failures: u8,
 }
 
@@ -88,7 +88,8 @@ impl Setup {
         }
     }
 
-    /// Replaces the service's address by an upstream entity with health checks.
+    /// Replaces the service's address by the name of an upstream with health checks. Returns the upstream and its
+    /// target.
     fn check_health(&mut self) -> (Upstream, Target) {
         let (id, name) = (Uuid::from_u128(4), "pool");
         let address = format!("{}:{}", self.service.host, self.service.port);
@@ -209,8 +210,8 @@ fn configured(name: &str, id: u128, route: Option<RouteId>) -> Plugin {
     }
 }
 
-/// Never drops the gateway. In a test with several gateways, a dropped one would drain the thread's worker, which the
-/// next one uses too.
+/// Keeps the gateway from being dropped. In a test with several gateways, dropping one would drain the thread's worker,
+/// which the next gateway uses too.
 pub(super) fn keep(gateway: Gateway) -> &'static Gateway {
     Box::leak(Box::new(gateway))
 }

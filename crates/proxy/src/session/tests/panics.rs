@@ -48,7 +48,7 @@ fn a_panic_ends_its_connection_and_leaves_the_worker_in_order() {
         let gateway = setup.start();
         let mut steady = gateway.client().await;
         let mut requests = 0;
-        // The worker's state is borrowed while heads are filtered, but not in the other two phases.
+        // A panic in `header_filter` happens while the worker's state is borrowed; in the other two phases it does not.
         for (phase, seen) in [("access", ""), ("header_filter", ""), ("log", "200")] {
             steady.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
             assert_eq!(status(&steady.answer().await), "200");
@@ -64,7 +64,7 @@ fn a_panic_ends_its_connection_and_leaves_the_worker_in_order() {
         }
         steady.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert_eq!(status(&steady.answer().await), "200");
-        // The connection waits for a request again, and is the only one.
+        // Only the connection of `steady` is left, and it waits for a request again.
         while gateway.plane.totals().waiting != 1 {
             tokio::task::yield_now().await;
         }

@@ -1,4 +1,4 @@
-//! Tests of the plugins that run for requests that end early, and of the moment at which a body is read for a plugin.
+//! Tests that the right plugins run for requests that end early, and that a body is read only when a plugin needs it.
 
 use super::*;
 use plugin::{
@@ -101,7 +101,7 @@ fn a_request_refused_before_its_access_phase_runs_no_filters_of_the_request_befo
     assert_eq!(header(&refused, "x-mark"), None);
 }
 
-/// Kong does the same: it has not collected plugins for the request by then.
+/// Kong also runs only global plugins here, because it has not yet collected the plugins of the route.
 #[test]
 fn a_request_refused_before_its_access_phase_is_filtered_by_global_plugins() {
     let refused = refused_for_its_length(false);

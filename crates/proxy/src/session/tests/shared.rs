@@ -35,7 +35,8 @@ async fn serve<F: Future<Output = ()> + 'static>(
     }
 }
 
-/// An upstream in cleartext, with at most so many streams at a time on a connection, and the number of its connections.
+/// Starts an upstream without TLS that allows `most` concurrent streams per connection. Also returns a count of its
+/// connections.
 async fn upstream_with<F: Future<Output = ()> + 'static>(
     most: u32,
     each: impl Fn(Accepted) -> F + Clone + 'static,
@@ -54,7 +55,7 @@ async fn upstream_with<F: Future<Output = ()> + 'static>(
     (address, made)
 }
 
-/// An upstream in cleartext that answers everything.
+/// Starts an upstream without TLS that responds to every request.
 pub(super) async fn answering() -> SocketAddr {
     let answer = |(_, mut respond): Accepted| async move {
         respond.send_response(Response::new(()), true).unwrap();
@@ -62,7 +63,7 @@ pub(super) async fn answering() -> SocketAddr {
     upstream_with(100, answer).await.0
 }
 
-/// Sends this many calls at once, over as few connections as a client may open. Returns their statuses.
+/// Sends this many calls at once, 100 on each client connection. Returns the statuses of the responses.
 async fn calls(gateway: &Gateway, count: usize) -> HashSet<u16> {
     let mut answers = Vec::new();
     for _ in 0..count.div_ceil(100) {
@@ -82,7 +83,7 @@ async fn calls(gateway: &Gateway, count: usize) -> HashSet<u16> {
 #[test]
 fn calls_beyond_the_streams_of_one_connection_get_another() {
     run(async {
-        // Nobody is answered before all are there, so that all have to be there at once.
+        // The upstream responds only after all calls have arrived, so all of them must be open at the same time.
         let barrier = Rc::new(Barrier::new(MANY));
         let each = move |accepted| {
             let barrier = barrier.clone();
@@ -180,7 +181,7 @@ fn requests_that_waited_for_http2_get_http1_connections() {
         setup.upstream_http2 = true;
         let gateway = setup.start();
         let tls = server_tls(false);
-        // No request gets a response before all have a connection, so none can wait for another's connection.
+        // No request gets a response before all have a connection, so no request can reuse the connection of another.
         let barrier = Rc::new(Barrier::new(20));
         tokio::task::spawn_local(async move {
             loop {
@@ -236,7 +237,8 @@ fn stalled_clients_do_not_delay_others_on_the_same_connection() {
             let answer = stalled.send_request(call(), true).unwrap().0;
             kept.push(answer.await.unwrap());
         }
-        // Each request transfers bytes, so that the window of the stalled streams would eventually be used up.
+        // All streams share the window of the upstream connection. If the stalled streams filled it, these responses
+        // could not arrive.
         for _ in 0..100 {
             let mut other = connect(&gateway).await;
             let mut small = call();

@@ -1,4 +1,4 @@
-//! WebSockets: conditions for one, the handshake's heads, and the ends of a tunnel.
+//! WebSockets: which requests can open one, the heads of the handshake, and how a tunnel ends.
 
 use super::*;
 use std::time::Duration;
@@ -89,7 +89,7 @@ fn the_handshake_passes_as_it_is() {
 fn an_invalid_websocket_request_is_forwarded_without_upgrade() {
     run(async {
         for lines in [
-            // Not for this hop, because Connection does not name it.
+            // The gateway ignores this `Upgrade` header, because `Connection` does not name it.
             "Upgrade: websocket",
             "Connection: Upgrade",
             "Connection: Upgrade\r\nUpgrade: h2c",
@@ -140,7 +140,7 @@ fn a_switch_that_nobody_asked_for_is_an_error() {
                 ASK,
                 "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n",
             ),
-            // A switch in the middle of the request's body.
+            // Here the upstream switches before the client has sent the request's body.
             (&posted, SWITCH),
         ] {
             let upstream = upstream(vec![script(move |mut peer: Peer| async move {
@@ -299,7 +299,7 @@ fn a_side_that_receives_nothing_ends_the_tunnel() {
         let gateway = setup.start();
         let client = open(&gateway).await;
         let start = Instant::now();
-        // System buffers and one read of the gateway are filled, but it does not buffer everything.
+        // The system's buffers and one read buffer of the gateway fill up. The gateway does not buffer more.
         assert!(heard.await.unwrap() < 64 << 20);
         assert_eq!(start.elapsed().as_secs(), 7);
         drop(client);

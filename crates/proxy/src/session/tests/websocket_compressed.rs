@@ -44,7 +44,7 @@ const AGREEMENTS: [(&str, &str); 12] = [
         "permessage-deflate; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=9; client_max_window_bits",
         "permessage-deflate; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=9; client_max_window_bits=9",
     ),
-    // Several offers, of which the server accepts the second; and quoted values.
+    // Two offers, of which the server accepts the second. The next entry has quoted values.
     (
         "permessage-deflate; server_max_window_bits=10, permessage-deflate; client_max_window_bits",
         "permessage-deflate; client_max_window_bits=10",
@@ -204,7 +204,7 @@ fn alternating_messages_are_forwarded_at_once() {
     });
 }
 
-/// A message of the client and one of the server.
+/// The bytes of a message from the client and of one from the server.
 fn turn(opcode: u8, length: usize) -> [Vec<u8>; 2] {
     let frame = [Frame::whole(opcode, vec![b'*'; length])];
     [write_all(&frame, true), write_all(&frame, false)]

@@ -1,5 +1,6 @@
-//! Forwards WebSocket frames of every kind unchanged, as in the Autobahn suite (RFC 6455 sections 5 to 7): valid or
-//! not, in pieces of every size, and in both directions at once. A gateway does not judge them.
+//! Tests that WebSocket frames of every kind are forwarded unchanged, in pieces of various sizes and in both directions
+//! at once. The cases follow the Autobahn suite and RFC 6455 (sections 5 to 8). Some frames are invalid, because the
+//! gateway does not validate frames.
 
 use super::websocket::{ASK, SWITCH};
 use super::*;
@@ -33,7 +34,7 @@ impl Frame {
         Self::new(FIN | opcode, payload)
     }
 
-    /// Writes the frame: with a mask as a client, without one as a server.
+    /// Writes the frame. Frames of a client have a mask, frames of a server have none.
     fn write(&self, mask: Option<[u8; 4]>, out: &mut Vec<u8>) {
         let masked = if mask.is_some() { 0x80 } else { 0 };
         out.push(self.first);
@@ -111,7 +112,7 @@ pub(super) fn pings() -> Vec<Case> {
             b"Hello".to_vec(),
             vec![0, 0xff, 0xfe, 0xfd, 0xfc, 0xfb],
             vec![0xfe; 125],
-            // Longer than allowed; the endpoints decide about it.
+            // Longer than allowed. The gateway leaves this check to the endpoints.
             vec![0xfe; 126],
         ] {
             for count in [1, 2, 10] {
@@ -132,7 +133,7 @@ pub(super) fn pings() -> Vec<Case> {
     cases
 }
 
-/// Section 5.2: reserved bits and opcodes, alone and between valid messages. The gateway ignores them.
+/// Section 5.2: reserved bits and opcodes, between valid messages. The gateway forwards them like others.
 pub(super) fn reserved() -> Vec<Case> {
     let mut cases = Vec::new();
     let hello = || Frame::whole(TEXT, "Hello");
@@ -214,12 +215,13 @@ pub(super) fn fragments() -> Vec<Case> {
     cases
 }
 
-/// Section 8.1: UTF-8, valid and not: whole, split into fragments of one byte, and sent byte by byte.
+/// Section 8.1: valid and invalid UTF-8. Each text is sent in one frame, in frames of one byte, and byte by byte.
 pub(super) fn texts() -> Vec<Case> {
     let texts: &[&[u8]] = &[
         b"Hello-\xc2\xb5@\xc3\x9f\xc3\xb6\xc3\xa4\xc3\xbc\xc3\xa0\xc3\xa1-UTF-8!!",
         b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5",
-        // The first and last code point of each length.
+        // The first and last code point of each length, the neighbours of the surrogates, and a code point above the
+        // maximum.
         b"\x00",
         b"\x7f",
         b"\xc2\x80",
@@ -232,7 +234,7 @@ pub(super) fn texts() -> Vec<Case> {
         b"\xee\x80\x80",
         b"\xef\xbf\xbd",
         b"\xf4\x90\x80\x80",
-        // Lengths that are no longer allowed, and invalid first bytes.
+        // Sequences of five and six bytes, which UTF-8 no longer allows, and invalid first bytes.
         b"\xf8\x88\x80\x80\x80",
         b"\xfc\x84\x80\x80\x80\x80",
         b"\xf7\xbf\xbf\xbf",
@@ -241,7 +243,7 @@ pub(super) fn texts() -> Vec<Case> {
         b"\xfe",
         b"\xff",
         b"\xfe\xfe\xff\xff",
-        // Continuation bytes alone, and sequences with too few of them.
+        // Continuation bytes alone, and sequences with too few continuation bytes.
         b"\x80",
         b"\xbf",
         b"\x80\xbf",
@@ -310,7 +312,7 @@ pub(super) fn texts() -> Vec<Case> {
     cases
 }
 
-/// Section 7.4: close codes, allowed and not, with reasons; and frames after a close.
+/// Section 7.4: valid and invalid close codes, with and without a reason, and frames after a close.
 pub(super) fn closes() -> Vec<Case> {
     let codes = [
         0u16, 999, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010, 1011, 1012,
@@ -397,7 +399,8 @@ pub(super) fn sizes() -> Vec<Case> {
     cases
 }
 
-/// Sends `send` in pieces while reading `expected` bytes, and returns the bytes read.
+/// Sends `send` in pieces while reading, until `expected` bytes have arrived. Returns the bytes read, which begin with
+/// `before`.
 pub(super) async fn play(
     stream: &mut TcpStream,
     before: &[u8],
@@ -432,12 +435,13 @@ pub(super) fn all<const N: usize>(groups: [Vec<Case>; N]) -> Vec<Case> {
     groups.into_iter().flatten().collect()
 }
 
-/// The bytes of each case at either end, and the upstreams that play their side.
+/// The bytes that client and upstream send in each case, and the scripts of the upstreams.
 pub(super) struct Play {
     /// Bytes from the client and from the server.
     pub(super) bytes: Vec<[Rc<Vec<u8>>; 2]>,
     pub(super) scripts: Vec<Script>,
-    /// Number of upstreams that have read the expected bytes. A panic in one of them does not fail the test.
+    /// Number of upstreams that have read the expected bytes. Tests must check it, because a panic in a script does not
+    /// fail a test.
     pub(super) arrived: Rc<Cell<usize>>,
 }
 

@@ -1,4 +1,4 @@
-//! WebSockets over HTTP/2 (RFC 8441): each is a stream of one connection, and carries the same bytes as over HTTP/1.1.
+//! WebSockets over HTTP/2 (RFC 8441). All run as streams of one connection, and carry the same bytes as over HTTP/1.1.
 
 use super::websocket_frames::{
     Case, Play, all, closes, fragments, messages, pings, reserved, sizes, texts,
@@ -63,7 +63,7 @@ async fn check(cases: Vec<Case>) {
         0,
         script(|mut peer: Peer| async move {
             peer.head().await;
-            // Closed, so that the connection is not reused for a WebSocket.
+            // The connection is closed, so that the gateway does not reuse it for a WebSocket: each has its own script.
             peer.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
                 .await;
         }),
