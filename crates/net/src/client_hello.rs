@@ -1,7 +1,7 @@
 //! Reads the server name from the first message of a TLS client, so that routing can decide who does the handshake: the
-//! gateway (`tls`) or the target (`tls_passthrough`). A pure function of bytes that allocates only for the name and for
-//! hellos in several records. It reads only what routing needs, strictly: where two implementations could find
-//! different names, it finds none (RFC 8446 §4.1.2, §5.1; RFC 6066 §3).
+//! gateway (`tls`) or the target (`tls_passthrough`). [`parse`] does no I/O. It allocates only for the name, and for a
+//! hello that is split into several records. It checks strictly: it returns an error for a hello in which two
+//! implementations could find different names (RFC 8446 §4.1.2, §5.1; RFC 6066 §3).
 
 use std::borrow::Cow;
 
@@ -58,8 +58,8 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Opening>, BadHello> {
     Ok(Some(Opening::Hello { server_name }))
 }
 
-/// Returns the body of the hello from its records. It is borrowed if one record holds all of it, which is nearly always
-/// so.
+/// Returns the body of the hello from its records. Nearly always one record holds the whole hello; then the body is
+/// borrowed.
 fn message(bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, BadHello> {
     let mut collected: Cow<'_, [u8]> = Cow::Borrowed(&[]);
     let mut rest = bytes;
@@ -88,7 +88,7 @@ fn message(bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, BadHello> {
     }
 }
 
-/// Checks an incomplete record header, so that wrong bytes are refused before the rest arrives.
+/// Checks the bytes of an incomplete record header, so that a wrong one is refused before its other bytes arrive.
 fn check_partial_header(bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, BadHello> {
     let is_wrong = bytes.first().is_some_and(|&kind| kind != HANDSHAKE)
         || bytes.get(1).is_some_and(|&major| major != 3);
@@ -99,7 +99,8 @@ fn check_partial_header(bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>, BadHello>
     }
 }
 
-/// Returns the length of the message that begins here, without its header of four bytes.
+/// Returns the length of the handshake message at the start of `bytes`, without its header of four bytes. Returns
+/// `None` if the header is incomplete.
 fn message_length(bytes: &[u8]) -> Result<Option<usize>, BadHello> {
     match bytes {
         [kind, ..] if *kind != CLIENT_HELLO => Err(BadHello::Hello),
@@ -141,13 +142,13 @@ impl<'a> Reader<'a> {
         Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    /// Takes a vector that has its length in one byte before it.
+    /// Takes a vector whose length precedes it in one byte.
     fn short_vector(&mut self) -> Result<&'a [u8], BadHello> {
         let length = self.byte()?;
         self.take(length.into())
     }
 
-    /// Takes a vector that has its length in two bytes before it.
+    /// Takes a vector whose length precedes it in two bytes.
     fn vector(&mut self) -> Result<&'a [u8], BadHello> {
         let length = self.number()?;
         self.take(length.into())
@@ -193,8 +194,8 @@ fn server_name(body: &[u8]) -> Result<Option<Box<str>>, BadHello> {
     found.map(read_name).transpose()
 }
 
-/// Reads the extension, which must hold exactly one host name. RFC 6066 allows one name per type and defines no other
-/// type.
+/// Reads the `server_name` extension, which must hold exactly one host name. RFC 6066 allows one name per type and
+/// defines no other type.
 fn read_name(extension: &[u8]) -> Result<Box<str>, BadHello> {
     let wrong = |_| BadHello::ServerName;
     let mut extension = Reader(extension);

@@ -1,6 +1,7 @@
-//! A deadline that moves with every request and almost never passes. Its timer is registered once. It is moved only if
-//! the new deadline is earlier than the registered one, or if that one has passed. With timeouts of a minute, this
-//! happens once a minute per connection instead of several times per request.
+//! A cheap deadline for timeouts that every request moves and that almost never pass. Moving the deadline usually does
+//! not touch the timer of tokio. The timer is set again only if the new deadline is earlier than the timer's, or if the
+//! timer has fired. With timeouts of a minute, this happens once a minute per connection instead of several times per
+//! request.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -22,11 +23,12 @@ impl Deadline {
         self.at = at;
     }
 
-    /// Ready when the deadline has passed. A task calls this before it waits for something else.
+    /// Ready when the deadline has passed. A task calls this before it waits for something else. All calls must come
+    /// from the same task: a call that finds the timer early enough does not register its waker again.
     #[inline]
     pub fn poll_passed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &self.timer {
-            // The timer is already registered with this task, for a time that is early enough.
+            // The timer already wakes this task, and not later than the deadline.
             Some(timer) if timer.deadline() <= self.at && !timer.is_elapsed() => Poll::Pending,
             _ => self.poll_timer(cx),
         }

@@ -1,5 +1,5 @@
-//! Limits the concurrent requests of one worker to a target, and the queue of waiting requests. The queue is first in,
-//! first out. Each worker counts for itself; threads share no count.
+//! Limits the concurrent requests of one worker to a target. Further requests wait in a queue of limited length, first
+//! in, first out. Each worker counts only its own requests, so that the workers share no counter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,13 +13,13 @@ pub struct Gate {
     waiting: AtomicUsize,
 }
 
-/// Admission through a gate, released on drop.
+/// Permission for one request to use the target. It is returned to the gate on drop.
 #[derive(Debug)]
 pub struct GatePlace {
     _permit: OwnedSemaphorePermit,
 }
 
-/// All places are taken, and the queue is full or did not move in time.
+/// The target has its maximum of concurrent requests. Either the queue is full, or the request has waited too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no place became free")]
 pub struct GateClosed;
@@ -32,13 +32,13 @@ impl Gate {
         }
     }
 
-    /// Takes a place if one is free and no request is waiting for it.
+    /// Admits a request if the target has fewer than the maximum and no other request is waiting.
     pub fn try_enter(&self) -> Option<GatePlace> {
         let permit = self.places.clone().try_acquire_owned().ok()?;
         Some(GatePlace { _permit: permit })
     }
 
-    /// Waits for a place, at most for `limit`. Fails at once if `queue` requests are already waiting.
+    /// Waits for admission, at most as long as `limit`. Fails at once if `queue` requests are already waiting.
     pub async fn enter(&self, queue: usize, limit: Duration) -> Result<GatePlace, GateClosed> {
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waits = Waits(&self.waiting);

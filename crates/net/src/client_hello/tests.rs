@@ -152,7 +152,7 @@ fn an_endless_hello_ends() {
     assert_eq!(
         parse(&[22, 3, 1, 0, 4, CLIENT_HELLO, 1, 0, 0]),
         Err(BadHello::TooLarge),
-        "refused before it arrives"
+        "refused before the message is complete"
     );
 }
 

@@ -1,8 +1,9 @@
-//! The half of the resolver that queries name servers, and decides when. It runs on its own thread.
+//! The half of the resolver that decides when to query the name servers, and does so. It runs on its own thread.
 //!
-//! A name in use is queried again after 80 to 90 percent of its answer's TTL, at random, so that names that were
-//! resolved together spread out. If the name servers fail, the previous answer is used for up to `stale_ttl` after its
-//! expiry, and the retry interval grows. Names that requests wait for are queried first.
+//! A name in use is queried again after 80 to 90 percent of its answer's TTL. The exact time is random, so that names
+//! that were resolved together are not queried together again. If the name servers fail, the previous answer is used
+//! for up to `stale_ttl` after its expiry, and the retry interval grows. Names that requests wait for are queried
+//! first.
 
 use super::answer::{DnsAnswer, ResolveError};
 use super::host::{Host, KnownAnswer, PER_USE_INTERVAL, Renewal};
@@ -21,10 +22,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// Maximum concurrent lookups for refreshing. Lookups that requests wait for may use the rest of [`MAX_LOOKUPS`].
+/// Maximum concurrent lookups that refresh answers at their scheduled time.
 const MAX_REFRESHES: usize = 64;
 const MAX_LOOKUPS: usize = 512;
-/// Minimum interval between two background lookups of a name, whatever the TTL.
+/// Minimum interval between two background lookups of a name, whatever the TTL and the settings. Only a retry may come
+/// earlier: by up to a quarter at random, or when an answer expires.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum interval between retries while the name servers fail and no previous answer is usable.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
@@ -36,11 +38,11 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(60);
 const FILES_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of failing names that are logged as warnings at one time.
 const MAX_REPORTED: usize = 10;
-/// Time over which all names are queried again after a change of the files.
+/// After a change of the files or the settings, all names are queried again at random times within this period.
 const SPREAD: Duration = Duration::from_secs(5);
 
 pub(super) enum Command {
-    /// A request or a snapshot uses the name.
+    /// Sent when the handle of a name is created, and when a request needs a newer answer.
     Ask(Weak<Host>),
     /// A request waits for the name.
     Hurry(Weak<Host>),
@@ -49,7 +51,7 @@ pub(super) enum Command {
     Reload(DnsSettings),
 }
 
-/// The background's ends of the connections to the resolver's handles.
+/// The parts of the background that it shares with the handles: the receiver of their commands, and the statistics.
 pub(super) struct Ends {
     pub(super) commands: mpsc::UnboundedReceiver<Command>,
     pub(super) statistics: Arc<Statistics>,
@@ -58,7 +60,8 @@ pub(super) struct Ends {
 /// Creates the transport for a configuration. Tests replace it.
 type Connect = Box<dyn Fn(&System) -> Arc<dyn Transport> + Send>;
 
-/// Resolves names while its future runs, which ends when the resolver and all handles are dropped.
+/// Resolves names while the future of [`Background::run`] is polled. This future ends when the resolver and all handles
+/// are dropped.
 pub struct Background {
     settings: DnsSettings,
     connect: Connect,
@@ -69,7 +72,7 @@ pub struct Background {
     stamp: Option<Stamp>,
     /// State of each name, by the id of its handle.
     names: HashMap<u64, Entry>,
-    /// Times of lookups. It may hold outdated entries; the name's own state decides.
+    /// Times of scheduled lookups. An entry is outdated, and ignored, if it differs from the state of its name.
     due: BinaryHeap<Reverse<(Instant, u64)>>,
     urgent: VecDeque<u64>,
     running: JoinSet<Done>,
@@ -202,7 +205,7 @@ impl Background {
         }
     }
 
-    /// Uses new settings for all further lookups, and soon queries all known names again.
+    /// Uses new settings for all further lookups, and queries all names again within [`SPREAD`].
     fn use_system(&mut self, system: System) {
         let (transport, counted) = ((self.connect)(&system), self.statistics.clone());
         let lookup = Lookup::new(&self.settings, system.clone(), transport, counted);
@@ -291,7 +294,7 @@ impl Background {
             let Some(id) = self.urgent.pop_front() else {
                 break;
             };
-            // A name with a waiting request is in the list twice.
+            // A name that requests wait for can be in the list several times.
             let state = self.names.get(&id).map(|entry| entry.state);
             if state == Some(LookupState::Urgent) {
                 self.start(id, false);
@@ -323,7 +326,7 @@ impl Background {
         entry.state = LookupState::Running { again: false };
         self.refreshing += usize::from(refresh);
         let (lookup, last) = (self.lookup.clone(), entry.last);
-        // The task holds no handle of the host, so that it does not keep the name in use.
+        // The task gets copies of the name and the port. A handle would keep the name in use while the lookup runs.
         let (name, port): (Box<str>, u16) = (host.name().into(), host.port());
         self.running.spawn(async move {
             let finding = AssertUnwindSafe(lookup.find(&name, port, last));
@@ -384,8 +387,8 @@ impl Background {
         }
     }
 
-    /// Logs a failing name. Beyond [`MAX_REPORTED`] failing names it logs at level debug only, so that an outage does not
-    /// flood the log.
+    /// Counts and logs a failing name. Beyond [`MAX_REPORTED`] failing names it logs at level debug only, so that an
+    /// outage does not flood the log.
     fn begin_failing(&mut self, host: &Host, error: Option<ResolveError>) {
         self.failing += 1;
         let name = host.name();
@@ -417,7 +420,8 @@ impl Entry {
     fn learn(&mut self, host: &Host, found: Found, now: Instant, chance: f64) -> Duration {
         self.failures = 0;
         let is_per_use = found.ttl == Some(Duration::ZERO);
-        // An answer from the hosts file has no TTL. It expires at once, so as not to outlive its line in the file.
+        // An answer from the hosts file has no TTL. It expires at once, so that `miss` does not keep it after
+        // its line was removed from the file.
         self.expires = Some(now + found.ttl.unwrap_or_default());
         self.last = found.ttl.is_some().then_some(found.kind).or(self.last);
         let former = host.known().and_then(|known| known.outcome.clone().ok());
@@ -441,8 +445,9 @@ impl Entry {
         }
     }
 
-    /// Handles a response without records. Until the previous answer expires it stays in use, and the name servers are
-    /// queried again: one that has just started, or lags behind the others, may not know any name.
+    /// Handles a response without records. The previous answer stays in use until it expires, and meanwhile the name
+    /// servers are queried again. A name server that has just started, or that lags behind the others, may not know the
+    /// name yet.
     fn miss(&mut self, host: &Host, settings: &DnsSettings, now: Instant) -> Duration {
         self.failures = 0;
         let left = self
@@ -524,7 +529,7 @@ fn same(answer: &DnsAnswer, found: &Found) -> bool {
     records.into_iter().eq(answer.records.iter())
 }
 
-/// Returns a time that is never reached, but near enough for arithmetic with durations.
+/// Returns a time that is never reached. `Instant` has no maximum, and a time too far away would overflow.
 fn far() -> Instant {
     Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600)
 }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 /// Maximum length of a chain of aliases, as in BIND.
 const MAX_ALIASES: usize = 16;
-/// Maximum number of addresses of a host that are used. It is far more than fit into a UDP response.
+/// Maximum number of addresses of a host that are used. A UDP response holds far fewer.
 const MAX_RECORDS: usize = 4096;
 /// Maximum number of SRV targets that are resolved; each may need a query.
 const MAX_TARGETS: usize = 512;
@@ -28,7 +28,7 @@ const MAX_TARGETS: usize = 512;
 pub(super) struct Found {
     pub(super) records: Vec<Record>,
     pub(super) kind: LookupKind,
-    /// Time until the result expires; `None` for results from the hosts file, which do not expire.
+    /// Remaining TTL of the result. `None` for results from the hosts file, which have no TTL.
     pub(super) ttl: Option<Duration>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Lookup {
     order: Vec<LookupKind>,
 }
 
-/// Addresses with their remaining time.
+/// Addresses with their remaining TTL. It is `None` for addresses from the hosts file.
 struct Addresses {
     ips: Vec<IpAddr>,
     left: Option<Duration>,
@@ -94,7 +94,7 @@ impl Lookup {
         Err(failed)
     }
 
-    /// Makes the next lookup of a name query again for records that were missing.
+    /// Removes the cached negative responses for a name, so that its next lookup queries the name servers again.
     pub(super) fn forget_missing(&self, name: &str) {
         let conf = &self.system.conf;
         for name in candidates(name, &conf.search, conf.ndots).unwrap_or_default() {
@@ -121,7 +121,8 @@ impl Lookup {
         kinds
     }
 
-    /// Returns a name's addresses from the hosts file, of the first family in `order` that has any, else all of them.
+    /// Returns the addresses that the hosts file lists for a name. If it lists several address families, returns only
+    /// the first family in `order`. If it lists none of the families in `order`, returns all addresses.
     fn in_hosts_file(&self, name: &str) -> Option<Vec<IpAddr>> {
         let all = self.system.hosts.find(name);
         let family = |kind: &LookupKind| {
@@ -163,7 +164,7 @@ impl Lookup {
         }))
     }
 
-    /// Returns the addresses of a name, or of the names that it is an alias of.
+    /// Returns the addresses of a name. If the name is an alias, follows the chain of aliases.
     async fn addresses(
         &self,
         name: &Name,
@@ -188,7 +189,8 @@ impl Lookup {
         Err(ResolveError::TooManyAliases)
     }
 
-    /// Queries for an alias explicitly, as some name servers require, and resolves its target.
+    /// Queries for the CNAME record of a name and resolves its target. Some name servers return a CNAME record only to
+    /// such a query.
     async fn behind_alias(&self, name: &Name) -> Result<Option<Addresses>, ResolveError> {
         let kept = self.records.get(name, RecordType::CNAME).await?;
         let end = follow(&kept.reply, name)?;
@@ -202,7 +204,8 @@ impl Lookup {
         Ok(found)
     }
 
-    /// Returns the addresses of a name from another record, of the first family that has any.
+    /// Returns the addresses of a name that is the target of a CNAME or SRV record. Uses the first address family that
+    /// has any.
     async fn host_addresses(
         &self,
         name: &Name,
@@ -306,7 +309,7 @@ impl Lookup {
         }))
     }
 
-    /// Returns the addresses of an SRV target, from the same response if it has them, which saves a query.
+    /// Returns the addresses of an SRV target. If the response with the SRV record also has them, no query is sent.
     async fn target(
         &self,
         service: &SRV,
@@ -340,16 +343,17 @@ impl Lookup {
     }
 }
 
-/// Whether an expired answer may be used if the name servers fail. This does not apply to the name itself, whose
-/// previous answer the caller keeps.
+/// Whether an expired response may be used if the name servers fail. It is `Refuse` for the name of the lookup itself,
+/// because the background keeps the previous answer of that name. It is `Serve` for the targets of CNAME and SRV
+/// records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stale {
     Serve,
     Refuse,
 }
 
-/// Whether a name server responded with an error. It may still know other names and types, whereas silence concerns
-/// all.
+/// Whether the error is a response of a name server. After such an error the lookup goes on with other names and types.
+/// If no name server responds, it would not respond to other queries either, so the lookup stops.
 fn said_by_server(error: ResolveError) -> bool {
     matches!(error, ResolveError::Server(..) | ResolveError::Malformed)
 }
@@ -365,8 +369,9 @@ fn plain(ips: Vec<IpAddr>, port: u16) -> Vec<Record> {
     .collect()
 }
 
-/// Returns the end of the alias chain that a response has for a name, or the name itself. Records of other names are
-/// ignored, so that a response cannot answer a query that was not sent.
+/// Follows the CNAME records of a response from a name, and returns the last name of this chain. Returns the name
+/// itself if the response has no CNAME record for it. Records of other names are ignored, so that a response cannot
+/// answer a query that was not sent.
 fn follow(reply: &Reply, name: &Name) -> Result<Name, ResolveError> {
     let mut current = name;
     for _ in 0..=MAX_ALIASES {

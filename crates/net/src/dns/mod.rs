@@ -1,10 +1,10 @@
 //! Name resolution for the whole process: one resolver, whose answers all workers share.
 //!
 //! A snapshot holds a [`Host`] for every name that it may connect to. Answers are read without a lock. The
-//! [`Background`] queries the name servers on its own thread before answers expire, so that no request waits for a name
-//! that was resolved before. The hickory crates provide the transport and the message format. The order of queries and
-//! the lifetime of answers are implemented here, as in Kong (kong/resty/dns/client.lua, and kong/dns/client.lua with
-//! `new_dns_client`).
+//! [`Background`] queries the name servers on its own thread before answers expire, so that a request waits only for a
+//! name without an answer, or whose answer has TTL 0 and is too old. The hickory crates provide the transport and the
+//! message format. The order of queries and the lifetime of answers are implemented here, as in Kong
+//! (kong/resty/dns/client.lua, and kong/dns/client.lua with `new_dns_client`).
 
 mod answer;
 mod background;

@@ -1,5 +1,5 @@
-//! Names as written in a configuration: in any case, with or without a final dot, possibly with bytes that are not
-//! ASCII.
+//! Converts host names from a configuration to names for DNS queries. A host name may be in any case, may end in a dot,
+//! and may contain bytes that are not ASCII.
 
 use super::answer::ResolveError;
 use hickory_resolver::proto::rr::Name;
@@ -8,13 +8,15 @@ const MAX_LABEL: usize = 63;
 /// Maximum length of a name as text, without the final dot (RFC 1035 §3.1: 255 bytes with the lengths of the labels).
 const MAX_NAME: usize = 253;
 
-/// Normalises a name for comparison and sharing: lower case, with other bytes than ASCII unchanged.
+/// Converts a name to lower case, so that equal names can be compared and share a handle. Bytes that are not ASCII stay
+/// unchanged.
 pub(super) fn normal(name: &str) -> Box<str> {
     name.to_ascii_lowercase().into()
 }
 
-/// Returns the names to query, in order, as in resolv.conf(5). A name with a final dot is queried alone; one with at
-/// least `ndots` dots comes before the search list, any other after it.
+/// Returns the names to query, in order, as in resolv.conf(5). A name with a final dot is queried without the search
+/// list. Otherwise, the name itself comes before the search list if it has at least `ndots` dots, and after it if it
+/// has fewer.
 pub(super) fn candidates(
     name: &str,
     search: &[Name],
@@ -54,7 +56,7 @@ pub(super) fn candidates(
     Ok(names)
 }
 
-/// Splits a name into labels as written, without escapes or conversion.
+/// Converts a name without its final dot to an absolute DNS name. Each label is used as written, without escapes.
 pub(super) fn absolute_name(bare: &str) -> Result<Name, ResolveError> {
     if bare.len() > MAX_NAME {
         return Err(ResolveError::InvalidName("it is longer than 253 bytes"));

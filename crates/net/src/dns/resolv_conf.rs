@@ -1,4 +1,4 @@
-//! resolv.conf(5): name servers, search list, options. Invalid lines are skipped, as in glibc.
+//! Parses resolv.conf(5): the name servers, the search list and the options. Invalid lines are skipped, as in glibc.
 
 use super::name::absolute_name;
 use super::settings::parse_server;
@@ -6,7 +6,7 @@ use hickory_resolver::proto::rr::Name;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Kong's timeout (lua-resty-dns). Most clients would give up before glibc's 5 seconds have passed.
+/// Kong's timeout (lua-resty-dns). glibc's default of 5 seconds is longer than most clients wait.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 2;
 const NDOTS: usize = 1;

@@ -13,7 +13,8 @@ pub enum LookupKind {
     Srv,
     A,
     Aaaa,
-    /// An alias, whose target is queried next. Only name servers that do not follow aliases themselves need it.
+    /// An alias, whose target is resolved next. Needed only for name servers that return a CNAME record to no other
+    /// query.
     Cname,
 }
 

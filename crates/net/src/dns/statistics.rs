@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Counters by `name:type`.
+/// Counters of each query. The outer key is `name:type`, the inner key is the name of the counter.
 pub type Counters = BTreeMap<String, BTreeMap<String, u64>>;
 
-/// Maximum number of distinct queries to count. Beyond it counting restarts, since names come and go.
+/// Maximum number of distinct queries with counters. If it is exceeded, all these counters are reset, because some of
+/// the names are probably no longer in use.
 const MAX_NAMES: usize = 20_000;
 
 /// Statistics of all queries to name servers.
@@ -107,7 +108,7 @@ impl Question {
             ("query_succ", self.succeeded),
             ("query_fail_nameserver", self.unanswered),
         ];
-        // Counters that are zero are not listed.
+        // Counters that are zero are omitted. The duration of the last query is not a counter and is always included.
         let fixed = fixed
             .into_iter()
             .filter(|(name, count)| *count > 0 || *name == "query_last_time")

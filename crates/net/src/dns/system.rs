@@ -14,7 +14,8 @@ pub(super) struct System {
     pub(super) hosts: HostsFile,
 }
 
-/// Enough of a file's metadata to detect a change: an atomic replacement has a new inode, a rewritten file a new time.
+/// Metadata of both files, compared to detect changes. A file that was replaced atomically has a new inode. A file that
+/// was rewritten in place has a new modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp([Option<(u64, i64, i64, u64)>; 2]);
 

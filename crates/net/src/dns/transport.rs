@@ -1,6 +1,6 @@
-//! Sends queries to name servers, over UDP, and over TCP if the response does not fit. The hickory crates choose ids
-//! and ports, match responses and encode messages. The choice of the server, and of the next one, follows
-//! resolv.conf(5).
+//! Sends queries to name servers over UDP, and over TCP if a response does not fit. The hickory crates choose ids and
+//! ports, match responses and encode messages. The order of the servers and the number of attempts follow
+//! resolv.conf(5), except that servers that did not respond come last for a while.
 
 use super::answer::ResolveError;
 use super::resolv_conf::ResolvConf;
@@ -24,7 +24,7 @@ const SET_BACK: Duration = Duration::from_secs(30);
 /// Size of a UDP payload that fits into one packet on every network (DNS flag day 2020).
 const UDP_PAYLOAD: u16 = 1232;
 
-/// Response of a name server. Without answers the name does not exist or has no such records.
+/// Response of a name server. If `answers` is empty, the name does not exist or has no records of the queried type.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reply {
     /// Whether the name exists.
@@ -65,7 +65,8 @@ impl Servers {
         }
     }
 
-    /// Returns the responsive servers first, both groups in the configured order.
+    /// Returns the servers in the order in which to query them. Servers that recently did not respond come last. Apart
+    /// from that, the order is the configured one. If `rotate` is set, each query begins at the next server.
     fn in_order(&self) -> Vec<&Server> {
         let mut servers: Vec<&Server> = self.servers.iter().collect();
         if self.rotate && !servers.is_empty() {
@@ -90,7 +91,7 @@ impl Servers {
                     Err(error) => {
                         let address = server.address;
                         tracing::debug!(%name, %kind, %address, %error, "a name server did not answer");
-                        // The server responded with an error, and would do so again.
+                        // A server that responded with an error would do so again, so it is not queried again.
                         if matches!(error, ResolveError::Server(..)) {
                             refused.push(server.address);
                         }
@@ -120,7 +121,7 @@ impl Server {
             connection
         });
         let config = NameServerConfig::new(address.ip(), true, connections.into());
-        // Only encrypted transports would need TLS, and none is compiled in.
+        // The pool requires a TLS configuration, but uses it only for encrypted transports, which are not compiled in.
         let tls = TlsConfig::new().expect("an empty configuration");
         let context = Arc::new(PoolContext::new(options, tls));
         Self {
@@ -144,7 +145,8 @@ impl Server {
             // An old server may not know EDNS (RFC 6891 §7).
             asked = self.ask_once(&name, kind, false).await;
         }
-        // An error may concern this name only and costs no time, so it does not set the server back.
+        // Only a server that does not respond is tried after the others. An error response may concern this name only,
+        // and it arrives at once.
         let silent = matches!(
             asked,
             Err(ResolveError::Timeout | ResolveError::Unreachable)

@@ -1,19 +1,19 @@
-//! The length of a message body, and how much of the body has passed.
+//! Finds the end of a message body while its bytes pass through.
 
 use super::chunked::{BadChunk, Chunked};
 
-/// Rule for the end of a body (RFC 9112 section 6.3).
+/// How the end of a body is found (RFC 9112 section 6.3).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     #[default]
     None,
     Length(u64),
     Chunked,
-    /// The body ends when the connection closes; only a response can end so.
+    /// The body ends when the connection closes. Only responses may use this.
     Close,
 }
 
-/// The rest of a body in transit.
+/// Remaining part of a body, updated as its bytes pass through.
 #[derive(Debug, Clone)]
 pub enum Body {
     Length(u64),

@@ -1,5 +1,6 @@
-//! Storage of a head: its bytes in one buffer, its header lines as offsets. Both come from a stack per thread and
-//! return to it when the head is dropped. Thus a request allocates nothing, and an idle connection owns no buffer.
+//! Stores a head: its bytes in one buffer, and its header lines as offsets into this buffer. Each thread has a free
+//! list of such stores. A new head takes one from the list, and a dropped head returns it. Thus a request usually
+//! allocates nothing, and an idle connection owns no buffer.
 
 use super::field::{Field, KnownHeader};
 use super::request::{Facts, HostName};
@@ -9,7 +10,7 @@ use std::cmp::Ordering;
 
 /// Maximum number of heads kept per thread for reuse: about as many as a busy worker has in flight.
 const KEPT: usize = 256;
-/// Maximum size of a buffer to keep. Otherwise one burst of large heads would hold its memory for ever.
+/// Maximum size of a buffer to keep. Without this limit, the memory of one burst of large heads would never be freed.
 const KEPT_BYTES: usize = 4 * 1024;
 /// Maximum number of header lines of a head to keep.
 const KEPT_FIELDS: usize = 256;
@@ -20,8 +21,8 @@ pub(super) struct HeadBuffer {
     pub(super) fields: Vec<Field>,
     /// Used by request heads only.
     pub(super) request: Facts,
-    /// The last valid `Host`, and the result of its check. It survives when the rest is cleared: most requests of a
-    /// thread are for few hosts, and comparing costs a tenth of checking.
+    /// The last valid `Host`, and the result of its check. It stays when the store is cleared for the next head. Most
+    /// requests of a thread are for few hosts, and to compare a host costs a tenth of checking it.
     pub(super) valid_host: (Vec<u8>, HostName),
 }
 
@@ -31,7 +32,7 @@ thread_local! {
     static STORES: RefCell<Vec<Box<HeadBuffer>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A [`HeadBuffer`] borrowed from its thread's stack; it returns there on drop.
+/// A [`HeadBuffer`] from the free list of the thread. It returns to the list on drop.
 #[derive(Debug)]
 pub(super) struct Head(Option<Box<HeadBuffer>>);
 
@@ -41,8 +42,8 @@ impl Head {
         Self(Some(reused.unwrap_or_default()))
     }
 
-    /// Reads the header lines of the head in `data` from `at` on, and copies the head. Returns its length, or `None` if
-    /// it is incomplete.
+    /// Reads the header lines of the head in `data`, which begin at `at`, and copies the whole head. Returns the length
+    /// of the head, or `None` if it is incomplete.
     #[inline]
     pub(super) fn read(
         &mut self,
@@ -59,8 +60,8 @@ impl Head {
         Ok(end)
     }
 
-    /// Marks the header lines that `Connection` names. The names are sorted, so that many names and lines do not cost
-    /// quadratic time.
+    /// Marks the header lines whose names `Connection` lists. The names are sorted, so that many names and lines do not
+    /// cost quadratic time.
     #[cold]
     pub(super) fn mark_hops(&mut self) {
         let HeadBuffer { bytes, fields, .. } = self.store_mut();
@@ -101,7 +102,7 @@ impl Head {
         self.slice(field.name_start, field.name_len.into())
     }
 
-    /// Whether a value is surrounded by no blanks except the usual space before it.
+    /// Whether a header line has at most one space before its value, and no blanks after it.
     pub(super) fn is_plain(&self, field: &Field) -> bool {
         let bytes = &self.store().bytes;
         let colon = field.name_start as usize + usize::from(field.name_len);
@@ -184,7 +185,7 @@ impl Head {
     }
 }
 
-/// A header line of a head. Its name is looked up only on request, which is rare.
+/// A header line of a head. Its name is read from the buffer only when needed, which is rare.
 #[derive(Clone, Copy)]
 pub struct Line<'h> {
     head: &'h Head,
@@ -220,7 +221,7 @@ impl Drop for Head {
         }
         store.bytes.clear();
         store.fields.clear();
-        // The thread may be exiting, and its stack may already be gone.
+        // If the thread is exiting, its free list may already have been dropped.
         let _ = STORES.try_with(|stores| {
             let mut stores = stores.borrow_mut();
             if stores.len() < KEPT {
@@ -236,7 +237,7 @@ thread_local! {
     pub(super) static COMPARED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Compares names without case; the order itself does not matter.
+/// Orders names for [`Head::mark_hops`], ignoring case. Any total order would do.
 fn compare_names(one: &[u8], other: &[u8]) -> Ordering {
     #[cfg(test)]
     COMPARED.set(COMPARED.get() + 1);
@@ -263,7 +264,7 @@ pub(super) struct Options {
     pub(super) close: bool,
     pub(super) keep_alive: bool,
     pub(super) upgrade: bool,
-    /// Whether other headers are named, which are then for this hop only.
+    /// Whether `Connection` also names headers. Such headers are for this hop only.
     pub(super) names: bool,
 }
 

@@ -23,7 +23,8 @@ pub use response::{BadResponse, ResponseHead};
 /// Limits for a head. The defaults are nginx's: four buffers of 8 KiB.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Maximum length of the request line and of a header line.
+    /// Maximum length of the request line, and of each header line of a request. For responses only `head` limits a
+    /// line.
     pub line: usize,
     /// Maximum size of the whole head.
     pub head: usize,
@@ -41,8 +42,8 @@ impl Default for Limits {
     }
 }
 
-/// Default of [`Limits::lines`]. The size limits alone would allow thousands of lines, each of which costs every later
-/// phase a little.
+/// Default of [`Limits::lines`]. The size limits alone would allow thousands of lines, and every later phase spends
+/// time on each line.
 pub const MAX_HEADERS: usize = 1000;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -43,7 +43,8 @@ pub struct RequestHead {
 /// Length of a host without its port, and whether it has upper-case letters.
 pub(super) type HostName = (u16, bool);
 
-/// Longest host whose check is remembered: a domain name has at most 253 bytes, a port with its colon 6.
+/// Maximum length of a host whose check is remembered. A domain name has at most 253 bytes, and a port with its colon
+/// 6.
 const LONGEST_KEPT_HOST: usize = 260;
 
 /// Facts about a request, found while its head was parsed.
@@ -127,7 +128,7 @@ impl RequestHead {
             match field.known {
                 KnownHeader::Host if host.is_some() => return Err(BadRequest::Host),
                 KnownHeader::Host => host = Some(index as u16),
-                // Recipients must ignore further blanks, but do not agree which bytes are blanks.
+                // Recipients must ignore blanks around a value, but they do not agree which bytes are blanks.
                 KnownHeader::ContentLength if length.is_some() || !self.head.is_plain(field) => {
                     return Err(BadRequest::Length);
                 }
@@ -258,7 +259,7 @@ impl RequestHead {
         Ok(())
     }
 
-    /// Returns the length of `http://authority` at the start of an absolute form.
+    /// Returns the length of the scheme and the authority at the start of an absolute form, such as `http://a.test:80`.
     fn absolute_prefix(&self, target: &[u8]) -> Result<usize, BadRequest> {
         let scheme = [&b"http://"[..], b"https://"]
             .into_iter()
@@ -286,7 +287,7 @@ impl RequestHead {
         }
     }
 
-    /// Returns the method as bytes, without the UTF-8 check, which costs as much as copying them.
+    /// Returns the method as bytes. This saves the UTF-8 check, which costs as much as copying the method.
     #[inline]
     pub fn method_bytes(&self) -> &[u8] {
         self.head
@@ -336,7 +337,8 @@ impl RequestHead {
         self.facts().version
     }
 
-    /// Returns how the body ends. It is never [`Framing::Close`], and [`Framing::None`] also for a length of zero.
+    /// Returns how the end of the body is found. This is never [`Framing::Close`]. For a `Content-Length` of zero it is
+    /// [`Framing::None`].
     pub fn framing(&self) -> Framing {
         self.facts().framing
     }
@@ -468,8 +470,8 @@ impl From<BadLine> for BadRequest {
     }
 }
 
-/// Whether upstreams could understand the path differently. Some treat a backslash as a slash; some end a path at a
-/// decoded NUL or line end; and a percent sign may be followed by no hex digits.
+/// Whether upstreams could understand the path differently. Some treat a backslash as a slash. Some end a path at a
+/// decoded NUL or line end. They also disagree about a percent sign without two hex digits after it.
 #[inline]
 fn hides_something(path: &[u8]) -> bool {
     match memchr::memchr2(b'%', b'\\', path) {
@@ -488,7 +490,8 @@ fn hides_in(path: &[u8]) -> bool {
     memchr::memchr2_iter(b'%', b'\\', path).any(is_bad)
 }
 
-/// Parses a `Content-Length`. Leading zeros are refused, because some programs would then read an octal number.
+/// Parses a `Content-Length`. Leading zeros are refused, because some programs would read such a value as an octal
+/// number.
 fn parse_length(value: &[u8]) -> Option<u64> {
     match value {
         [b'0', _, ..] => None,

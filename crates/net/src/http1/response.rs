@@ -29,8 +29,8 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// Parses a head at the start of `data`, and returns it with its length, or `None` if it is incomplete. `to_head`:
-    /// the request was a HEAD.
+    /// Parses a head at the start of `data`, and returns it with its length, or `None` if it is incomplete. `to_head`
+    /// says whether the method of the request was HEAD.
     pub fn parse(
         data: &[u8],
         to_head: bool,
@@ -80,7 +80,7 @@ impl ResponseHead {
             text.extend_from_slice(&line[..line.len() - 1]);
             text.extend_from_slice(b"\r\n");
         }
-        // The longer line ends do not count against the limit.
+        // The head was checked against the limit above. The carriage returns added here do not count.
         let limits = Limits {
             head: text.len(),
             ..*limits
@@ -146,7 +146,7 @@ impl ResponseHead {
         self.status
     }
 
-    /// Returns the status line as received, with its line end.
+    /// Returns the status line with a CRLF at its end.
     #[inline]
     pub fn status_line(&self) -> &[u8] {
         let length = (self.reason.0 + self.reason.1) as usize + b"\r\n".len();
@@ -166,7 +166,7 @@ impl ResponseHead {
         self.framing
     }
 
-    /// Whether this is a 1xx response, which the final response follows.
+    /// Whether this is a 1xx response. A final response follows, except after `101`.
     pub fn is_interim(&self) -> bool {
         self.status < 200
     }
@@ -190,7 +190,8 @@ impl ResponseHead {
     pub fn keep_alive(&self) -> bool {
         let said = match self.version {
             Version::Http11 => !self.options.close,
-            // With chunks, the version and the framing contradict each other (RFC 9112 section 6.1).
+            // HTTP/1.0 has no chunks, so the framing may be faulty and the connection must be closed (RFC 9112 section
+            // 6.1).
             Version::Http10 => {
                 self.options.keep_alive && !self.options.close && self.framing != Framing::Chunked
             }

@@ -667,7 +667,7 @@ proptest! {
         let _ = Body::new(Framing::Chunked).consume(&bytes);
     }
 
-    /// An accepted head accounts for every byte: assembled again from its parts, it is identical.
+    /// No byte of an accepted head is lost: the head that is assembled from its parts is identical.
     #[test]
     fn an_accepted_head_accounts_for_every_byte(
         text in "(GET|POST|A!b) /[a-z/?%.]{0,9} HTTP/1\\.[01]\r\nHost: a(\r\n[ -~\r\n\t:]{0,60}){0,3}\r\n\r\n"

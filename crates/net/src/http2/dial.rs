@@ -1,5 +1,6 @@
-//! A connection attempt to an upstream that may speak HTTP/2. One request connects, others wait for it, and all learn
-//! the result. The result is a state and not an event, so a request that asks late sees it too.
+//! A connection attempt to an upstream that may speak HTTP/2. One request connects. Other requests for the same
+//! upstream wait, and all of them get the result. The result is stored, so that a request that starts to wait after the
+//! attempt has ended gets it too.
 
 use std::io;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub enum Dialed {
     Abandoned,
 }
 
-/// A running connection attempt, as held by a request that waits for it.
+/// Handle of a connection attempt for the requests that wait for it.
 #[derive(Debug, Clone)]
 pub struct Dial(watch::Receiver<Option<Dialed>>);
 
@@ -48,7 +49,8 @@ impl Dial {
     }
 }
 
-/// The side of the request that connects, which must report the result. Dropping it reports [`Dialed::Abandoned`].
+/// Handle of a connection attempt for the request that connects. This request must report the result with
+/// [`Dialer::end`]. If the handle is dropped instead, the waiting requests get [`Dialed::Abandoned`].
 #[derive(Debug)]
 pub struct Dialer(watch::Sender<Option<Dialed>>);
 

@@ -21,16 +21,17 @@ use tokio::time::Instant;
 
 /// Bytes of a response that an upstream may send before the client has accepted any.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// The protocol's maximum; the windows of the streams are the limit. A smaller window could be filled by responses that
-/// clients do not read, and all other streams of the connection would have to wait.
+/// Flow-control window of a connection: the maximum of the protocol, so that only the windows of the streams limit the
+/// upstream. Responses that clients do not read could fill a smaller window, and all other streams of the connection
+/// would have to wait.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
-/// Streams on one connection before another is opened, if the upstream allows that many.
+/// Maximum streams on one connection before another connection is opened. The upstream may allow fewer.
 const COMFORTABLE_STREAMS: usize = 100;
-/// Streams that may start before the upstream announces its limit; further ones wait for it. An upstream announces it
-/// at once, and would refuse excess streams.
+/// Maximum streams that are started before the upstream announces its own limit, which it does at once. Further streams
+/// wait, because the upstream could refuse them.
 const FIRST_STREAMS: usize = 10;
-/// Time without received bytes after which the next request sends a ping. Pings more often or without a request count
-/// as an attack for gRPC servers.
+/// Time without received bytes after which the next request sends a ping. gRPC servers treat more frequent pings, and
+/// pings without a request, as an attack.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Time after which an upstream that does not answer a ping is considered dead.
 const PONG_TIMEOUT: Duration = Duration::from_secs(15);
@@ -50,7 +51,8 @@ struct LinkState {
 pub(super) struct Use(Arc<LinkState>);
 
 impl Use {
-    /// Whether the upstream has ended the connection with an error; `h2` does not report this to its streams.
+    /// Whether the upstream has ended the connection with an error. `h2` does not report this on the streams of the
+    /// connection.
     pub(super) fn is_refused(&self) -> bool {
         self.0.refused.load(Ordering::Relaxed)
     }
@@ -72,7 +74,8 @@ pub struct Link {
     requests: u32,
     opened: Instant,
     quiet_since: Option<Instant>,
-    /// Number of the last use; it grows with every use of any connection of the worker.
+    /// Number of the last use. Numbers grow with every use of any connection of the worker, so they order the
+    /// connections by last use.
     last_use: u64,
     /// Slot of the target that used the connection last.
     slot: Weak<Slot>,
@@ -122,6 +125,7 @@ impl Link {
         match self.request.poll_ready(cx) {
             Poll::Ready(Err(_)) => None,
             _ => {
+                // The first bytes from an upstream are its SETTINGS, which announce its limit.
                 let is_told = self.wire.line().read > 0;
                 let most = if is_told {
                     self.request.current_max_send_streams()
@@ -174,7 +178,8 @@ impl Link {
         max_requests != 0 && self.requests >= max_requests
     }
 
-    /// Whether to keep the connection: it is open, and in use or recently used by an existing target.
+    /// Whether to keep the connection. It must be open. If no stream is open, it must also have been used recently, and
+    /// the target that used it last must still exist.
     pub(super) fn tidy(&mut self, now: Instant, idle: Duration) -> bool {
         if self.state.over.load(Ordering::Relaxed) {
             return false;
@@ -189,8 +194,8 @@ impl Link {
     }
 }
 
-/// The task of a connection to an upstream. It ends when the connection closes, which happens by itself when its last
-/// handle and stream are dropped.
+/// The task of a connection to an upstream. It ends when the connection closes. `h2` closes the connection when its
+/// last handle and stream are dropped.
 #[derive(Debug)]
 pub struct Driver {
     connection: Connection<Wire, Bytes>,

@@ -12,7 +12,8 @@ use std::task::Context;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum connections per key; beyond it requests wait for a stream instead of opening another connection.
+/// Maximum connections per address and key. At this number, requests wait for a stream instead of opening another
+/// connection. Requests with [`Wanted::OpenedAfter`] may exceed it.
 const MAX_PER_KEY: usize = 16;
 
 /// The part of Kong's `upstream_keepalive_*` that applies to shared connections.
@@ -39,7 +40,8 @@ pub struct LinkKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     Any,
-    /// A connection opened after this time: older ones may be as dead as the one that has just failed.
+    /// Only connections that were opened after this time. Older ones may have failed too, like the one that the request
+    /// has just used.
     OpenedAfter(Instant),
 }
 
@@ -69,8 +71,9 @@ pub struct Links {
 }
 
 impl Links {
-    /// Returns a stream to an address, on the connection with the most room, or lets the caller open a connection while
-    /// there are few. `slot` belongs to the target; an idle connection closes when that target is removed.
+    /// Returns a stream on the connection with the most room. If no connection has room and there are few of them, one
+    /// caller must connect, and the others wait for it. `slot` belongs to the target; an idle connection closes when
+    /// that target is removed.
     pub fn take(
         &mut self,
         address: SocketAddr,
@@ -93,8 +96,8 @@ impl Links {
         }
     }
 
-    /// Returns a stream on an existing connection, for when the caller cannot open another one. The request may have to
-    /// wait.
+    /// Returns a stream on an existing connection, for callers that cannot open another one. The request may have to
+    /// wait until the upstream allows another stream.
     pub fn take_existing(
         &mut self,
         address: SocketAddr,
@@ -199,7 +202,8 @@ impl Group {
     }
 }
 
-/// Closes the least recently used connections without a stream until at most `most` connections remain in all.
+/// Closes connections without a stream, least recently used first, until at most `most` connections of all groups
+/// remain.
 fn close_unused(groups: &mut HashMap<LinkKey, Group>, most: usize) {
     let count: usize = groups.values().map(|group| group.links.len()).sum();
     let Some(excess) = count.checked_sub(most).filter(|excess| *excess > 0) else {
@@ -212,7 +216,7 @@ fn close_unused(groups: &mut HashMap<LinkKey, Group>, most: usize) {
         return;
     }
     unused.sort_unstable();
-    // Every use has a unique number, so this limit selects exactly the oldest connections.
+    // Every use has a unique number, so exactly the connections up to this number are closed.
     let newest = unused[excess.min(unused.len()) - 1];
     groups.retain(|_, group| {
         group

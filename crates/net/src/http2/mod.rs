@@ -1,8 +1,9 @@
-//! HTTP/2 on both sides, translated for the HTTP/1.1 engine. A client's stream ([`ClientStream`]) is read as the HTTP/1.1
-//! text of its request and accepts the text of the response. A stream to an upstream ([`UpstreamStream`]) is the mirror image.
-//! The `h2` crate implements the protocol (RFC 9113, RFC 7541); this module adds the checks that it leaves to its user.
+//! HTTP/2 on both sides, translated for the HTTP/1.1 engine. A client's stream ([`ClientStream`]) is read as the
+//! HTTP/1.1 text of its request and accepts the text of the response. A stream to an upstream ([`UpstreamStream`])
+//! accepts the text of the request and is read as the text of the response. The `h2` crate implements the protocol (RFC
+//! 9113, RFC 7541); this module adds the checks that `h2` leaves to its user.
 //!
-//! The meaning of requests does not belong here. The engine parses this text as strictly as any other.
+//! This module does not interpret requests. The engine parses their text as strictly as the text of an HTTP/1.1 client.
 
 mod chunks;
 mod client_stream;
@@ -34,11 +35,11 @@ pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Name of the protocol in the TLS handshake.
 pub const ALPN: &[u8] = b"h2";
 
-/// Maximum bytes in a stream that wait to be written to the connection.
+/// Maximum bytes of a stream that `h2` buffers until they are written to the connection.
 const SEND_BUFFER: usize = 128 * 1024;
 
-/// Converts an error of a stream to one that the engine knows from connections. [`ErrorKind::ConnectionRefused`] means
-/// that the other side did not process the request (RFC 9113 section 8.7), so that any request can be sent again.
+/// Converts an error of a stream to the I/O error that a connection would report. [`ErrorKind::ConnectionRefused`]
+/// means that the other side did not process the request (RFC 9113 section 8.7), so that any request can be sent again.
 fn to_io(error: h2::Error) -> io::Error {
     let unprocessed = match error.reason() {
         Some(h2::Reason::REFUSED_STREAM) => error.is_remote(),
@@ -69,7 +70,7 @@ pub enum StreamFailure {
     Nonsense,
 }
 
-/// Returns the failure that HTTP/2 reported, or `None` if only the connection below it failed.
+/// Returns the failure that HTTP/2 reported. Returns `None` if the TCP or TLS connection failed without such a report.
 pub fn stream_failure(error: &io::Error) -> Option<StreamFailure> {
     if error.kind() == ErrorKind::ConnectionRefused {
         return Some(StreamFailure::Unprocessed);

@@ -1,5 +1,5 @@
-//! Reads a body from a stream: DATA and trailers become HTTP/1.1 text for the engine. The peer's window grows as the
-//! engine reads; unread bytes stay within the window.
+//! Reads a body from a stream: DATA and trailers become HTTP/1.1 text for the engine. The flow-control window is
+//! enlarged only for bytes that the engine has read, so the window limits the unread bytes.
 
 use super::text::{self, Length};
 use super::to_io;
@@ -10,7 +10,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 
-/// Maximum size of the framing of a chunk: the line with its size, and the line break after the data.
+/// Upper bound for the framing of a chunk: the line with the size of the chunk, and the line break after its data.
 const CHUNK_FRAME: usize = 24;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,12 +47,13 @@ impl Receiving {
         }
     }
 
-    /// Time of the last piece of a frame that is still incomplete.
+    /// If a DATA frame of this stream is incomplete, the time when its last piece arrived.
     pub(super) fn partial(&self) -> Option<Instant> {
         self.watch.partial(self.stream.stream_id())
     }
 
-    /// Reads into `buffer`; returns 0 at the end. Passes the number of payload bytes to `count`.
+    /// Reads into `buffer`, and returns 0 at the end of the body. Passes the size of each received piece of payload to
+    /// `count`.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -129,7 +130,7 @@ impl Receiving {
     }
 
     fn release(&mut self, bytes: usize) {
-        // Fails only for more bytes than were received, or on a stream that has ended.
+        // `h2` returns an error only if more bytes are released than were received, or if the stream has ended.
         let _ = self.stream.flow_control().release_capacity(bytes);
     }
 

@@ -1,5 +1,5 @@
-//! Sends a body on a stream: the engine's HTTP/1.1 text becomes DATA and trailers, no faster than the peer's windows
-//! allow. Bytes that exceed the windows wait here, at most those of one write.
+//! Sends a body on a stream: the engine's HTTP/1.1 text becomes DATA and trailers. If the flow-control windows of the
+//! peer are full, the bytes of one write wait here, and the next write has to wait.
 
 use super::chunks::Dechunker;
 use super::text::Length;
@@ -54,7 +54,7 @@ impl Sending {
         self.ended
     }
 
-    /// Number of bytes that wait for the peer's window.
+    /// Number of bytes that wait for the peer's flow-control window.
     pub(super) fn held_back(&self) -> usize {
         self.waiting.len()
     }
@@ -63,7 +63,7 @@ impl Sending {
         !self.ended && (!self.waiting.is_empty() || matches!(self.form, Form::Complete))
     }
 
-    /// Accepts all bytes of both pieces. No bytes may be waiting.
+    /// Accepts all bytes of both slices. No bytes of an earlier call may be waiting.
     pub(super) fn push(&mut self, first: &[u8], second: &[u8]) -> io::Result<()> {
         let size = first.len() + second.len();
         if size == 0 {
@@ -102,7 +102,8 @@ impl Sending {
         Ok(())
     }
 
-    /// Ends a body without an announced end. Other bodies end by themselves, and an early end is a failure.
+    /// Ends a body in the form [`Form::Open`]. Other bodies contain or announce their end, so if one ends before, it
+    /// stays incomplete.
     pub(super) fn finish(&mut self) {
         if matches!(self.form, Form::Open) {
             self.form = Form::Complete;
@@ -150,7 +151,7 @@ impl Sending {
         self.stream.send_reset(reason);
     }
 
-    /// Ready when the peer has reset the stream.
+    /// Ready when the peer has reset the stream, or when the connection has failed.
     pub(super) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.stream.poll_reset(cx).map(|_| ())
     }

@@ -17,28 +17,32 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Small, so that the window of the whole connection bounds its memory; large enough for one fast stream.
+/// Large enough for one fast upload. The windows of all streams together exceed [`DEFAULT_CONNECTION_WINDOW`], which
+/// limits the memory of a connection.
 const DEFAULT_STREAM_WINDOW: u32 = 128 * 1024;
 const DEFAULT_CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// nginx's `http2_max_concurrent_streams`.
 const DEFAULT_STREAMS: u32 = 128;
-/// Time for a client to acknowledge our GOAWAY.
+/// Time for a client to close an idle connection after our GOAWAY.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Streams that a client may reset before their response within [`RESET_WINDOW`]. Each may have cost an upstream
-/// request.
+/// Within about [`RESET_WINDOW`], a client may reset this many streams before their responses are complete. Each of
+/// them may have caused an upstream request.
 const MAX_RESETS: usize = 1000;
 const RESET_WINDOW: Duration = Duration::from_secs(30);
-/// Maximum bytes of framing beyond eight times the payload; nginx, under Kong, counts the same way.
+/// Limits frames without payload. A client may send eight times the sum of this number and the payload of its requests.
+/// The formula is from nginx, on which Kong is based. Unlike here, nginx also counts the bytes that it sends: all of
+/// them in the total, and response heads and bodies as payload.
 const MAX_FRAMING: u64 = 1024 * 1024;
 
 #[derive(Debug, Clone, Copy)]
 pub struct ServerSettings {
     /// Maximum concurrent streams; further ones are refused.
     pub streams: u32,
-    /// Bytes of request bodies that a client may send before any are read, per stream and for the whole connection.
+    /// Bytes of a request body that a client may send before the gateway has read any of them.
     pub stream_window: u32,
+    /// Like `stream_window`, for all streams of a connection together.
     pub connection_window: u32,
-    /// Maximum size of a request head, counted as in RFC 9113 section 10.5.1.
+    /// Maximum size of a request head, counted as in RFC 9113 section 6.5.2.
     pub head: u32,
     /// Whether WebSocket over HTTP/2 (RFC 8441) is enabled.
     pub websocket: bool,
@@ -46,7 +50,7 @@ pub struct ServerSettings {
     pub handshake_timeout: Duration,
     /// Maximum time without an open stream.
     pub idle_timeout: Duration,
-    /// Maximum time in which a client accepts none of the written bytes.
+    /// Maximum time for which a client may accept no bytes although some are waiting.
     pub send_timeout: Duration,
 }
 
@@ -72,7 +76,7 @@ pub enum Ended {
     Closed,
     /// A protocol or network error.
     Error,
-    /// We closed it, because the client accepted or sent nothing for too long.
+    /// The gateway closed it, because the client accepted or sent nothing for too long.
     Timeout,
 }
 
@@ -96,7 +100,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// `before` holds the bytes already read from the connection.
+    /// Creates the server side of a connection. `before` holds the bytes that were already read from it.
     pub fn new(stream: Stream, before: Vec<u8>, settings: ServerSettings) -> Self {
         let wire = Wire::new(stream, before, super::PREFACE.len());
         let mut builder = Builder::new();
@@ -132,7 +136,8 @@ impl Server {
         self.shared.has_served()
     }
 
-    /// Stops accepting streams, lets the open ones finish, then closes (RFC 9113 section 6.8).
+    /// Stops accepting streams, lets the open ones finish, then closes (RFC 9113 section 6.8). Has no effect until the
+    /// handshake is complete.
     pub fn leave(&mut self) {
         if let ConnectionPhase::Open(connection) = &mut self.state
             && !std::mem::replace(&mut self.leaving, true)
@@ -232,7 +237,7 @@ impl Server {
                 return Poll::Ready(Ended::Timeout);
             } else {
                 self.leave();
-                // Sends the GOAWAY and waits for the client's reaction.
+                // This sends the GOAWAY and registers the task for the client's reaction.
                 match self.poll_streams(cx, &mut drop) {
                     Poll::Pending => {}
                     ended => return ended,
@@ -276,7 +281,8 @@ impl Drop for Server {
     }
 }
 
-/// Refuses requests that cannot become HTTP/1.1 text; passes others to a session, which is returned if it is new.
+/// Refuses a request that cannot become HTTP/1.1 text. Passes any other request to a session. Returns the session if it
+/// is new and the caller must start it.
 fn offer(shared: &Arc<Shared>, (request, mut respond): Accepted) -> Option<ClientStream> {
     let (parts, body) = request.into_parts();
     if !text::is_well_formed(&parts) {

@@ -1,4 +1,4 @@
-//! CNAME chains, and responses with records that were not queried.
+//! Tests CNAME chains, and responses with records of other names and types than the queried ones.
 
 use super::script::{addresses, resolve, settings, start, wait};
 use crate::dns::answer::ResolveError;

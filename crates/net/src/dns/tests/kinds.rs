@@ -1,4 +1,4 @@
-//! Types of the queried records, and their order.
+//! Tests which record types are queried, and in which order.
 
 use super::script::{addresses, resolve, settings, settle, start};
 use crate::dns::answer::ResolveError;

@@ -1,4 +1,4 @@
-//! Many requests for one name, and many names.
+//! Tests many requests for one name, and many names.
 
 use super::script::{now, resolve, settings, settle, start, wait};
 use crate::dns::settings::DnsSettings;

@@ -1,4 +1,4 @@
-//! When names are queried again.
+//! Tests when names are queried again.
 
 use super::script::{addresses, now, resolve, settings, settle, start, wait};
 use crate::dns::answer::ResolveError;
@@ -95,7 +95,7 @@ async fn a_removed_name_is_reported_missing() {
     let host = resolver.host("a.test", 80);
     addresses(&host).await;
     script.remove("a.test");
-    // The answer must not end before its TTL.
+    // The answer must stay in use until its TTL has passed.
     wait(9.9).await;
     assert_eq!(now(&host), "10.0.0.1:80");
     wait(0.6).await;
@@ -132,7 +132,7 @@ async fn an_answer_for_one_use_is_renewed_by_its_use_within_bounds() {
     let host = resolver.host("a.test", 80);
     assert_eq!(addresses(&host).await, ["10.0.0.1:80"]);
     script.asked();
-    // An unused name is not queried.
+    // Without requests, a name with TTL 0 is queried only once a minute.
     wait(50.0).await;
     assert!(script.asked().is_empty());
     // After a pause the answer is too old to use.
@@ -148,7 +148,7 @@ async fn an_answer_for_one_use_is_renewed_by_its_use_within_bounds() {
     let asked = script.asked().len();
     assert!(
         (80..=101).contains(&asked),
-        "{asked} questions in ten seconds"
+        "{asked} queries in ten seconds"
     );
 }
 

@@ -49,7 +49,7 @@ impl Script {
         }
     }
 
-    /// Sets the response to a query; its records may have any names.
+    /// Sets the response to a query. The records of the response may have any names.
     pub(super) fn set_message(&self, name: &str, kind: RecordType, zone: &str) {
         let records = zone.lines().map(|line| record(line).1).collect();
         let mut state = self.state.lock().unwrap();
@@ -103,7 +103,8 @@ impl Script {
             return Err(error);
         }
         let name = text(name);
-        // Like a name server that does not follow aliases itself.
+        // The script acts as a name server that returns the CNAME record of an alias, but not the records of its
+        // target.
         let alias = state.entries.get(&(name.clone(), RecordType::CNAME));
         let found = state.entries.get(&(name, kind)).or(alias);
         Ok(Reply {
@@ -173,7 +174,7 @@ pub(super) fn start(settings: DnsSettings) -> (Resolver, Arc<Script>) {
     (resolver, script)
 }
 
-/// Waits until all running work is done; on a paused clock this takes no real time.
+/// Waits until the running tasks are done. With a paused clock this takes no real time.
 pub(super) async fn settle() {
     sleep(Duration::from_millis(20)).await;
 }
@@ -182,7 +183,7 @@ pub(super) async fn resolve(host: &Host) -> Result<Arc<DnsAnswer>, ResolveError>
     host.resolved(Duration::from_secs(3600)).await
 }
 
-/// Returns `address weight` of each record, in order.
+/// Returns the records in order: the address of each, followed by its weight unless that is 1.
 pub(super) fn shown(answer: &DnsAnswer) -> Vec<String> {
     let records = answer.records.iter();
     records

@@ -1,4 +1,4 @@
-//! resolv.conf and the hosts file.
+//! Tests how resolv.conf and the hosts file are used.
 
 use super::script::{addresses, now, settings, start, wait};
 use crate::dns::settings::{DnsSettings, LookupKind};

@@ -1,4 +1,4 @@
-//! A client that writes raw frames, and an engine behind the server that gives every request the same response.
+//! A test client that writes raw frames to a server. The engine of this server gives every request the same response.
 
 use crate::http1::{Body, Limits, RequestHead};
 use crate::http2::{PREFACE, Server, ServerSettings};
@@ -39,7 +39,7 @@ pub(super) const REFUSED_STREAM: u32 = 7;
 pub(super) const COMPRESSION_ERROR: u32 = 9;
 pub(super) const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// Time limit that no step exceeds on a busy machine.
+/// Time limit for each step, long enough for a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 const PROBE: [u8; 8] = *b"alive???";
 /// A stream number above those that the cases use.
@@ -57,7 +57,10 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
 pub(super) fn literal(name: &str, value: &[u8]) -> Vec<u8> {
     let mut out = vec![0];
     for text in [name.as_bytes(), value] {
-        assert!(text.len() < 127, "longer ones have a longer length");
+        assert!(
+            text.len() < 127,
+            "this encoder writes lengths of one byte only"
+        );
         out.push(text.len() as u8);
         out.extend_from_slice(text);
     }
@@ -147,7 +150,10 @@ impl Client {
         let hello = [PREFACE, &settings(&[]), &frame(SETTINGS, ACK, 0, b"")].concat();
         client.send(&hello).await;
         loop {
-            let frame = client.next().await.expect("settings are acknowledged");
+            let frame = client
+                .next()
+                .await
+                .expect("the server must acknowledge the settings");
             if (frame.kind, frame.flags) == (SETTINGS, ACK) {
                 return client;
             }
@@ -155,7 +161,7 @@ impl Client {
     }
 
     pub(super) async fn send(&mut self, bytes: &[u8]) {
-        // The server may have closed already; its last frames are read below.
+        // The server may already have closed the connection. `next` still reads its last frames.
         let _ = self.stream.write_all(bytes).await;
     }
 
@@ -176,7 +182,7 @@ impl Client {
         };
         timeout(LIMIT, reading)
             .await
-            .expect("a frame or the end")
+            .expect("no frame arrived, and the connection stayed open")
             .ok()
     }
 
