@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 
-/// See the module documentation.
+/// An HTTP/2 stream to an upstream, which the engine uses like an HTTP/1.1 connection for one request.
 #[derive(Debug)]
 pub struct UpstreamStream {
     calling: Calling,
