@@ -1,11 +1,11 @@
-//! Request ids: 32 hex digits, unique among all nodes for practical purposes, not secret.
+//! Request ids. An id has 32 hex digits. It is practically unique among all nodes, but it is not a secret.
 
 use fastrand::Rng;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// The two hex digits of every byte. One look-up per byte instead of two, and the compiler needs no bounds check.
+/// The two hex digits of every byte. The table saves one lookup per byte, and its lookup needs no bounds check.
 static PAIRS: [[u8; 2]; 256] = {
     let mut pairs = [[0; 2]; 256];
     let mut byte = 0;
@@ -16,8 +16,8 @@ static PAIRS: [[u8; 2]; 256] = {
     pairs
 };
 
-/// Generator of request ids: two independent sequences, seeded from the system's randomness. Each worker thread has
-/// one.
+/// Generator of request ids. It combines two random sequences with independent seeds. Each worker thread has one
+/// generator.
 #[derive(Debug)]
 pub struct RequestIds {
     high: Rng,
@@ -46,8 +46,8 @@ impl RequestIds {
     }
 }
 
-/// Returns a seed from the keys of the standard library's hash maps, which come from the system once per thread. The
-/// time and the process id make it differ between calls and nodes.
+/// Returns a seed for a random generator. It hashes the time and the process id with the random keys of the standard
+/// library's hash maps, so it differs between calls and nodes.
 pub(crate) fn random_seed() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -1,5 +1,5 @@
 //! Network code: the HTTP/1.1 core (which itself does no I/O), HTTP/2, listeners, TLS on both sides, connection pools,
-//! name resolution and timers. This crate knows nothing of routes, plugins or Kong's error bodies.
+//! name resolution and timers. This crate does not depend on routes, plugins or Kong's error bodies.
 
 #![forbid(unsafe_code)]
 

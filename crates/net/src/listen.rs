@@ -1,4 +1,4 @@
-//! Listening sockets: the `proxy_listen` syntax, binding with clear errors, and the accept loop of one worker.
+//! Listening sockets: the syntax of the `*_listen` settings, binding with clear errors, and a worker's accept loop.
 
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// Default listen backlog. The kernel reduces it to `net.core.somaxconn`.
 const DEFAULT_BACKLOG: u32 = 16_384;
-/// Pause after an accept failed for lack of descriptors or memory, long enough for some to be freed.
+/// Pause after a failed accept, so that other connections can close and free descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -35,7 +35,7 @@ pub struct Listen {
 /// Value of the `so_keepalive` option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keepalive {
-    /// Keeps the system's setting.
+    /// The system's default applies.
     Unset,
     Off,
     On {
@@ -56,7 +56,7 @@ pub enum ListenError {
 }
 
 impl Listen {
-    /// Reads a whole setting: entries separated by commas, or `off`.
+    /// Parses a whole setting: entries separated by commas, or `off`.
     pub fn parse_list(setting: &str) -> Result<Vec<Self>, ListenError> {
         match setting.trim() {
             "" | "off" => Ok(Vec::new()),
@@ -73,7 +73,8 @@ impl Listen {
                 "reuseport" => self.reuse_port = true,
                 "proxy_protocol" => self.proxy_protocol = true,
                 "udp" => self.udp = true,
-                // Both options say how nginx creates the socket; this program binds every address as written.
+                // Ignored: `bind` is the only behaviour here, because every address gets its own socket, and `deferred`
+                // only tells nginx to accept a connection after its first bytes.
                 "deferred" | "bind" => {}
                 _ => return Err(unknown()),
             },
@@ -195,13 +196,13 @@ pub enum BindError {
     },
 }
 
-/// Binds one socket per worker. They share the port, and the kernel spreads connections over them. Even a single socket
-/// is bound with sharing, so that a later process that takes it over can add others. A probe socket without sharing is
-/// bound first: it fails if another program has the port, which sharing would hide.
+/// Binds one socket per worker. All have the same port (`SO_REUSEPORT`), and the kernel distributes connections among
+/// them. Even a single socket has `SO_REUSEPORT`, so that a new process can add sockets during an upgrade. Before that,
+/// a probe socket without `SO_REUSEPORT` is bound: unlike the others, it fails if another program uses the port.
 pub fn bind(listen: &Listen, workers: usize) -> Result<Vec<std::net::TcpListener>, BindError> {
     let named = |error: io::Error| name_error(listen.address, error);
     let probe = open(listen, listen.address, Sharing::Alone).map_err(named)?;
-    // Port 0 becomes the port number that the probe got.
+    // If the setting has port 0, all sockets use the port that the system gave to the probe.
     let address = probe.local_addr().map_err(named)?;
     let address = address.as_socket().unwrap_or(listen.address);
     drop(probe);
@@ -245,7 +246,8 @@ pub fn bind_more_datagrams(
         .map_err(|error| name_error(address, error))
 }
 
-/// Opens a UDP socket without `SO_REUSEADDR`: with it, a later socket would take over the datagrams of an earlier one.
+/// Opens a UDP socket. It does not set `SO_REUSEADDR`, which would let a later socket receive the datagrams of an
+/// earlier one.
 fn open_datagrams(listen: &Listen, address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
     let domain = Domain::for_address(address);
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
@@ -258,9 +260,12 @@ fn open_datagrams(listen: &Listen, address: SocketAddr, sharing: Sharing) -> io:
     Ok(socket)
 }
 
+/// Whether other sockets may have the same port (`SO_REUSEPORT`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sharing {
+    /// No other socket may have the port.
     Alone,
+    /// The sockets of all workers share the port.
     Workers,
 }
 
@@ -296,9 +301,9 @@ fn name_error(address: SocketAddr, source: io::Error) -> BindError {
     }
 }
 
-/// Passes every new connection to `serve`, for ever, with the client's address. An IPv4 client of an IPv6 socket has
-/// its IPv4 address. If the system has no descriptor or memory for a connection, calls `refused`, which may free some,
-/// and pauses.
+/// Accepts connections for ever and passes each to `serve` with the client's address. An IPv4 client of an IPv6 socket
+/// appears with its IPv4 address. If accepting fails, usually because descriptors or memory are exhausted, calls
+/// `refused`, which can free some, and pauses.
 pub async fn accept_loop(
     listener: &TcpListener,
     keepalive: Keepalive,
@@ -319,15 +324,15 @@ pub async fn accept_loop(
     }
 }
 
-/// Passes the connections in the backlog to `serve`. It asks the system directly, because the runtime may not know of
-/// the newest connections yet.
+/// Accepts the connections in the backlog and passes them to `serve`. It calls `accept` directly, because tokio may not
+/// have been notified of the newest connections yet.
 pub fn accept_queued(
     listener: &TcpListener,
     keepalive: Keepalive,
     mut serve: impl FnMut(TcpStream, SocketAddr),
 ) {
     let socket = SockRef::from(listener);
-    // The loop is bounded: if connections arrive faster than it accepts them, it leaves the last ones.
+    // The number of connections is limited, so that the loop ends even if new ones arrive faster than it accepts them.
     for _ in 0..DEFAULT_BACKLOG {
         match socket.accept() {
             Ok((stream, peer)) => {
@@ -346,19 +351,20 @@ fn nonblocking(stream: Socket) -> io::Result<TcpStream> {
     TcpStream::from_std(stream.into())
 }
 
-/// Converts `::ffff:192.0.2.1`, as a socket for both families reports an IPv4 client, to the IPv4 address.
+/// Converts an IPv4-mapped address such as `::ffff:192.0.2.1` to IPv4. A socket for both families reports IPv4 clients
+/// so.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 fn prepared(stream: TcpStream, keepalive: Keepalive) -> TcpStream {
-    // A failure here means that the connection is already closed, which the next read reports.
+    // Errors are ignored: they mean that the connection is already closed, and the next read reports that.
     let _ = stream.set_nodelay(true);
     let _ = set_keepalive(&stream, keepalive);
     stream
 }
 
-/// Limits the log lines about failed accepts, which come ten times a second, to one per `LOG_INTERVAL`.
+/// Limits the log lines about failed accepts to one per `LOG_INTERVAL`. Accepts can fail ten times a second.
 #[derive(Default)]
 struct AcceptFailures {
     at: Option<Instant>,
@@ -386,6 +392,7 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
 }
 
+/// Whether an accept failed only because of the client's connection, so that the next accept can succeed.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -481,7 +488,7 @@ mod tests {
         assert!(Listen::parse_list("1.2.3.4:80 so_keepalive=x:y:z").is_err());
     }
 
-    /// Returns the client's address if a listener with this setting accepts a client from `127.0.0.1`.
+    /// Connects from `127.0.0.1` to a listener with this setting. Returns the client's address if it was accepted.
     async fn ipv4_client_of(setting: &str) -> Option<SocketAddr> {
         let listen: Listen = setting.parse().unwrap();
         let listener = bind(&listen, 1).unwrap().remove(0);

@@ -1,5 +1,4 @@
-//! An in-memory connection for fuzzing: bytes in, bytes out, no socket. The released program is built without the
-//! feature `memory`.
+//! A connection in memory, for fuzzing without sockets. The released program is built without the feature `memory`.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -23,15 +22,17 @@ pub struct Memory {
     outgoing: Arc<Mutex<Vec<u8>>>,
     /// Maximum bytes per read or write.
     piece: usize,
-    /// Every other read finds no data, and every other write no room, so that both paths are tested.
+    /// The next read returns `Pending` if `read_waits` is `false`, and then the value flips. Thus every other read and
+    /// every other write waits, and both paths are tested.
     read_waits: bool,
     write_waits: bool,
-    /// Remaining reads that find no data. A patient end resets it with every write.
+    /// Number of reads that still find no data. With `patient`, every write resets it.
     patience: u8,
     patient: bool,
 }
 
-/// Reads that find no data after each write to a patient end. A task that reads this often has nothing more to send.
+/// Number of reads that find no data after a write, with `patient`. A task that reads this often has nothing more to
+/// send.
 const ROUNDS_TO_WAIT: u8 = 6;
 
 /// The bytes that were written to a [`Memory`].
@@ -74,7 +75,7 @@ impl Memory {
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         let rest = &self.incoming[self.read..];
-        // No wake-up here: paused time advances only while all tasks are idle.
+        // Do not wake the task: tokio's paused time advances only while all tasks are idle.
         if rest.is_empty() && self.then == Then::Wait {
             return Poll::Pending;
         }
@@ -112,7 +113,7 @@ impl Memory {
     }
 }
 
-/// Returns `true` and `false` in turn; wakes the task when it returns `true`.
+/// Returns `true` and `false` alternately; wakes the task when it returns `true`.
 fn waits(now: &mut bool, cx: &Context<'_>) -> bool {
     *now = !*now;
     if *now {
@@ -125,13 +126,13 @@ thread_local! {
     static DIALS: RefCell<Option<VecDeque<Memory>>> = const { RefCell::new(None) };
 }
 
-/// Makes the next upstream connections of this thread use these, in this order.
+/// Replaces the next upstream connections of this thread by these, in this order.
 pub fn expect_dials(connections: impl IntoIterator<Item = Memory>) {
     DIALS.set(Some(connections.into_iter().collect()));
 }
 
-/// Returns the next expected connection, or `None` if [`expect_dials`] was not called. Once all are used, it refuses
-/// connections.
+/// Returns the next expected connection, or `None` if this thread has not called [`expect_dials`]. After the last one
+/// it returns an error, like an upstream that refuses the connection.
 pub fn dial() -> Option<io::Result<Memory>> {
     DIALS.with_borrow_mut(|dials| {
         let next = dials.as_mut()?.pop_front();

@@ -1,18 +1,18 @@
-//! Bytes that a connection did not accept at once. Memory is held only while a write is incomplete. While any bytes
-//! wait, the gateway reads nothing more from the other side, which gives back-pressure.
+//! Output that a connection did not accept immediately. It uses memory only while a write is incomplete. While bytes
+//! wait, the gateway reads nothing more from the other side (back-pressure).
 
 use crate::stream::Stream;
 use std::io::{self, ErrorKind};
 use std::task::{Context, Poll, ready};
 
-/// A larger buffer is freed as soon as it is empty.
+/// Maximum capacity of an empty buffer. A larger buffer is freed as soon as it is empty.
 const KEPT_BYTES: usize = 4 * 1024;
 
 #[derive(Debug, Default)]
 pub struct Outgoing {
     bytes: Vec<u8>,
     written: usize,
-    /// TLS has accepted all bytes but could not send them yet.
+    /// Whether the stream may hold bytes that it has accepted but not sent.
     unflushed: bool,
     sent: u64,
 }
@@ -23,7 +23,8 @@ impl Outgoing {
         self.bytes.is_empty() && !self.unflushed
     }
 
-    /// Sends the two pieces as one, after any waiting bytes. Keeps the bytes that the connection does not accept.
+    /// Writes both pieces, in one write if possible. Stores the bytes that the connection does not accept. If earlier
+    /// bytes are still waiting, only appends to them.
     #[inline]
     pub fn send(
         &mut self,
@@ -43,7 +44,7 @@ impl Outgoing {
         self.sent += written as u64;
         if written < first.len() + second.len() {
             self.keep(written, first, second);
-            // Try again at once: the runtime reports room only after a write that found none.
+            // Write again immediately: tokio wakes the task only after a write that returned `Pending`.
             if let Poll::Ready(Err(error)) = self.poll_flush_slow(stream, cx) {
                 return Err(error);
             }
@@ -59,7 +60,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Appends without trying to write, for a connection that is not open yet.
+    /// Appends bytes without writing them, for a connection that is not open yet.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -73,7 +74,8 @@ impl Outgoing {
     }
 
     fn keep(&mut self, written: usize, first: &[u8], second: &[u8]) {
-        // Without this, a receiver that always accepts a part would make the buffer grow without end.
+        // Remove the written bytes. Otherwise the buffer would grow without limit if the receiver always leaves some
+        // bytes.
         if self.written > self.bytes.len() / 2 {
             self.bytes.drain(..self.written);
             self.written = 0;
@@ -87,7 +89,7 @@ impl Outgoing {
         }
     }
 
-    /// Sends the waiting bytes; ready when none are left.
+    /// Sends the waiting bytes; ready when all have been sent.
     #[inline]
     pub fn poll_flush(
         &mut self,
@@ -126,7 +128,7 @@ impl Outgoing {
         Poll::Ready(Ok(()))
     }
 
-    /// Bytes that the stream has accepted since [`Outgoing::start_counting`].
+    /// Number of bytes that the stream has accepted since [`Outgoing::start_counting`].
     pub fn sent(&self) -> u64 {
         self.sent
     }
@@ -136,8 +138,9 @@ impl Outgoing {
         self.sent = 0;
     }
 
-    /// Bytes that have left since [`Outgoing::start_counting`]. Comparing it over time shows whether a peer still
-    /// accepts data. An HTTP/2 stream accepts a whole write and releases it as the peer opens its window.
+    /// Number of bytes sent since [`Outgoing::start_counting`]. If it grows over time, the peer still accepts data.
+    /// Bytes that an HTTP/2 stream holds back are not counted: it accepts a whole write, and sends it as the peer opens
+    /// its window.
     pub fn taken(&self, stream: &Stream) -> u64 {
         self.sent.saturating_sub(stream.held_back() as u64)
     }

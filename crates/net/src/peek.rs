@@ -1,5 +1,5 @@
-//! Peeks at the first bytes of a connection. The PROXY header must be removed without a byte of the client's data. The
-//! client hello must stay in place for whoever does the handshake.
+//! Peeks at the first bytes of a connection. The PROXY header is removed, but none of the client's data after it. The
+//! client hello is not removed, because it may be forwarded to a target that does the handshake.
 
 use crate::client_hello::{self, BadHello, Opening};
 use crate::proxy_protocol::{self, Header, Malformed};
@@ -22,8 +22,8 @@ pub enum PeekError {
 
 /// Reads exactly the PROXY header from the connection. The caller must set a time limit.
 pub async fn take_proxy_header(stream: &mut TcpStream) -> Result<Header, PeekError> {
-    // Bytes of a partial header are consumed as they are seen, so that waiting means waiting for new bytes. The buffer
-    // is on the heap, because on the stack it would enlarge the task for its whole life.
+    // The bytes of a partial header are consumed, so that the next peek waits for new bytes. The buffer is on the heap:
+    // inside the future it would enlarge the connection's task permanently.
     let mut buffer = vec![0; proxy_protocol::MAX_HEADER];
     let mut taken = 0;
     loop {
@@ -38,7 +38,7 @@ pub async fn take_proxy_header(stream: &mut TcpStream) -> Result<Header, PeekErr
     }
 }
 
-/// Returns the opening of a connection and leaves all its bytes to be read. The caller must set a time limit.
+/// Returns the opening of a connection without consuming any bytes. The caller must set a time limit.
 pub async fn opening(stream: &TcpStream) -> Result<Opening, PeekError> {
     let mut buffer = vec![0; client_hello::MAX_HELLO];
     let mut seen = 0;
@@ -50,20 +50,21 @@ pub async fn opening(stream: &TcpStream) -> Result<Opening, PeekError> {
     }
 }
 
-/// Returns the first byte of a connection and leaves it to be read. The caller must set a time limit.
+/// Returns the first byte of a connection without consuming it. The caller must set a time limit.
 pub async fn first_byte(stream: &TcpStream) -> io::Result<u8> {
     let mut byte = [0];
     peek(stream, &mut byte, 0).await?;
     Ok(byte[0])
 }
 
-/// Waits until more than `seen` bytes can be peeked at.
+/// Waits until more than `seen` bytes can be peeked at, and returns their number. Fails if the peer has closed its side
+/// and no byte is left.
 async fn peek(stream: &TcpStream, buffer: &mut [u8], seen: usize) -> io::Result<usize> {
     let look = || {
         let (_, found) = recv(stream, &mut *buffer, RecvFlags::PEEK)?;
         match found {
             0 => Err(ErrorKind::UnexpectedEof.into()),
-            // No new bytes: report `WouldBlock`, so that the runtime waits for more.
+            // There are no new bytes. `WouldBlock` makes tokio wait for more.
             found if found <= seen => Err(ErrorKind::WouldBlock.into()),
             found => Ok(found),
         }

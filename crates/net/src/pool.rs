@@ -1,5 +1,5 @@
-//! Idle upstream connections of one worker: a stack per target, with the most recently used connection on top. Every
-//! target holds a [`Slot`], so that its stack is found by index instead of by hash.
+//! Idle upstream connections of one worker. Each target has a stack with the most recently used connection on top. Each
+//! target also has a [`Slot`], whose number is the index of its stack; so no hash lookup is needed.
 
 use crate::gate::Gate;
 use crate::stream::Stream;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// Kong's `upstream_keepalive_*` settings.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolSettings {
-    /// Maximum idle connections per worker and target. With 0, every connection is used once.
+    /// Maximum idle connections per worker and target. With 0, every connection is used for one request only.
     pub size: usize,
     /// Maximum requests per connection. Zero means no limit.
     pub max_requests: u32,
@@ -36,11 +36,11 @@ impl Default for PoolSettings {
 pub struct SlotKey {
     pub host: String,
     pub port: u16,
-    /// Identity of the TLS settings, which are interned too.
+    /// [`ClientTls::number`](crate::tls::ClientTls::number) of the TLS settings; `None` without TLS.
     pub tls: Option<usize>,
 }
 
-/// A slot in every worker's pool. It lives as long as a snapshot refers to it; then its number is reused.
+/// A slot in every worker's pool. When no snapshot or request refers to it any more, its number can be reused.
 #[derive(Debug)]
 pub struct Slot {
     number: usize,
@@ -60,7 +60,7 @@ struct Slots {
 static SLOTS: LazyLock<Mutex<Slots>> = LazyLock::new(Mutex::default);
 
 impl Slot {
-    /// Returns the slot of a key. It takes a lock, so call it when building snapshots, not per request.
+    /// Returns the slot of a key. This takes a global lock, so call it when building snapshots, not per request.
     pub fn of(key: SlotKey) -> Arc<Self> {
         let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = slots.by_key.get(&key).and_then(Weak::upgrade) {
@@ -85,8 +85,8 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
         slots.free.push(self.number);
-        // Another thread may have created a new slot for the key after our last reference was dropped and before this
-        // lock.
+        // Keep the entry if it has a newer slot. Another thread can create one for the same key after the last
+        // reference was dropped and before this lock was taken.
         let dead = |slot: &Weak<Slot>| slot.strong_count() == 0;
         if slots.by_key.get(&self.key).is_some_and(dead) {
             slots.by_key.remove(&self.key);
@@ -94,8 +94,8 @@ impl Drop for Slot {
     }
 }
 
-/// An upstream connection with the data that its return to the pool needs. It stays in one box, because it moves
-/// several times per request.
+/// An upstream connection, and the data that is needed to return it to the pool. It is always boxed, because it is
+/// moved several times per request.
 #[derive(Debug)]
 pub struct Connection {
     pub stream: Stream,
@@ -122,10 +122,10 @@ impl Idle {
 #[derive(Debug, Default)]
 struct IdleSlot {
     generation: u64,
-    /// Has no strong references once no target may use the connections.
+    /// Has no strong references any more when no target uses the connections.
     slot: Weak<Slot>,
     idle: Vec<Idle>,
-    /// Created on first use, if the number of concurrent requests is limited.
+    /// Limit of concurrent requests. It is created on first use, if there is a limit.
     gate: Option<Arc<Gate>>,
 }
 
@@ -144,7 +144,7 @@ impl Pool {
         }
     }
 
-    /// Returns an idle connection to the address that is still usable.
+    /// Removes a usable idle connection to the address from the pool and returns it.
     #[inline]
     pub fn take(
         &mut self,
@@ -183,7 +183,7 @@ impl Pool {
         }
         let place = self.place(slot);
         if place.idle.len() >= settings.size {
-            // Drop the oldest connection: the target is likely to close it first.
+            // Drop the oldest connection, because the target is likely to close it first.
             place.idle.remove(0);
         }
         place.idle.push(Idle {
@@ -192,7 +192,7 @@ impl Pool {
         });
     }
 
-    /// Closes expired connections and those to removed targets. A timer calls this every few seconds.
+    /// Closes expired connections and connections to removed targets. A timer calls this every few seconds.
     pub fn sweep(&mut self, now: Instant) {
         for place in &mut self.places {
             match place.slot.strong_count() {

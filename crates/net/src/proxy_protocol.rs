@@ -1,16 +1,16 @@
-//! The PROXY protocol, versions 1 and 2: a load balancer in front reports the addresses of the connection that it
-//! forwards (<https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>). A pure function of bytes; [`crate::peek`]
-//! reads them from the connection. Anything that is not exactly a header is refused: a lenient parser would let a
-//! client choose its own address.
+//! Parses headers of the PROXY protocol, versions 1 and 2
+//! (<https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt>). In such a header, a load balancer reports the
+//! addresses of the connection that it forwards. This module does no I/O; [`crate::peek`] reads the bytes from the
+//! connection. The parser is strict, because with a lenient one a client might choose its own address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Maximum size of a header. Version 1 takes at most 107 bytes; version 2 grows with its extensions, and nginx has this
-/// limit too.
+/// Maximum size of a header, as in nginx. A version 1 header has at most 107 bytes; a version 2 header can be longer,
+/// because of its extensions.
 pub const MAX_HEADER: usize = 4096;
 
-/// Maximum size of a version 1 header. The specification: "a 108-byte buffer is always enough", including the end of
-/// the line and a terminator.
+/// Maximum size of a version 1 header, with the end of the line. The specification says that a buffer of 108 bytes is
+/// always enough, which includes a terminating zero.
 const MAX_V1: usize = 107;
 const V1: &[u8] = b"PROXY ";
 const V2: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -21,7 +21,8 @@ const TYPE_CRC32C: u8 = 3;
 /// A parsed header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// `None` if the sender connects for itself (`LOCAL`) or the client has no IP address (`UNKNOWN`, Unix sockets).
+    /// `None` if the load balancer connects on its own behalf (`LOCAL`), or if the header has no IP addresses of a TCP
+    /// connection (`UNKNOWN`, Unix sockets, datagrams).
     pub addresses: Option<Addresses>,
 }
 
@@ -130,7 +131,7 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<(Header, usize)>, Malformed> {
     };
     let (command, family) = (fixed[12], fixed[13]);
     let length = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
-    // Refuses a wrong header by its first bytes, without waiting for the rest.
+    // Refuse a wrong header after its fixed part, without waiting for the rest.
     let is_local = match command {
         0x20 => true,
         0x21 => false,
@@ -160,7 +161,7 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<(Header, usize)>, Malformed> {
     let addresses = match family {
         0x11 => Some(binary_addresses::<4>(told)?),
         0x21 => Some(binary_addresses::<16>(told)?),
-        // This connection cannot have carried datagrams, and addresses of Unix sockets mean nothing here.
+        // Datagrams cannot arrive on a TCP connection, and the gateway has no use for addresses of Unix sockets.
         _ => None,
     };
     Ok(Some((Header { addresses }, total)))
@@ -187,7 +188,7 @@ where
 /// Checks the structure of the extensions, and the checksum if there is one.
 fn check_extensions(header: &[u8], extensions: &[u8]) -> Result<(), Malformed> {
     let mut rest = extensions;
-    // The checksum covers the whole header, so checking many of them would take quadratic time.
+    // Only one checksum is allowed. Each covers the whole header, so verifying many would take quadratic time.
     let mut is_checked = false;
     while let [kind, high, low, after @ ..] = rest {
         let length = usize::from(u16::from_be_bytes([*high, *low]));
@@ -211,7 +212,7 @@ fn check_extensions(header: &[u8], extensions: &[u8]) -> Result<(), Malformed> {
     }
 }
 
-/// Computes the checksum of a header, whose own checksum field, the four bytes at `hole`, counts as zero.
+/// Computes the checksum of a header. The four bytes at `hole`, which hold the checksum itself, count as zero.
 fn crc32c_without(header: &[u8], hole: usize) -> u32 {
     let crc = crc32c::crc32c(&header[..hole]);
     let crc = crc32c::crc32c_append(crc, &[0; 4]);

@@ -1,5 +1,5 @@
-//! A connection to a client or an upstream, plain or TLS, or an HTTP/2 stream used like one. It is an enum, because no
-//! other types exist, and a generic would compile the whole request lifecycle once for each.
+//! A connection to a client or an upstream: plain TCP, TLS, or an HTTP/2 stream that is used like a connection. It is
+//! an enum, because with a generic type the whole request lifecycle would be compiled once per type of connection.
 
 use crate::http2::{ClientStream, UpstreamStream};
 use std::io::{self, IoSlice};
@@ -41,7 +41,7 @@ impl Stream {
         Poll::Ready(Ok(read.filled().len()))
     }
 
-    /// Reads into a buffer that may be uninitialised.
+    /// Like [`Stream::poll_read`], into a buffer that may be uninitialised.
     pub(crate) fn poll_read_buf(
         &mut self,
         cx: &mut Context<'_>,
@@ -58,7 +58,7 @@ impl Stream {
         }
     }
 
-    /// Writes the two pieces as one.
+    /// Writes both pieces, in one write if possible. Returns the number of bytes accepted from both together.
     #[inline]
     pub fn poll_write(
         &mut self,
@@ -69,7 +69,7 @@ impl Stream {
         let both = [IoSlice::new(first), IoSlice::new(second)];
         match self {
             Self::Tcp(stream) if second.is_empty() => match stream.try_write(first) {
-                // The socket is full: only now does the runtime need to register the task.
+                // The socket is full. Only in this case must tokio register the task.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     Pin::new(stream).poll_write(cx, first)
                 }
@@ -92,13 +92,14 @@ impl Stream {
         }
     }
 
-    /// Whether bytes that were accepted may still wait to be sent, which is so for all but TCP.
+    /// Whether the stream may accept bytes without sending them at once. All but TCP do, so they need a flush.
     #[inline]
     pub fn keeps_back(&self) -> bool {
         !matches!(self, Self::Tcp(_))
     }
 
-    /// Number of bytes of the last write that wait for the peer's HTTP/2 window; 0 for other connections.
+    /// Number of bytes of the last write that wait for the peer's HTTP/2 window. For connections other than HTTP/2 it
+    /// is 0.
     #[inline]
     pub fn held_back(&self) -> usize {
         match self {
@@ -108,8 +109,8 @@ impl Stream {
         }
     }
 
-    /// Time of the last piece of an HTTP/2 frame that is still incomplete and therefore unread. A slow peer may take
-    /// long to send one frame.
+    /// Time when the last part of an incomplete HTTP/2 frame arrived. A slow peer may take long to send one frame, and
+    /// until it is complete nothing can be read from it.
     pub fn partial(&self) -> Option<Instant> {
         match self {
             Self::Served(stream) => stream.partial(),
@@ -129,7 +130,7 @@ impl Stream {
         }
     }
 
-    /// Sends bytes that were accepted but kept back.
+    /// Sends the bytes that the stream has accepted but not sent.
     #[inline]
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -142,7 +143,7 @@ impl Stream {
         }
     }
 
-    /// Closes our direction.
+    /// Closes the sending direction.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
@@ -154,8 +155,8 @@ impl Stream {
         }
     }
 
-    /// Whether an idle connection is still usable: neither closed nor sending unexpected data. For TCP this is a
-    /// readiness poll of what the runtime knows, not a system call.
+    /// Whether an idle connection is still usable, that is, not closed and without unexpected data. For TCP this checks
+    /// only the readiness that tokio has recorded and makes no system call.
     #[inline]
     pub fn is_quiet(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
@@ -170,7 +171,7 @@ impl Stream {
         }
     }
 
-    /// Ready when the client has reset its HTTP/2 stream, that is, given up the current request.
+    /// Ready when the client has cancelled the current request by resetting its HTTP/2 stream.
     #[inline]
     pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
@@ -195,8 +196,8 @@ impl Stream {
     }
 }
 
-/// Reads, and sends TLS's reply to what it read, such as the alert that refuses a renegotiation. Otherwise the reply
-/// could wait a long time for the next write. Not inlined, since reads of connections without TLS would pay for it.
+/// Reads from TLS, and sends what rustls wants to reply, such as the alert that refuses a renegotiation. Otherwise the
+/// reply could wait a long time for the next write. It is not inlined, so that reads without TLS stay fast.
 #[inline(never)]
 fn poll_read_tls(
     stream: &mut tokio_rustls::TlsStream<TcpStream>,
@@ -205,14 +206,14 @@ fn poll_read_tls(
 ) -> Poll<io::Result<()>> {
     let read = Pin::new(&mut *stream).poll_read(cx, buffer);
     if stream.get_ref().1.wants_write() {
-        // A failure shows again at the next write.
+        // The next write reports an error again.
         let _ = Pin::new(stream).poll_flush(cx);
     }
     read
 }
 
-/// Records that a partial write found the socket full. This saves a system call: the next write waits at once instead
-/// of trying.
+/// Tells tokio that the socket is full, after a partial write. This saves a system call: the next write waits without
+/// trying first.
 #[inline]
 fn note_fullness(stream: &TcpStream, full: bool) {
     if full {
@@ -275,7 +276,7 @@ mod tests {
         let (key, iv): (AeadKey, _) = match secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv }
             | ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (key, iv),
-            _ => panic!("a cipher of AES was negotiated"),
+            _ => panic!("an AES-GCM cipher was negotiated"),
         };
         let (fixed, explicit) = iv.as_ref().split_at(4);
         let mut encrypter = suite.aead_alg.encrypter(key, fixed, explicit);
@@ -311,6 +312,6 @@ mod tests {
         };
         let both = async { tokio::join!(serving, asking) };
         let done = tokio::time::timeout(std::time::Duration::from_secs(10), both).await;
-        let (_, ()) = done.expect("the alert comes while the server waits for more");
+        let (_, ()) = done.expect("the server sends the alert while it waits for data");
     }
 }

@@ -1,10 +1,10 @@
-//! Order of turns among weighted choices. Each choice has as many points on a circle as its weight. The turns visit the
-//! points in steps, so that a choice's turns are spread out instead of in a row.
+//! Spreads the turns of weighted choices, such as load-balancer targets, so that one choice does not get all its turns
+//! in a row. Each choice has as many points on a circle as its weight, and the turns visit the points in large steps.
 
 const GOLDEN_SECTION: f64 = 0.618_033_988_749_894_9;
 
-/// Returns the step for a circle of `points` points. It is near the golden section of the circle and coprime to
-/// `points`, so that `points` turns visit each point once.
+/// Returns the step for a circle of `points` points. It is near the golden section of the circle, which spreads the
+/// turns well. It is coprime to `points`, so that `points` turns visit each point once.
 pub fn spreading_step(points: u64) -> u64 {
     let start = (points as f64 * GOLDEN_SECTION) as u64;
     (start.max(1)..)

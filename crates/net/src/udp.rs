@@ -1,6 +1,6 @@
-//! UDP datagrams of many clients on one socket. A response leaves from the address that the client sent to. On a socket
-//! bound to all addresses of the machine, the system could choose another source address, and the client would not
-//! recognise the response.
+//! Exchanges UDP datagrams with many clients on one socket. A response must come from the address that the client sent
+//! to, or the client would not recognise it. On a socket that is bound to all addresses of the machine, the system
+//! might choose another source address, so this module sets it.
 
 use nix::cmsg_space;
 use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-/// Size of the largest datagram; UDP's length field allows no more.
+/// Buffer size that fits every datagram: the maximum of UDP's length field.
 pub const MAX_DATAGRAM: usize = 65_535;
 
 #[derive(Debug)]
@@ -23,8 +23,8 @@ pub struct DatagramListener {
     local: SocketAddr,
 }
 
-/// A received datagram, whose bytes are in the caller's buffer. On a socket for both families, IPv4 addresses appear as
-/// IPv4.
+/// A received datagram. Its bytes are in the caller's buffer. IPv4 addresses appear as IPv4, also on a socket for both
+/// families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram {
     pub length: usize,
@@ -106,7 +106,7 @@ impl DatagramListener {
         sent.map(drop)
     }
 
-    /// Maps an IPv4 address to IPv6 where the socket is an IPv6 one, as the system calls require.
+    /// Converts an IPv4 address to an IPv4-mapped one if the socket is an IPv6 socket, as the system calls require.
     fn in_own_family(&self, address: IpAddr) -> IpAddr {
         match address {
             IpAddr::V4(address) if self.local.is_ipv6() => address.to_ipv6_mapped().into(),
@@ -184,8 +184,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_comes_from_the_address_that_was_asked() {
         answers_from_where_it_was_asked("127.0.0.1:0", "127.0.0.1").await;
-        // The loopback network has more addresses; without the packet information the response would come from
-        // 127.0.0.1.
+        // All of 127.0.0.0/8 is local. Without the packet information, the response would come from 127.0.0.1.
         answers_from_where_it_was_asked("0.0.0.0:0", "127.0.0.7").await;
         answers_from_where_it_was_asked("0.0.0.0:0", "127.0.0.1").await;
     }

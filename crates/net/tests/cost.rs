@@ -1,17 +1,17 @@
-//! Cost of parsing bytes of peers: it must grow linearly with their number, whatever their shape.
+//! Tests that the cost of parsing a peer's bytes grows only linearly with their number, even for adversarial input.
 
 use net::http1::{Body, Framing, Limits, RequestHead, ResponseHead};
 use net::{client_hello, proxy_protocol};
 use std::hint::black_box;
 
-/// Limits so wide that they never refuse: the tests measure parsing only.
+/// Limits that refuse no head of these tests, so that the tests measure the parsing of whole heads.
 const WIDE: Limits = Limits {
     line: 1 << 20,
     head: 1 << 20,
     lines: 1 << 16,
 };
 
-/// Returns a beginning, a piece repeated until it has `size` bytes, and an end.
+/// Joins a beginning, a piece that is repeated to about `size` bytes, and an end.
 fn written((begin, again, end): &(&str, &str, &str), size: usize) -> Vec<u8> {
     [
         begin.as_bytes(),
@@ -82,8 +82,8 @@ fn a_request_head_costs_as_much_as_it_has_lines() {
         |heads: Vec<String>| {
             for head in &heads {
                 let (head, _) = RequestHead::parse(head.as_bytes(), &WIDE)
-                    .expect("the head is right")
-                    .expect("the head is whole");
+                    .expect("the head is valid")
+                    .expect("the head is complete");
                 let mut kept = Vec::new();
                 head.copy_lines(&mut kept, |line| !line.is_hop());
                 black_box(kept);
@@ -130,7 +130,7 @@ fn a_chunked_body_costs_as_much_as_it_is_long() {
         |size| shapes.iter().map(|shape| written(shape, size)).collect(),
         |bodies: Vec<Vec<u8>>| {
             for body in &bodies {
-                // Small pieces: a body must be decoded wherever it is cut.
+                // Decode small pieces, because a body may arrive in pieces of any size.
                 let (mut reader, mut payload) = (Body::new(Framing::Chunked), Vec::new());
                 for piece in body.chunks(7) {
                     if reader.decode(piece, &mut payload).is_err() {

@@ -1,4 +1,4 @@
-//! The resolver against a name server over real sockets: transport, malformed messages and adversarial ones.
+//! Tests of the resolver with a name server over real sockets: transports, malformed and adversarial messages.
 
 use net::dns::{DnsAnswer, DnsSettings, LookupKind, ResolveError, Resolver};
 use std::fs;
@@ -13,10 +13,10 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// Creates a resolver for these servers, with a timeout of one second and one attempt.
 fn start(servers: &[SocketAddr], options: &str) -> (Resolver, tempfile::TempDir) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the temporary directory can be created");
     let resolv_conf = folder.path().join("resolv.conf");
     let options = format!("options timeout:1 attempts:1 {options}\n");
-    fs::write(&resolv_conf, options).expect("a file");
+    fs::write(&resolv_conf, options).expect("resolv.conf can be written");
     let (resolver, background) = Resolver::new(DnsSettings {
         servers: servers.to_vec(),
         resolv_conf,
@@ -161,7 +161,8 @@ async fn records_that_were_not_asked_for_do_not_count() {
 
 #[tokio::test]
 async fn malformed_answers_are_errors_and_nothing_worse() {
-    // Names that point at themselves, point past the end, or never end; records that are cut off; and no record at all.
+    // In this order: names with a pointer to itself, with a pointer past the end, and without end; records that are cut
+    // off or too short; and no record at all.
     let tails: [&[u8]; 6] = [
         &[0xc0, 24, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 10, 0, 0, 1],
         &[0xff, 0xff, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 10, 0, 0, 1],

@@ -1,6 +1,6 @@
 //! Converts heads between HTTP/2 and HTTP/1.1 text. The `h2` crate checks that names are lower-case tokens, that values
-//! have no control characters, and that no connection headers occur. This module checks the rest, so that the text
-//! cannot contain a line or a length that the sender did not write as one.
+//! have no control characters, and that no connection headers occur. This module checks the rest, so that
+//! no client can smuggle an additional line or another body length into the text.
 
 use bytes::Bytes;
 use h2::ext::Protocol;
@@ -9,12 +9,13 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, request};
 use std::io::Write;
 
-/// Marking of the end of a message's body in its text.
+/// How the HTTP/1.1 text marks the end of a message's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Length {
+    /// The body has this many bytes.
     Known(u64),
     Chunked,
-    /// The body ends with the connection: for some responses, and for tunnels in both directions.
+    /// The body ends when the connection closes. Some responses use this, and tunnels use it in both directions.
     Open,
 }
 
@@ -22,7 +23,7 @@ pub(super) enum Length {
 pub(super) struct Malformed;
 
 /// Whether a request satisfies the parts of RFC 9113 section 8 that `h2` does not check: values without surrounding
-/// white space (8.2.1), one authority (8.3.1), a path (8.3.1).
+/// white space (8.2.1), exactly one authority (8.3.1), and a valid path (8.3.1).
 pub(super) fn is_well_formed(parts: &request::Parts) -> bool {
     let connects = parts.method == Method::CONNECT;
     let path = parts.uri.path_and_query().map_or("", PathAndQuery::as_str);
@@ -48,7 +49,7 @@ fn is_trimmed(value: &HeaderValue) -> bool {
     !blank(value.first()) && !blank(value.last())
 }
 
-/// Whether the request asks for WebSocket on its stream (RFC 8441).
+/// Whether the request is a WebSocket handshake, an extended CONNECT (RFC 8441).
 pub(super) fn is_websocket(parts: &request::Parts) -> bool {
     parts
         .extensions
@@ -56,7 +57,8 @@ pub(super) fn is_websocket(parts: &request::Parts) -> bool {
         .is_some_and(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket"))
 }
 
-/// Appends the head of a request; returns how the text marks the end of its body.
+/// Appends the head of a request; returns how the text marks the end of its body. With `bodiless`, the HEADERS frame
+/// ended the stream, so the request has no body.
 pub(super) fn write_request(parts: &request::Parts, bodiless: bool, out: &mut Vec<u8>) -> Length {
     let websocket = is_websocket(parts);
     let method = if websocket {
@@ -67,7 +69,7 @@ pub(super) fn write_request(parts: &request::Parts, bodiless: bool, out: &mut Ve
     out.extend_from_slice(method.as_str().as_bytes());
     out.push(b' ');
     let authority = parts.uri.authority().map(Authority::as_str);
-    // A request without a path is a CONNECT, whose target is the authority.
+    // The target of a CONNECT request is its authority; every other request has a path.
     let target = parts.uri.path_and_query().map(PathAndQuery::as_str);
     let target = target
         .filter(|_| websocket || *method != Method::CONNECT)
@@ -108,8 +110,8 @@ pub(super) fn write_request(parts: &request::Parts, bodiless: bool, out: &mut Ve
     length
 }
 
-/// Joins the `Cookie` fields. HTTP/2 clients split them for better compression; HTTP/1.1 has one line (RFC 9113 section
-/// 8.2.3).
+/// Joins the `Cookie` fields. HTTP/2 clients split them for better compression, but HTTP/1.1 requires one line (RFC
+/// 9113 section 8.2.3).
 fn write_cookies(headers: &HeaderMap, out: &mut Vec<u8>) {
     out.extend_from_slice(b"cookie: ");
     for (index, crumb) in headers.get_all(header::COOKIE).iter().enumerate() {
@@ -121,8 +123,8 @@ fn write_cookies(headers: &HeaderMap, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Adds the fields of RFC 6455's handshake that RFC 8441 omits. A fixed key suffices: HTTP/2 has already agreed on
-/// WebSocket, and the gateway drops the response to the key.
+/// Adds the fields of RFC 6455's handshake that RFC 8441 omits. The key can be a constant, because no client checks the
+/// response to it: [`read_answer`] drops `Sec-WebSocket-Accept`.
 fn write_upgrade(headers: &HeaderMap, out: &mut Vec<u8>) {
     out.extend_from_slice(b"connection: Upgrade\r\nupgrade: websocket\r\n");
     if !headers.contains_key(header::SEC_WEBSOCKET_KEY) {
@@ -134,8 +136,8 @@ fn write_upgrade(headers: &HeaderMap, out: &mut Vec<u8>) {
 }
 
 /// Appends the head of an upstream's response; returns how the text marks the end of its body. With `ended`, nothing
-/// follows the head on the stream. With `to_head`, this responds to HEAD, and its length describes a body that is not
-/// sent.
+/// follows the head on the stream. With `to_head`, the request was HEAD, so `Content-Length` describes a body that is
+/// not sent.
 pub(super) fn write_response(
     response: &Response<()>,
     ended: bool,
@@ -149,7 +151,7 @@ pub(super) fn write_response(
     out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
     out.extend_from_slice(b"\r\n");
     let bodiless = to_head || matches!(status.as_u16(), 100..=199 | 204 | 304);
-    // The status of gRPC is in the trailers, which only a chunked body can carry.
+    // gRPC sends its status in trailers. In HTTP/1.1 only a chunked body can have trailers.
     let with_trailers = !ended && is_grpc(response.headers());
     let mut length = None;
     for (name, value) in response.headers() {
@@ -188,8 +190,8 @@ fn write_line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a stream's trailers as those of a chunked body, without fields about framing or routing (RFC 9110 section
-/// 6.5.1).
+/// Appends a stream's trailers as lines of a chunked body's trailer section. Omits fields about framing or routing (RFC
+/// 9110 section 6.5.1).
 pub(super) fn write_trailers(trailers: &HeaderMap, out: &mut Vec<u8>) {
     for (name, value) in trailers {
         let fields = [
@@ -206,7 +208,7 @@ pub(super) fn write_trailers(trailers: &HeaderMap, out: &mut Vec<u8>) {
 
 /// Appends the line that starts a chunk, at most 18 bytes.
 pub(super) fn write_chunk_size(size: usize, out: &mut Vec<u8>) {
-    write!(out, "{size:x}\r\n").expect("a vector takes everything");
+    write!(out, "{size:x}\r\n").expect("a write to a vector never fails");
 }
 
 /// The parsed head of a request or a response that the engine wrote.
@@ -264,7 +266,7 @@ impl Head {
         }
         let shared = text.slice_ref(value);
         let Ok(mut value) = HeaderValue::from_maybe_shared(shared) else {
-            // The `http` crate rejects this value, which an HTTP/1.1 upstream may send. The field is dropped.
+            // Drop the field. HTTP/1.1 upstreams may send values that the `http` crate rejects.
             return Ok(());
         };
         if name == header::HOST {
@@ -274,7 +276,8 @@ impl Head {
         if name == header::CONTENT_LENGTH {
             self.length = parse_number(value.as_bytes());
         }
-        // Request ids are unique: indexing them would evict useful entries from HPACK's table.
+        // Mark it as never indexed: every request id is different, so it would only evict useful entries from the HPACK
+        // table.
         if name.as_str() == "x-kong-request-id" {
             value.set_sensitive(true);
         }
@@ -291,7 +294,7 @@ impl Head {
 #[derive(Debug)]
 pub(super) struct ResponseHead {
     pub(super) response: Response<()>,
-    /// [`Length::Known`] with 0 if the response has no body, also for a HEAD request.
+    /// `Length::Known(0)` if the response has no body, for example a response to HEAD.
     pub(super) length: Length,
     /// Whether the stream becomes a tunnel.
     pub(super) switches: bool,
@@ -317,7 +320,7 @@ pub(super) fn read_answer(text: &[u8], to_head: bool) -> Result<ResponseHead, Ma
         head.length.map_or(Length::Open, Length::Known)
     };
     if length == Length::Known(0) && !to_head && is_grpc(&head.headers) {
-        // A gRPC status without messages is a head only, without a length.
+        // A gRPC response without messages is a single HEADERS frame, without `content-length`.
         head.headers.remove(header::CONTENT_LENGTH);
     }
     let mut response = Response::new(());
@@ -366,7 +369,8 @@ pub(super) fn read_request(text: &[u8], tls: bool) -> Result<Call, Malformed> {
     Ok(Call { request, length })
 }
 
-/// Returns the request target. If the `http` crate rejects bytes in it, those bytes are percent-encoded.
+/// Returns the request target as a path. If the `http` crate rejects the target, the offending bytes are
+/// percent-encoded.
 fn path_and_query(text: &Bytes, target: &[u8]) -> Result<PathAndQuery, Malformed> {
     if let Ok(path) = PathAndQuery::from_maybe_shared(text.slice_ref(target))
         && path.as_str().len() == target.len()
@@ -378,7 +382,7 @@ fn path_and_query(text: &Bytes, target: &[u8]) -> Result<PathAndQuery, Malformed
         if byte.is_ascii_alphanumeric() || b"-._~:/?@!$&'()*+,;=%[]".contains(&byte) {
             encoded.push(byte);
         } else {
-            write!(encoded, "%{byte:02X}").expect("a vector takes everything");
+            write!(encoded, "%{byte:02X}").expect("a write to a vector never fails");
         }
     }
     PathAndQuery::try_from(encoded).map_err(|_| Malformed)
@@ -428,8 +432,8 @@ static READY_NAMES: [HeaderName; 4] = [
     HeaderName::from_static("x-kong-response-latency"),
 ];
 
-/// Converts a name. The `http` crate allocates for names that it does not know, so names in every response are
-/// prepared.
+/// Converts a field name. For Kong's fields, which nearly every response has, it clones a prepared name: the `http`
+/// crate would allocate for names that it does not know.
 fn header_name(name: &[u8]) -> Option<HeaderName> {
     if name.len() > 16 && name.starts_with(b"X-Kong-") {
         let ready = READY_NAMES

@@ -1,4 +1,4 @@
-//! A stream to an upstream, presented to the engine as an HTTP/1.1 connection for one request. The engine writes the
+//! An HTTP/2 stream to an upstream. The HTTP/1.1 engine uses it like a connection for one request: it writes the
 //! request as text and reads the response as text.
 
 use super::link::Use;
@@ -16,6 +16,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 
+/// An HTTP/2 stream to an upstream, which the engine uses like an HTTP/1.1 connection for one request.
 #[derive(Debug)]
 pub struct UpstreamStream {
     calling: Calling,
@@ -25,15 +26,16 @@ pub struct UpstreamStream {
     watch: Watch,
     tls: bool,
     to_head: bool,
-    /// Keeps the stream counted as in use while this lives.
+    /// Counts the stream as in use until it is dropped.
     counted: Use,
 }
 
-// The value lives in the box of its stream, and is the larger variant most of the time.
+// The size difference does not matter: an `UpstreamStream` is always boxed, and most of the time the value is `Sent`,
+// the larger variant.
 #[expect(clippy::large_enum_variant)]
 #[derive(Debug)]
 enum Calling {
-    /// The part of the request head that has arrived so far.
+    /// The engine has not written the whole request head yet; these bytes are the part so far.
     Head(SendRequest<Bytes>, Vec<u8>),
     Sent {
         sending: Sending,
@@ -62,7 +64,7 @@ impl UpstreamStream {
         }
     }
 
-    /// Accepts all bytes once earlier bytes have been sent.
+    /// Waits until earlier bytes have been sent, then accepts all bytes of both pieces.
     pub fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -85,7 +87,7 @@ impl UpstreamStream {
         Poll::Ready(Ok(first.len() + second.len()))
     }
 
-    /// Collects a head that arrives in several pieces.
+    /// Collects a request head that the engine writes in several pieces.
     fn push_head(&mut self, first: &[u8], second: &[u8]) -> io::Result<()> {
         let Calling::Head(_, kept) = &mut self.calling else {
             return Ok(());
@@ -131,7 +133,7 @@ impl UpstreamStream {
         }
     }
 
-    /// Number of request bytes that wait for the upstream's window.
+    /// Number of request bytes that wait for the upstream's HTTP/2 window.
     pub fn held_back(&self) -> usize {
         match &self.calling {
             Calling::Sent { sending, .. } => sending.held_back(),
@@ -139,7 +141,7 @@ impl UpstreamStream {
         }
     }
 
-    /// Time of the last piece of a response frame that is still incomplete.
+    /// Time when the last part of an incomplete response frame arrived.
     pub fn partial(&self) -> Option<Instant> {
         match &self.calling {
             Calling::Sent {
@@ -195,7 +197,7 @@ impl UpstreamStream {
         }
     }
 
-    /// Writes an interim response, or the head of the final response, as text.
+    /// Receives an interim response, or the head of the final response, and writes it to `text`.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Calling::Sent { answer, .. } = &mut self.calling else {
             return Poll::Ready(Ok(()));

@@ -1,7 +1,7 @@
-//! The connection below HTTP/2. The `h2` crate writes and flushes every large DATA frame separately. Here the frames of
-//! many streams are collected and sent in one write when the connection's task has no more work. This layer also knows
-//! facts that `h2` does not report: the number of bytes read, the arriving frame, and how long the peer has accepted no
-//! bytes.
+//! The byte layer between `h2` and the socket or TLS. It saves system calls: the `h2` crate writes and flushes every
+//! large DATA frame separately, but this layer collects the frames of many streams and sends them in one write when the
+//! connection's task has no more work. It also records facts that `h2` does not report: the number of bytes read, the
+//! arriving frame, and since when the peer has accepted no bytes.
 
 use crate::stream::Stream;
 use std::io::{self, ErrorKind, IoSlice};
@@ -11,26 +11,27 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// Maximum size of the collected frames. A write beyond it is passed on, together with the collected bytes.
+/// Maximum size of the collected frames. A write that exceeds it goes to the socket, after the collected bytes.
 const GATHERED_BYTES: usize = 32 * 1024;
-/// A larger buffer is freed as soon as it is empty.
+/// Maximum capacity of an empty buffer. A larger buffer is freed as soon as it is empty.
 const KEPT_BYTES: usize = 4 * 1024;
 
+/// The connection with its collected output and its counters.
 #[derive(Debug)]
 pub(super) struct Line {
     stream: Stream,
-    /// Bytes that were read before the protocol was known to be HTTP/2.
+    /// Bytes that the gateway read to detect HTTP/2, before it created this value. `h2` still has to read them.
     before: Vec<u8>,
     out: Vec<u8>,
     written: usize,
-    /// TLS has accepted all bytes but could not send them yet.
+    /// Whether TLS may hold bytes that it has accepted but not sent.
     unflushed: bool,
     pub(super) read: u64,
     pub(super) last_read: Instant,
     arriving: Arriving,
-    /// Stream whose DATA frame is incomplete, and the time of its last piece.
+    /// Stream whose DATA frame is incomplete, and the time when the last part of the frame arrived.
     partial: Option<(u32, Instant)>,
-    /// Since when the peer has accepted no bytes although some are waiting.
+    /// Time since which bytes have waited and the peer has accepted none.
     pub(super) blocked_since: Option<Instant>,
 }
 
@@ -52,7 +53,7 @@ impl Line {
         put
     }
 
-    /// Writes the collected bytes first, in one write with the beginning of the new ones.
+    /// Writes the collected bytes and the new ones, if possible in one write.
     fn poll_put_through(
         &mut self,
         cx: &mut Context<'_>,
@@ -64,7 +65,7 @@ impl Line {
             let waiting = &self.out[self.written..];
             let written = ready!(self.stream.poll_write(cx, waiting, next))?;
             self.unflushed = true;
-            // Some bytes were accepted: the peer is slow, not dead.
+            // The peer accepted some bytes, so it is slow but not dead.
             self.blocked_since = None;
             if written == 0 {
                 return Poll::Ready(Err(ErrorKind::WriteZero.into()));
@@ -147,19 +148,19 @@ impl Line {
     }
 }
 
-/// A handle of the line. The `h2` connection has one, the task around it the other. Both run in one task, so the lock
-/// is never contended.
+/// A handle of the [`Line`]. The `h2` connection has one, and the connection's task has another. Both are used in the
+/// same task, so the lock is never contended.
 #[derive(Debug, Clone)]
 pub(super) struct Wire(Arc<Mutex<Line>>);
 
-/// Tracks the arriving frame. `h2` reports DATA only when a frame is complete, which for a slow peer takes longer than
-/// the timeout between two reads.
+/// Tracks the arriving frame, so that a slow peer does not time out in the middle of a frame: `h2` reports DATA only
+/// when the frame is complete.
 #[derive(Debug)]
 struct Arriving {
-    /// Bytes of the frame's header so far.
+    /// Header of the frame; its first `filled` bytes have arrived.
     head: [u8; HEAD],
     filled: usize,
-    /// Bytes of the frame after its header that are still to come.
+    /// Number of payload bytes of the frame that have not arrived yet.
     left: usize,
 }
 
@@ -167,7 +168,7 @@ struct Arriving {
 const HEAD: usize = 9;
 
 impl Arriving {
-    /// Starts before the first frame; `first` bytes come before it.
+    /// Creates a tracker that skips `first` bytes before the first frame.
     fn after(first: usize) -> Self {
         Self {
             head: [0; HEAD],
@@ -199,17 +200,17 @@ impl Arriving {
         }
         let [_, _, _, kind, _, stream @ ..] = self.head;
         let stream = u32::from_be_bytes(stream) & 0x7fff_ffff;
-        // The initial head stands for the bytes before the first frame; its stream number is 0.
+        // `stream > 0` excludes the bytes before the first frame, for which `head` is all zero.
         (self.filled == HEAD && self.left > 0 && kind == 0 && stream > 0).then_some(stream)
     }
 }
 
-/// A weak handle of the line, which does not keep the connection open.
+/// A weak handle of the [`Line`]. It does not keep the connection open.
 #[derive(Debug, Clone)]
 pub(super) struct Watch(Weak<Mutex<Line>>);
 
 impl Watch {
-    /// Returns the time of the last piece of a DATA frame for this stream, if the frame is incomplete.
+    /// Returns the time when the last part of an incomplete DATA frame for this stream arrived.
     pub(super) fn partial(&self, stream: h2::StreamId) -> Option<Instant> {
         let line = self.0.upgrade()?;
         let (number, at) = line
@@ -350,7 +351,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let blocked = put().await;
             let line = wire.line();
-            // More of the same collected bytes were sent, and some are left.
+            // This write sent some of the collected bytes, and others are left.
             if blocked && line.written > written {
                 assert_eq!(line.blocked_since, Some(Instant::now()));
                 seen = true;

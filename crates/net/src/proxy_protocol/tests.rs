@@ -138,7 +138,7 @@ fn a_sender_that_speaks_for_itself_has_no_addresses() {
     assert_eq!(
         read(&binary(0x20, 0x11, &[1, 2, 3])),
         None,
-        "length skipped"
+        "the body is skipped"
     );
     assert_eq!(read(&binary(0x21, 0x00, &[])), None);
     assert_eq!(read(&binary(0x21, 0x31, &[0; 216])), None);
@@ -200,7 +200,7 @@ fn a_second_checksum_is_refused() {
 
 #[test]
 fn the_checksum_itself_counts_as_zero() {
-    // The catalogue of CRCs gives this check value for these digits.
+    // This is the check value of CRC-32C in catalogues of CRC algorithms.
     assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
     let sum = crc32c::crc32c(b"12\0\0\0\089");
     assert_eq!(crc32c_without(b"12345689", 2), sum);

@@ -1,4 +1,4 @@
-//! Certificates with their keys, read from PEM.
+//! Reads certificates and their keys from PEM, and generates self-signed ones.
 
 use super::public_key;
 use rcgen::{DistinguishedName, DnType};
@@ -30,7 +30,7 @@ pub enum CertificateError {
     Generate(#[from] rcgen::Error),
 }
 
-/// A certificate chain and its key, and optionally a second pair with another key type (`cert_alt`).
+/// A certificate chain with its key. Optionally a second chain whose key has another type (`cert_alt`).
 #[derive(Debug, Clone)]
 pub struct Certificates {
     main: Arc<CertifiedKey>,
@@ -45,17 +45,17 @@ impl Certificates {
         })
     }
 
-    /// Adds the pair with the other key type.
+    /// Adds the second chain and its key.
     pub fn with_alternative(mut self, cert: &str, key: &str) -> Result<Self, CertificateError> {
         self.alternative = Some(Arc::new(read_pair(cert, key)?));
         Ok(self)
     }
 
-    /// Returns the pair whose key supports one of the client's signature schemes. If neither does, returns the main
-    /// one, so that the handshake ends with a proper alert.
+    /// Returns a certificate whose key supports one of the client's signature schemes. If none does, returns the main
+    /// certificate; the handshake then fails with the right alert.
     pub(super) fn choose(&self, schemes: &[SignatureScheme]) -> Arc<CertifiedKey> {
         let fits = |pair: &&Arc<CertifiedKey>| pair.key.choose_scheme(schemes).is_some();
-        // Prefer an elliptic-curve key, which signs ten times as fast as RSA.
+        // Prefer elliptic-curve keys, which sign about ten times as fast as RSA keys.
         [Some(&self.main), self.alternative.as_ref()]
             .into_iter()
             .flatten()
@@ -97,7 +97,7 @@ fn read_pair(cert: &str, key: &str) -> Result<CertifiedKey, CertificateError> {
     Ok(CertifiedKey::new(chain, key))
 }
 
-/// Checks that the key belongs to the certificate. Unlike rustls' own check, it supports certificates of version 1.
+/// Checks that the key belongs to the certificate. Unlike rustls' own check, it accepts X.509 version 1.
 fn check_match(
     certificate: &CertificateDer<'_>,
     key: &dyn SigningKey,
@@ -111,8 +111,8 @@ fn check_match(
     }
 }
 
-/// Generates a certificate for a node without a configured one. Clients that verify certificates refuse it, as they
-/// should.
+/// Generates a self-signed certificate, for a node without a configured one. Clients that verify certificates refuse
+/// it.
 pub fn self_signed() -> Result<Certificates, CertificateError> {
     let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()])?;
     params.distinguished_name = DistinguishedName::new();

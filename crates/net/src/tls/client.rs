@@ -1,5 +1,5 @@
-//! TLS with upstreams. The TLS settings of a service become a configuration when the snapshot is built. Equal settings
-//! share one configuration, and with it sessions and pooled connections.
+//! TLS with upstreams. When a snapshot is built, each service with TLS gets a rustls configuration. Services with equal
+//! settings share one configuration, and thus also TLS sessions and pooled connections.
 
 use super::certificate::{CertificateError, Certificates, read_certificates};
 use super::common_name::Warned;
@@ -20,14 +20,16 @@ use tokio::net::TcpStream;
 pub enum Trust {
     /// Kong's default: upstream certificates are not verified.
     Anyone,
-    /// These CA certificates, as PEM. If there are none, every upstream certificate is refused.
+    /// Upstream certificates must be issued by one of these CAs. If the list is empty, all are refused.
     Authorities {
+        /// CA certificates, as PEM.
         pems: Vec<String>,
         /// `tls_verify_depth`: maximum number of certificates between the upstream's and the CA's.
         depth: u8,
         common_name: CommonName,
     },
-    /// The CA certificates in bundles such as the operating system's, as PEM. Unreadable ones are skipped.
+    /// Like `Authorities`, with bundles of PEM certificates such as the operating system's. Certificates that webpki
+    /// cannot use are skipped; a bundle that is not PEM is an error.
     Bundles {
         pems: Vec<String>,
         depth: u8,
@@ -55,10 +57,10 @@ type ConfigKey = (Trust, Option<ClientIdentity>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Configurations that offer no protocol, HTTP/2, or both protocols (see [`Offer`]).
+    /// One configuration per [`Offer`], in the order of its variants.
     configs: [Arc<ClientConfig>; 3],
     number: usize,
-    /// Whether upstream certificates are verified, and thus must have the host's name.
+    /// Whether upstream certificates are verified. If so, they must match the host name.
     verifies: bool,
 }
 
@@ -70,7 +72,7 @@ struct SharedConfigs {
 
 static KNOWN: LazyLock<Mutex<SharedConfigs>> = LazyLock::new(Mutex::default);
 
-/// Protocols that an upstream may choose from (ALPN).
+/// Protocols that the gateway offers to an upstream (ALPN).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
     /// The handshake offers no protocols.
@@ -105,8 +107,8 @@ impl PartialEq for ClientTls {
 impl Eq for ClientTls {}
 
 impl ClientTls {
-    /// Returns the configuration for the settings. It takes a lock, so call it when building snapshots, not per
-    /// request.
+    /// Returns the configuration for the settings. This takes a global lock, so call it when building snapshots, not
+    /// per request.
     pub fn new(trust: Trust, identity: Option<ClientIdentity>) -> Result<Self, CertificateError> {
         let settings = (trust, identity);
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,14 +134,15 @@ impl ClientTls {
         Ok(Self(shared))
     }
 
-    /// Returns a number that identifies the settings, for the pool.
+    /// Returns a number that identifies the settings, for [`SlotKey`](crate::pool::SlotKey).
     pub fn number(&self) -> usize {
         self.0.number
     }
 
-    /// Connects with the name from the Host header. Its port is not sent, because RFC 6066 allows only host names. If
-    /// the name is not a valid host name, nothing is sent, as with an address, and the upstream chooses a certificate.
-    /// If certificates are verified, the connection then fails, because no certificate can have such a name.
+    /// Performs the handshake and sends `name`, the value of the Host header, as the server name (SNI). A port in
+    /// `name` is not sent, because RFC 6066 allows only host names. No server name is sent if `name` is an IP address
+    /// or not a valid host name. If `name` is not valid and certificates are verified, the handshake fails: no
+    /// certificate can match.
     pub async fn connect(
         &self,
         stream: TcpStream,
@@ -148,7 +151,7 @@ impl ClientTls {
         self.connect_offering(stream, name, Offer::Nothing).await
     }
 
-    /// Like [`Self::connect`], with a choice of protocols.
+    /// Like [`Self::connect`], and offers protocols.
     pub async fn connect_offering(
         &self,
         stream: TcpStream,

@@ -1,4 +1,4 @@
-//! Client certificates: the trusted CA certificates, and the subject of a client's certificate.
+//! Verifies client certificates, and reads their subject.
 
 use super::certificate::{CertificateError, read_certificates};
 use rustls::client::danger::HandshakeSignatureValid;
@@ -28,8 +28,8 @@ pub enum WithoutCertificate {
 }
 
 impl ClientAuth {
-    /// Creates a verifier for these CA certificates, as PEM. A client with a certificate of another CA is always
-    /// refused.
+    /// Creates a verifier that trusts these CA certificates, as PEM. Clients with a certificate of another CA are
+    /// always refused.
     pub fn new(authorities: &str, without: WithoutCertificate) -> Result<Self, CertificateError> {
         let mut roots = RootCertStore::empty();
         for certificate in read_certificates(authorities)? {
@@ -45,7 +45,7 @@ impl ClientAuth {
     }
 }
 
-/// webpki reads certificates of version 3 only.
+/// Error for certificates of an X.509 version that webpki does not support; it supports only version 3.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "a client certificate of X.509 version 1 or 2 cannot be verified: issue it anew as version 3, for example with \
@@ -53,7 +53,8 @@ impl ClientAuth {
 )]
 struct OldVersion;
 
-/// rustls's verifier. Of a certificate of version 1 it says only `UnsupportedCertVersion`; this one says what to do.
+/// Wraps rustls' verifier to explain one error. For a certificate of version 1 rustls reports only
+/// `UnsupportedCertVersion`; this verifier reports what to do.
 #[derive(Debug)]
 struct Explained(Arc<dyn ClientCertVerifier>);
 
@@ -108,7 +109,7 @@ impl ClientCertVerifier for Explained {
     }
 }
 
-/// Whether a certificate was refused for its version.
+/// Whether the certificate was refused because of its X.509 version.
 fn is_of_version(error: &rustls::Error) -> bool {
     let rustls::Error::InvalidCertificate(RustlsCertificateError::Other(OtherError(cause))) = error
     else {
@@ -118,7 +119,8 @@ fn is_of_version(error: &rustls::Error) -> bool {
     cause == Some(&webpki::Error::UnsupportedCertVersion)
 }
 
-/// Returns the subject of the client's certificate, such as `CN=ci, O=Example`, or `None` if it sent none.
+/// Returns the subject of the client's certificate, such as `CN=ci, O=Example`. Returns `None` if the client sent no
+/// certificate.
 pub fn client_subject(stream: &TlsStream<TcpStream>) -> Option<String> {
     let (_, connection) = stream.get_ref();
     let certificate = connection.peer_certificates()?.first()?;

@@ -9,7 +9,8 @@ use webpki::VerifiedPath;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Whether a verified certificate has no subject alternative names, and its common name matches the host.
+/// Whether the common name of a verified certificate counts and matches the host. It does not count if the certificate
+/// has subject alternative names, or if a CA certificate of its path has name constraints.
 pub(super) fn is_of(
     certificate: &CertificateDer<'_>,
     path: &VerifiedPath<'_>,
@@ -40,7 +41,8 @@ fn is_constrained(path: &VerifiedPath<'_>) -> bool {
     path.anchor().name_constraints.is_some() || between.any(|one| constrains(one.der()))
 }
 
-/// Whether a name matches the host. A star stands for a whole first label, and at least two labels must follow it.
+/// Whether a name matches the host. A star matches exactly one label. It must be the whole first label of the name, and
+/// at least two labels must follow it.
 fn covers(name: &str, host: &str) -> bool {
     if name.eq_ignore_ascii_case(host) {
         return true;
@@ -53,18 +55,18 @@ fn covers(name: &str, host: &str) -> bool {
     is_name && !first.is_empty() && rest.eq_ignore_ascii_case(host)
 }
 
-/// Hosts for which a warning was logged, to log it once per host.
+/// Hosts for which the warning was already logged, so that it is logged only once per host.
 #[derive(Default)]
 pub(super) struct Warned(Mutex<HashSet<String>>);
 
-/// The output omits the hosts, so that equal settings have equal output.
+/// Omits the hosts, so that the output depends only on the settings.
 impl fmt::Debug for Warned {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Warned")
     }
 }
 
-/// Maximum number of hosts to remember. There are no warnings for further hosts.
+/// Maximum number of hosts to remember. For further hosts nothing is logged.
 const MAX_WARNED: usize = 100;
 
 impl Warned {

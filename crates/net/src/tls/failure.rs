@@ -1,4 +1,4 @@
-//! Ends a failed handshake so that the client receives an alert and has time to read it.
+//! Closes a connection after a failed handshake, so that the client receives an alert and can read it.
 
 use rustls::{Error, InvalidMessage, PeerMisbehaved};
 use std::io::{self, ErrorKind};
@@ -7,23 +7,23 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Maximum bytes, and maximum time, that a client may keep sending before its connection is reset.
+/// Maximum number of bytes to discard before the connection is closed. [`LINGER_TIME`] is the maximum time for it.
 const LINGER_BYTES: usize = 256 * 1024;
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
 const UNEXPECTED_MESSAGE: u8 = 10;
 const DECODE_ERROR: u8 = 50;
 
-/// Closes our side and discards what the client still sends. If bytes stayed unread, the system would reset the
-/// connection, and the client would lose the alert.
+/// Closes the sending direction and discards what the client still sends. If bytes stayed unread, the system would
+/// reset the connection, and the client would lose the alert.
 pub(super) async fn end(error: &io::Error, mut stream: TcpStream) {
     if !matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::Other) {
-        // The client has closed the connection.
+        // The connection is already closed or reset, so no alert can be sent.
         return;
     }
     if let Some(description) = unsent_alert(error) {
         let alert = [21, 3, 3, 0, 2, 2, description];
-        // So few bytes either fit into the socket's buffer, or the client is gone.
+        // The result is ignored: these few bytes fit into the socket's buffer unless the client has disconnected.
         let _ = stream.try_write(&alert);
     }
     if stream.shutdown().await.is_ok() {
@@ -42,8 +42,8 @@ async fn drain(stream: &mut TcpStream) {
     }
 }
 
-/// Returns the alert for an error for which rustls sends none. It is sent unencrypted, because these errors occur in a
-/// client's first message.
+/// Returns the alert for an error, if rustls does not send one itself. The caller can send it unencrypted, because
+/// these errors occur in a client's first message.
 fn unsent_alert(error: &io::Error) -> Option<u8> {
     let error = error.get_ref()?.downcast_ref::<Error>()?;
     match error {

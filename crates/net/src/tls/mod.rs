@@ -1,4 +1,5 @@
-//! TLS on both sides, with rustls and ring. Configurations are built with the snapshot; a handshake only selects one.
+//! TLS with clients and with upstreams, using rustls and ring. Configurations are built in advance; a handshake only
+//! selects one.
 
 mod certificate;
 mod client;
@@ -28,8 +29,8 @@ use std::sync::{Arc, LazyLock};
 static PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
 
-/// The body of the answer to a request without TLS on a port with TLS: nginx's page, without the server's name at its end.
-/// Source: nginx ngx_http_special_response.c.
+/// Body of the response to an HTTP request without TLS on a port with TLS. It is nginx's page
+/// (ngx_http_special_response.c) without the server name at its end.
 pub const PLAIN_HTTP_PAGE: &str = "<html>\r\n\
     <head><title>400 The plain HTTP request was sent to HTTPS port</title></head>\r\n\
     <body>\r\n<center><h1>400 Bad Request</h1></center>\r\n\

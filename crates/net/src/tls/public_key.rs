@@ -1,15 +1,15 @@
-//! Reads the public key of a certificate. webpki, which parses certificates for rustls, refuses those of version 1.
-//! OpenSSL and thus Kong accept them, and `openssl x509 -req` creates them by default.
+//! Reads the public key of a certificate, also of X.509 version 1. webpki, which parses certificates for rustls,
+//! refuses version 1. OpenSSL and thus Kong accept it, and `openssl x509 -req` creates such certificates by default.
 
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use x509_parser::der_parser::asn1_rs::{Any, Class, FromDer, Tag};
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-/// Tag `[0]` of the version field, which certificates of version 1 omit.
+/// Tag of the version field, `[0]`. Certificates of version 1 do not have this field.
 const VERSION: Tag = Tag(0);
 
-/// Returns the public key, or `None` if this is not a certificate. Nothing else in it is checked.
+/// Returns the public key, or `None` if it cannot be found. The other fields of the certificate are not checked.
 pub(super) fn of<'a>(certificate: &'a CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'a>> {
     let mut signed = sequence(&mut certificate.as_ref())?;
     let mut fields = sequence(&mut signed)?;
@@ -54,7 +54,7 @@ pub(super) fn unusable_kind(certificate: &CertificateDer<'_>) -> Option<String> 
     }
 }
 
-/// Takes a DER element off the front.
+/// Returns the first DER element of the input and removes it from the input.
 fn next<'a>(input: &mut &'a [u8]) -> Option<Any<'a>> {
     let (rest, element) = Any::from_der(input).ok()?;
     *input = rest;

@@ -1,4 +1,5 @@
-//! TLS with clients: selects the certificate for a name (kong/runloop/certificate.lua), and performs the handshake.
+//! TLS with clients: selects the certificate for a server name, as in Kong (kong/runloop/certificate.lua), and performs
+//! the handshake.
 
 use super::certificate::Certificates;
 use super::client_auth::ClientAuth;
@@ -16,12 +17,12 @@ use std::io;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
-/// Certificates by server name, built with the snapshot. A clone shares the names; a change copies a small part of
-/// them.
+/// Certificates by server name, as part of a snapshot. A clone shares the names with its original; a change then copies
+/// only a small part of them.
 #[derive(Debug, Clone)]
 pub struct SniTable {
-    /// Exact names, `*.rest`, `prefix.*` and `*`, as configured. A wildcard is found by looking up the wildcard text
-    /// for a name.
+    /// Configured names in lower case: exact names, `*.rest`, `prefix.*` and `*`. To match a wildcard, the lookup
+    /// replaces the first or last label of the name by `*` and looks up the result.
     parts: [Arc<Names>; PARTS],
     hasher: RandomState,
     default: Option<Arc<Certificates>>,
@@ -29,7 +30,8 @@ pub struct SniTable {
 
 type Names = HashMap<String, Arc<Certificates>>;
 
-/// Number of parts of the table; a name's hash selects its part. Of ten thousand names a change copies forty.
+/// Number of parts of the table; a name's hash selects its part. In a table of ten thousand names, a change copies
+/// about forty.
 const PARTS: usize = 256;
 
 impl SniTable {
@@ -42,7 +44,7 @@ impl SniTable {
         }
     }
 
-    /// Sets the certificate for a name, which is compared without case.
+    /// Sets the certificate for a name. The case of the name does not matter.
     pub fn insert(&mut self, name: &str, certificates: Arc<Certificates>) {
         let name = name.to_ascii_lowercase();
         let part = self.part(&name);
@@ -65,7 +67,8 @@ impl SniTable {
         self.parts[self.part(name)].get(name)
     }
 
-    /// Returns the certificate for a name, in this order: exact name, `*.rest`, `prefix.*`, `*`, default.
+    /// Returns the certificate for a server name. The order of precedence is: exact name, `*.rest`, `prefix.*`, `*`,
+    /// default.
     pub fn find(&self, name: Option<&str>) -> Option<&Arc<Certificates>> {
         name.and_then(|name| self.find_name(&name.to_ascii_lowercase()))
             .or_else(|| self.get("*"))
@@ -77,7 +80,7 @@ impl SniTable {
         if exact.is_some() {
             return exact;
         }
-        // `*.rest` matches only if at least two labels follow the first one.
+        // `*.rest` matches only if `rest` has at least two labels.
         let suffix = name.split_once('.').filter(|(_, rest)| rest.contains('.'));
         let prefix = name.rsplit_once('.');
         suffix
@@ -86,7 +89,7 @@ impl SniTable {
     }
 }
 
-/// Source of the current configuration's certificates for handshakes.
+/// Finds certificates for handshakes in the current configuration.
 pub trait CertificateSource: fmt::Debug + Send + Sync {
     fn certificates(&self, name: Option<&str>) -> Option<Arc<Certificates>>;
 }
@@ -106,15 +109,15 @@ impl ResolvesServerCert for Resolver {
 pub struct ServerSettings {
     /// `ssl_protocols`: the offered versions.
     pub versions: Versions,
-    /// Ciphers for TLS 1.2, in order of preference. TLS 1.3 always offers all of its ciphers.
+    /// Ciphers for TLS 1.2, in order of preference. All ciphers of TLS 1.3 are always offered.
     pub ciphers: Vec<CipherSuite>,
-    /// `ssl_prefer_server_ciphers`: whether our order of preference applies instead of the client's.
+    /// `ssl_prefer_server_ciphers`: whether the order of `ciphers` applies instead of the client's.
     pub prefer_own_order: bool,
     pub sessions: SessionSettings,
 }
 
 impl Default for ServerSettings {
-    /// Returns the settings of Kong's `intermediate`.
+    /// Returns the settings of `ssl_cipher_suite = intermediate`, Kong's default.
     fn default() -> Self {
         Self {
             versions: Versions::BOTH,
@@ -125,11 +128,11 @@ impl Default for ServerSettings {
     }
 }
 
-/// Protocols that clients can choose from.
+/// Protocols that the handshake offers to clients (ALPN).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alpn {
     Http,
-    /// The handshake offers no protocols, because the gateway does not know the protocol inside TLS.
+    /// No protocols, because the gateway does not know which protocol is used inside TLS.
     Stream,
 }
 
@@ -190,7 +193,7 @@ impl ServerTls {
         })
     }
 
-    /// Returns a clone for an HTTP listener that offers HTTP/2, or not.
+    /// Returns a clone for an HTTP listener. `http2` says whether the listener offers HTTP/2.
     pub fn offering(&self, http2: bool) -> Self {
         let config = if http2 { &self.http2 } else { &self.config };
         Self {
@@ -208,7 +211,7 @@ impl ServerTls {
         match acceptor.accept(stream).into_fallible().await {
             Ok(stream) => Ok(stream),
             Err((error, stream)) => {
-                // Boxed because it is rare: otherwise every handshake would need the memory for it.
+                // Boxed, because failures are rare and every handshake would otherwise reserve memory for this future.
                 Box::pin(failure::end(&error, stream)).await;
                 Err(error)
             }

@@ -1,6 +1,6 @@
-//! Resumption of TLS sessions: tickets, whose keys change every six hours, and a cache for clients without tickets. All
-//! workers share both, because a returning client may reach any of them. A handshake locks one part of the cache for
-//! one lookup; requests take no lock.
+//! Resumption of TLS sessions, with tickets and with a cache for clients without tickets. The keys of tickets change
+//! every six hours. All workers share keys and cache, because a returning client may reach any worker. A handshake
+//! locks one part of the cache for each access; requests take no lock.
 
 use rustls::crypto::ring::Ticketer;
 use rustls::server::{ProducesTickets, StoresServerSessions};
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Number of separately locked parts of the cache, so that concurrent handshakes rarely wait for each other.
 const PARTS: usize = 16;
-/// Length of the creation time, with which a ticket's plain text starts.
+/// Length of the creation time in seconds, which is prepended to a ticket's plain text.
 const STAMP: usize = 8;
 
 /// `ssl_session_*` settings.
@@ -19,7 +19,7 @@ const STAMP: usize = 8;
 pub struct SessionSettings {
     /// `ssl_session_tickets`: whether tickets are issued.
     pub tickets: bool,
-    /// `ssl_session_timeout`: lifetime of a session. Tickets live at most twelve hours, like their keys.
+    /// `ssl_session_timeout`: lifetime of a session. Tickets are valid for at most twelve hours, like their keys.
     pub lifetime: Duration,
     /// Maximum number of cached sessions. nginx fits 4,000 into a megabyte of `ssl_session_cache`.
     pub cached: usize,
@@ -87,7 +87,7 @@ fn unix_seconds() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// Cache of sessions by id; the oldest ones are removed if there are too many.
+/// Cache of sessions by id. If it is full, a new session replaces the oldest one of its part.
 pub(super) struct Sessions {
     parts: Box<[Mutex<Part>]>,
     hasher: RandomState,
@@ -98,7 +98,7 @@ pub(super) struct Sessions {
 #[derive(Default)]
 struct Part {
     entries: HashMap<Vec<u8>, Entry>,
-    /// Keys in order of insertion; some may already have been removed.
+    /// Ids in order of insertion. Their sessions may already have been removed.
     order: VecDeque<Vec<u8>>,
 }
 
@@ -172,7 +172,7 @@ impl StoresServerSessions for Sessions {
     }
 }
 
-/// The output omits the keys of sessions, which are secret.
+/// Omits the sessions, because their keys are secret.
 impl std::fmt::Debug for Sessions {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Sessions").finish_non_exhaustive()

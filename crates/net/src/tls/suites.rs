@@ -1,9 +1,9 @@
-//! TLS versions and ciphers by their nginx and OpenSSL names, as far as rustls supports them.
+//! Parses the TLS versions and ciphers of nginx's settings. rustls supports only some of them.
 
 use rustls::crypto::ring::cipher_suite as suite;
 use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion};
 
-/// The offered TLS versions. Older ones are not supported.
+/// The offered TLS versions. rustls supports no older versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Versions {
     pub tls12: bool,
@@ -20,7 +20,7 @@ impl Versions {
         !self.tls12 && !self.tls13
     }
 
-    /// Returns the versions that both contain.
+    /// Returns the versions that are in `self` and in `other`.
     pub fn and(self, other: Self) -> Self {
         Self {
             tls12: self.tls12 && other.tls12,
@@ -42,7 +42,7 @@ impl Versions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Read<T> {
     pub value: T,
-    /// Names that OpenSSL knows and this gateway does not support.
+    /// Names that nginx or OpenSSL accepts but that this gateway does not support.
     pub lacking: Vec<String>,
 }
 
@@ -81,7 +81,8 @@ pub fn read_versions(setting: &str) -> Result<Read<Versions>, SuiteError> {
     Ok(read)
 }
 
-/// A TLS 1.2 cipher with the words that select it in OpenSSL's cipher lists.
+/// A supported TLS 1.2 cipher. `words` are signature, cipher and hash, each a word that may select it in OpenSSL's
+/// cipher lists.
 struct OpensslCipher {
     name: &'static str,
     suite: SupportedCipherSuite,
@@ -131,7 +132,8 @@ impl OpensslCipher {
             "FIPS" => cipher.starts_with("AES"),
             "SUITEB128" | "SUITEB192" => signature == "ECDSA" && cipher.starts_with("AES"),
             "aECDSA" => signature == "ECDSA",
-            // `RSA` alone is OpenSSL's name of a key exchange, which is not supported.
+            // The word `RSA` does not match: in OpenSSL it selects ciphers with RSA key exchange, which rustls does not
+            // support.
             "aRSA" => signature == "RSA",
             "ECDSA" => signature == word,
             _ => !word.is_empty() && [self.name, cipher, hash].contains(&word),
@@ -139,7 +141,7 @@ impl OpensslCipher {
     }
 }
 
-/// Words of OpenSSL's cipher lists that match no supported cipher.
+/// Words that are valid in OpenSSL's cipher lists but match no supported cipher.
 #[rustfmt::skip]
 const OTHER_WORDS: [&str; 40] = [
     "COMPLEMENTOFALL",
@@ -184,7 +186,7 @@ const OTHER_WORDS: [&str; 40] = [
     "AESCCM",
 ];
 
-/// Parts of the names of OpenSSL ciphers that are not supported.
+/// Parts, separated by `-`, of the names of OpenSSL ciphers that are not supported.
 #[rustfmt::skip]
 const NAME_PARTS: [&str; 32] = [
     "DHE",
@@ -221,14 +223,15 @@ const NAME_PARTS: [&str; 32] = [
     "NULL",
 ];
 
-/// Parses a cipher list in OpenSSL's syntax. It does not affect TLS 1.3, whose ciphers are all offered, as in nginx.
+/// Parses a cipher list in OpenSSL's syntax. As in nginx, the list does not affect TLS 1.3, whose ciphers are all
+/// offered.
 pub fn read_ciphers(list: &str) -> Result<Read<Vec<CipherSuite>>, SuiteError> {
     let mut chosen: Vec<&'static OpensslCipher> = Vec::new();
     let mut barred: Vec<&'static str> = Vec::new();
     let mut lacking = Vec::new();
     for item in list.split([':', ',', ' ']).filter(|item| !item.is_empty()) {
         if item.starts_with('@') {
-            // Sorting and security levels: every supported cipher satisfies the highest level.
+            // Ignore sorting (`@STRENGTH`) and security levels (`@SECLEVEL`).
             continue;
         }
         let (sign, words) = match item.as_bytes()[0] {
@@ -267,7 +270,7 @@ pub fn read_ciphers(list: &str) -> Result<Read<Vec<CipherSuite>>, SuiteError> {
     })
 }
 
-/// Returns the ciphers that have all of these words, joined by `+`, or `None` if a word is unknown.
+/// Returns the ciphers that match all of these words, which are joined by `+`. Returns `None` if a word is unknown.
 fn matching(words: &str) -> Option<Vec<&'static OpensslCipher>> {
     let mut matching: Vec<&'static OpensslCipher> = KNOWN.iter().collect();
     for word in words.split('+') {
@@ -279,13 +282,13 @@ fn matching(words: &str) -> Option<Vec<&'static OpensslCipher>> {
     Some(matching)
 }
 
-/// Whether the word is an OpenSSL name without a supported cipher.
+/// Whether OpenSSL knows the word although it matches no supported cipher.
 fn is_elsewhere(word: &str) -> bool {
     let is_name = || word.contains('-') && word.split('-').all(|part| NAME_PARTS.contains(&part));
     OTHER_WORDS.contains(&word) || word.starts_with("TLS_") || is_name()
 }
 
-/// Returns all TLS 1.2 ciphers, in rustls' order of preference.
+/// Returns all supported TLS 1.2 ciphers, in rustls' order of preference.
 pub fn all_ciphers() -> Vec<CipherSuite> {
     let all = rustls::crypto::ring::ALL_CIPHER_SUITES.iter();
     all.map(SupportedCipherSuite::suite)

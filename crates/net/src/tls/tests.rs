@@ -26,7 +26,11 @@ fn a_name_gets_the_most_specific_certificate() {
     assert_eq!(found("b.example.com"), Some(1));
     assert_eq!(found("www.example.org"), Some(2));
     assert_eq!(found("a.b.example.com"), None);
-    assert_eq!(found("example.com"), None, "two labels have no `*.com`");
+    assert_eq!(
+        found("example.com"),
+        None,
+        "a star needs two labels after it"
+    );
     assert!(table.find(None).is_some());
 }
 
@@ -306,7 +310,7 @@ async fn a_common_name_counts_only_where_there_is_no_other_name() {
     assert!(!shakes_hands(pair("up.test", &["other.test"]), taken(), "up.test").await);
     let ignored = trust(CommonName::Ignored);
     assert!(!shakes_hands(pair("up.test", &[]), ignored, "up.test").await);
-    // The issuer is still verified.
+    // The issuer is verified even if only the common name matches.
     let stranger = issue("stranger", true, None);
     let signed = named_as("up.test", &[], &stranger);
     assert!(!shakes_hands(signed, taken(), "up.test").await);
@@ -342,13 +346,13 @@ fn keys_that_cannot_sign_are_refused_by_their_kind() {
             format!("the private key is {kind}, which this gateway cannot sign with: use");
         assert!(refused.starts_with(&expected), "{refused}");
     }
-    // A usable certificate with an unsupported key is a different error.
+    // If only the key is unsupported, but not the certificate, the error is a different one.
     let made = rcgen::generate_simple_self_signed(vec!["a.test".into()]).unwrap();
     let refused = Certificates::from_pem(&made.cert.pem(), include_str!("data/p521.pem"));
     assert!(matches!(refused, Err(CertificateError::Unusable(_))));
 }
 
-/// Returns the bytes that a client reads after it sent these bytes, and whether the connection closed without a reset.
+/// Sends these bytes as a client. Returns the response, and whether the connection closed without a reset.
 async fn answer_to(sent: Vec<u8>) -> (Vec<u8>, std::io::Result<usize>) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let source = Arc::new(One(Arc::new(self_signed().unwrap())));
@@ -371,7 +375,8 @@ async fn answer_to(sent: Vec<u8>) -> (Vec<u8>, std::io::Result<usize>) {
 
 #[tokio::test]
 async fn a_failed_handshake_ends_with_an_alert_that_the_client_can_read() {
-    // More bytes than the server reads before it fails: a reset would discard the alert.
+    // The server fails before it reads all of these bytes. If it closed without reading them, a reset would discard the
+    // alert.
     let behind = vec![0; 50_000];
     let mut large = vec![22, 3, 1, 0x40, 0, 1, 1, 0, 0];
     large.extend(vec![7; 0x4000 - 4]);

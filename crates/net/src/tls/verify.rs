@@ -1,4 +1,4 @@
-//! Verifies an upstream's certificate: its chain, the length of the chain, and the name.
+//! Verifies an upstream's certificate: its chain, the length of the chain, and the host name.
 
 use super::client::CommonName;
 use super::common_name::{self, Warned};
@@ -10,13 +10,13 @@ use rustls::{CertificateError, DigitallySignedStruct, OtherError, RootCertStore,
 use std::sync::Arc;
 use webpki::{EndEntityCert, KeyUsage, RawPublicKeyEntity, VerifiedPath};
 
-/// Verifier for `tls_verify` off: accepts any certificate of any version, but the handshake must be signed with its
-/// key.
+/// Verifier for `tls_verify` off. It accepts any certificate of any X.509 version, but the upstream must sign the
+/// handshake with the certificate's key.
 #[derive(Debug)]
 pub(super) struct NotVerified;
 
-/// Verifier for `tls_verify` on: the chain must lead to one of the CA certificates, with at most `depth` certificates
-/// between the upstream's and the CA's. OpenSSL counts the same way (SSL_CTX_set_verify_depth).
+/// Verifier for `tls_verify` on. The chain must lead to one of the CA certificates, with at most `depth` certificates
+/// between the upstream's and the CA's. OpenSSL counts the depth in the same way (SSL_CTX_set_verify_depth).
 #[derive(Debug)]
 pub(super) struct Verified {
     pub(super) authorities: RootCertStore,
@@ -25,7 +25,7 @@ pub(super) struct Verified {
     pub(super) warned: Warned,
 }
 
-/// webpki supports only certificates of version 3.
+/// Error for certificates of an X.509 version that webpki does not support; it supports only version 3.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "a certificate of X.509 version 1 or 2 cannot be verified: reissue it as version 3, for example with \
@@ -138,7 +138,7 @@ impl ServerCertVerifier for Verified {
                     }
                     .into()
                 }
-                // A `CertificateError` would show the name of this type instead of its text.
+                // Not as a `CertificateError`: its message would show the type name `OldVersion` instead of the text.
                 webpki::Error::UnsupportedCertVersion => OtherError(Arc::new(OldVersion)).into(),
                 error => CertificateError::Other(OtherError(Arc::new(error))).into(),
             }

@@ -1,4 +1,4 @@
-//! RFC 7541: field blocks in every representation, and malformed ones.
+//! Tests of HPACK (RFC 7541): field blocks in every representation, and malformed field blocks.
 
 use super::client::*;
 use crate::http2::ServerSettings;
@@ -9,12 +9,12 @@ const BROKEN: Want = Want::Connection(&[COMPRESSION_ERROR]);
 const KEY: &[u8] = b"\x88\x25\xa8\x49\xe9\x5b\xa9\x7d\x7f";
 const VALUE: &[u8] = b"\x89\x25\xa8\x49\xe9\x5b\xb8\xe8\xb4\xbf";
 
-/// A GET request with these bytes at the end of its field block.
+/// Creates a case: a GET request with these bytes at the end of its field block.
 fn and(name: &'static str, want: Want, more: &[u8]) -> Case {
     case(name, want, &[whole(1, &get_with(more))])
 }
 
-/// A GET request with these bytes at the start of its field block, where table size updates belong.
+/// Creates a case: a GET request with these bytes at the start of its field block, where table size updates belong.
 fn after(name: &'static str, want: Want, first: &[u8]) -> Case {
     case(name, want, &[whole(1, &[first, &get()].concat())])
 }
@@ -240,7 +240,8 @@ async fn section_5_2_strings() {
     .await;
 }
 
-/// Fields of the static table, new fields that evict each other from the dynamic table, and fields that enter no table.
+/// The blocks repeat one field each: a field of the static table, a new field that evicts older ones from the dynamic
+/// table, and a field that enters no table.
 #[test]
 fn a_field_block_costs_as_much_as_it_has_fields() {
     let fields: [&[u8]; 3] = [b"\x90", b"\x40\x01x\x01y", b"\x00\x01x\x01y"];
@@ -264,8 +265,8 @@ fn a_field_block_costs_as_much_as_it_has_fields() {
     );
 }
 
-/// Blocks that fill a frame: size updates, down to nothing and up again, between fields that enter the table; long texts, in
-/// plain and in Huffman's code; and one field again and again, up to the most that a list of fields may have and far beyond.
+/// Each block fills one frame. Some blocks have table size updates, to zero and up again, before or after the fields.
+/// Some have one long value, plain or Huffman-coded. Others repeat a field until the field list exceeds its size limit.
 #[test]
 fn a_full_frame_costs_as_much_as_it_is_long() {
     let field = [&[0x40][..], KEY, VALUE].concat();
@@ -275,7 +276,8 @@ fn a_full_frame_costs_as_much_as_it_is_long() {
             let mut builder = tokio::runtime::Builder::new_current_thread();
             let runtime = builder.enable_all().build().unwrap();
             let updates = [0x20, 0x3f, 0xe1, 0x1f].repeat(size / 4);
-            // A field without a place in the table, with a value of so many bytes: more than fit into the prefix of a length.
+            // A field that enters no table. Its value has at least 1,000 bytes, so the length does not fit into the
+            // prefix of seven bits.
             let long = |coding: u8, byte: u8| {
                 let value = vec![byte; size.max(1000)];
                 let rest = value.len() - 0x7f;
@@ -291,7 +293,7 @@ fn a_full_frame_costs_as_much_as_it_is_long() {
                 get_with(&updates),
                 [&[0x20].repeat(size), &get()[..]].concat(),
                 get_with(&long(0, b'a')),
-                // In Huffman's code, 00011 is an 'a'.
+                // The first Huffman code of this value is 00011, an 'a'.
                 get_with(&long(0x80, 0x18)),
                 get_with(&[0x90].repeat(size)),
                 get_with(&field.repeat(size / field.len())),

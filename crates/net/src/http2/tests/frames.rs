@@ -1,4 +1,4 @@
-//! RFC 9113 sections 3 to 7: connections, frames, streams and flow control.
+//! Tests of RFC 9113 sections 3 to 7: connections, frames, streams and flow control.
 
 use super::client::*;
 use crate::http2::{PREFACE, ServerSettings};
@@ -10,7 +10,7 @@ fn headers(flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame(HEADERS, flags, stream, payload)
 }
 
-/// A POST request without its body.
+/// Creates a HEADERS frame of a POST request whose body is still to come.
 fn begun(stream: u32) -> Vec<u8> {
     headers(END_HEADERS, stream, &post())
 }
@@ -19,7 +19,7 @@ fn data(flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame(DATA, flags, stream, payload)
 }
 
-/// The fields of a dependency on another stream, with a weight.
+/// Builds the priority fields of a frame: the stream that it depends on, and the weight.
 fn dependency(on: u32, weight: u8) -> Vec<u8> {
     [&on.to_be_bytes()[..], &[weight]].concat()
 }
@@ -644,7 +644,7 @@ async fn section_6_9_2_a_window_may_become_negative() {
         .await;
     let frames = client.until(|frame| frame.kind == DATA).await;
     assert_eq!(frames.last().unwrap().payload, b"hel");
-    // The window was three bytes below zero; now it is one byte.
+    // The settings lower the window from 0 to -3 bytes; then the update raises it to 1 byte.
     client
         .send(&[settings(&[(4, 0)]), window_update(1, 4)].concat())
         .await;

@@ -1,4 +1,5 @@
-//! Connections to upstreams: which requests wait for one or share one, and which connections are closed.
+//! Tests of HTTP/2 connections to upstreams: which requests wait for a connection or share one, and which connections
+//! are closed.
 
 use crate::http2::links::{Found, LinkKey, LinkSettings, Links, Wanted};
 use crate::http2::{DialFailure, Dialed, Link, UpstreamStream};
@@ -33,7 +34,7 @@ fn key(name: &str) -> LinkKey {
     }
 }
 
-/// Starts an HTTP/2 server that holds every request.
+/// Starts an HTTP/2 server that accepts requests and never responds.
 async fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -52,7 +53,7 @@ async fn server() -> SocketAddr {
     address
 }
 
-/// Adds a connection whose key has this server name.
+/// Opens a connection and adds it under this server name.
 async fn add(
     links: &mut Links,
     address: SocketAddr,
@@ -83,16 +84,16 @@ async fn take_wanted(
 async fn every_waiting_request_learns_the_result_however_late() {
     let (mut links, slot, address) = (Links::default(), slot(), ([127, 0, 0, 1], 1).into());
     let Found::Dial(dialer) = take(&mut links, address, &slot, "a").await else {
-        panic!("nobody is connecting yet");
+        panic!("no request is connecting yet");
     };
     let mut waiting = Vec::new();
     for _ in 0..300 {
         match take(&mut links, address, &slot, "a").await {
             Found::Dialing(dial) => waiting.push(dial),
-            other => panic!("somebody is connecting: {other:?}"),
+            other => panic!("the first request is connecting: {other:?}"),
         }
     }
-    // Half of the requests are already waiting; the others ask after the end.
+    // Half of the requests wait before the attempt fails; the others start to wait after it.
     let late = waiting.split_off(150);
     let waiting: Vec<_> = waiting
         .into_iter()
@@ -104,7 +105,7 @@ async fn every_waiting_request_learns_the_result_however_late() {
         let told = told.await.unwrap();
         assert!(matches!(told, Dialed::Failed(DialFailure::Timeout)));
     }
-    // A finished attempt is not offered to later requests, although handles of it still exist.
+    // A new request starts a new attempt, although handles of the failed attempt still exist.
     let again = take(&mut links, address, &slot, "a").await;
     assert!(matches!(again, Found::Dial(_)), "{again:?}");
     for dial in late {
@@ -119,7 +120,7 @@ async fn a_dropped_attempt_lets_another_request_connect() {
     let found = take(&mut links, address, &slot, "a").await;
     let waits = take(&mut links, address, &slot, "a").await;
     let (Found::Dial(dialer), Found::Dialing(dial)) = (found, waits) else {
-        panic!("one connects, the other waits");
+        panic!("the first request connects, the second waits");
     };
     drop(dialer);
     assert!(matches!(dial.ended().await, Dialed::Abandoned));
@@ -172,7 +173,11 @@ async fn connections_are_closed_only_once_they_have_no_streams() {
         "idle connections are kept up to the limit"
     );
     links.clear();
-    assert_eq!(links.count(), 1, "the one with a stream");
+    assert_eq!(
+        links.count(),
+        1,
+        "only the connection with a stream is left"
+    );
 }
 
 #[tokio::test]
@@ -181,7 +186,7 @@ async fn connections_to_a_target_that_is_gone_are_closed_though_they_never_expir
     let call = add(&mut links, address, &slot, "a").await;
     drop(slot);
     links.sweep(Instant::now(), &SETTINGS);
-    assert_eq!(links.count(), 1, "it has a stream");
+    assert_eq!(links.count(), 1, "the connection still has a stream");
     drop(call);
     links.sweep(Instant::now(), &SETTINGS);
     assert_eq!(links.count(), 0);
@@ -194,7 +199,7 @@ async fn a_request_may_ask_for_a_connection_that_is_younger_than_a_failure() {
     let wanted = Wanted::OpenedAfter(Instant::now());
     let found = take_wanted(&mut links, address, &slot, "a", wanted).await;
     let Found::Dial(dialer) = found else {
-        panic!("the one that is there is older: {found:?}");
+        panic!("the existing connection is too old: {found:?}");
     };
     drop(add(&mut links, address, &slot, "a").await);
     dialer.end(Dialed::Http2);

@@ -1,4 +1,4 @@
-//! RFC 9113 section 8: which requests are valid.
+//! Tests of RFC 9113 section 8: which requests are valid.
 
 use super::client::*;
 use crate::http2::ServerSettings;
@@ -17,12 +17,12 @@ fn request(lines: &[(&str, &str)]) -> Vec<u8> {
     whole(1, &block)
 }
 
-/// A GET request with one more field.
+/// Creates a GET request with one additional field.
 fn with(name: &str, value: &str) -> Vec<u8> {
     whole(1, &get_with(&line(name, value)))
 }
 
-/// A POST request with more fields, then data, then optional trailers.
+/// Creates a POST request with additional fields, then data, then optional trailers.
 fn upload(lines: &[(&str, &str)], data: &[&str], trailers: Option<&[(&str, &str)]>) -> Vec<u8> {
     let of = |lines: &[(&str, &str)]| -> Vec<u8> {
         let lines = lines.iter().flat_map(|(name, value)| line(name, value));
@@ -418,7 +418,7 @@ async fn section_8_1_1_other_streams_of_the_connection_go_on() {
     client.until(|frame| frame.ends(1)).await;
 }
 
-/// The error concerns the whole block, so the server reads the rest of it before it resets the stream.
+/// The server must read the whole field block before it resets the stream: later blocks depend on its HPACK entries.
 #[tokio::test]
 async fn section_8_1_1_malformed_blocks_in_several_frames() {
     let upper = line("X-Upper", "v");

@@ -1,5 +1,5 @@
-//! HTTP/2 by section of its RFCs: raw frames against the server with a stand-in for the engine, and the conversion of
-//! heads between HTTP/2 and text.
+//! Tests of HTTP/2, by section of its RFCs. Most send raw frames to the server, with a stand-in for the HTTP/1.1
+//! engine. Others convert heads between HTTP/2 and HTTP/1.1 text.
 
 mod client;
 mod compression;

@@ -1,4 +1,4 @@
-//! Conversion of heads to HTTP/1.1 text, and heads that must be refused.
+//! Tests of the conversion between HTTP/2 heads and HTTP/1.1 text, and of heads that must be refused.
 
 use crate::http1::{Limits, RequestHead, ResponseHead};
 use crate::http2::text::{self, Length};
@@ -72,7 +72,7 @@ fn malformed_requests_are_detected() {
     assert!(well(Request::get("/").header("host", "a.test")));
     assert!(well(Request::options("*").header("host", "a.test")));
     assert!(well(get("http://a.test/").header("host", "A.TEST")));
-    // The engine refuses this request, with a response.
+    // A request without a host is accepted here; the HTTP/1.1 engine responds with an error.
     assert!(well(Request::get("/")));
     for (why, request) in [
         ("two", get("http://a.test/").header("host", "b.test")),
