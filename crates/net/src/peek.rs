@@ -58,18 +58,28 @@ pub async fn first_byte(stream: &TcpStream) -> io::Result<u8> {
 }
 
 /// Waits until more than `seen` bytes can be peeked at, and returns their number. Fails if the peer has closed its side
-/// and no byte is left.
+/// and sends no more bytes.
 async fn peek(stream: &TcpStream, buffer: &mut [u8], seen: usize) -> io::Result<usize> {
-    let look = || {
-        let (_, found) = recv(stream, &mut *buffer, RecvFlags::PEEK)?;
-        match found {
-            0 => Err(ErrorKind::UnexpectedEof.into()),
-            // There are no new bytes. `WouldBlock` makes tokio wait for more.
-            found if found <= seen => Err(ErrorKind::WouldBlock.into()),
-            found => Ok(found),
+    loop {
+        let ready = stream.ready(Interest::READABLE).await?;
+        let looked = stream.try_io(Interest::READABLE, || {
+            let (_, found) = recv(stream, &mut *buffer, RecvFlags::PEEK)?;
+            match found {
+                0 => Err(ErrorKind::UnexpectedEof.into()),
+                // There are no new bytes. `WouldBlock` makes tokio wait for more.
+                found if found <= seen => Err(ErrorKind::WouldBlock.into()),
+                found => Ok(found),
+            }
+        });
+        match looked {
+            // A closed side stays readable for tokio, so waiting for more bytes would be an endless loop.
+            Err(error) if error.kind() == ErrorKind::WouldBlock && ready.is_read_closed() => {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            looked => return looked,
         }
-    };
-    stream.async_io(Interest::READABLE, look).await
+    }
 }
 
 #[cfg(test)]
@@ -146,5 +156,23 @@ mod tests {
             refused,
             Err(PeekError::Proxy(Malformed::Signature))
         ));
+    }
+
+    #[tokio::test]
+    async fn a_close_within_a_client_hello_is_an_error() {
+        let (mut client, server) = pair().await;
+        let hello = crate::client_hello::tests::real_hello("a.test", true);
+        client.write_all(&hello[..10]).await.unwrap();
+        client.shutdown().await.unwrap();
+        // Were it not noticed, the task would never yield, so only another thread could end the test.
+        let (done, ended) = std::sync::mpsc::channel();
+        let work = tokio::runtime::Handle::current();
+        std::thread::spawn(move || done.send(work.block_on(opening(&server))));
+        let waiting = tokio::task::spawn_blocking(move || {
+            ended.recv_timeout(std::time::Duration::from_secs(30))
+        });
+        let opened = waiting.await.unwrap().expect("the close is noticed");
+        assert!(matches!(opened, Err(PeekError::Ended(_))));
+        drop(client);
     }
 }
