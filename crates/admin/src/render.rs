@@ -1,5 +1,5 @@
 //! Entities as the Admin API shows them: all fields, plus values that are not stored as fields (`ttl`, the `snis` of a
-//! certificate). Whole configurations are written in chunks, directly from the store.
+//! certificate). This module also writes the responses to `/config`, which contain a whole configuration.
 
 use crate::control::Control;
 use crate::entities::certificates;
@@ -59,14 +59,14 @@ fn write_with(
     let end = entity.get("ttl").and_then(Value::as_int);
     // Without a database, Kong shows `ttl` only for entities that have one.
     if schema.ttl && (end.is_some() || !context.dbless) {
-        // Whole seconds; the second in progress does not count.
+        // Only whole seconds count, so the current second is subtracted.
         let left = end.map(|end| (end - context.now - 1).max(0));
         more.push(("ttl", left.map_or(Value::Null, Value::from)));
     }
     schema.write_json_with(&entity, context.flavor, &more, out);
 }
 
-/// Response to `POST /config`: all entities by type and id, at one revision. For 50,000 entities it has about 25 MB.
+/// Response to `POST /config`: all entities of one revision, by type and id. For 50,000 entities it takes about 25 MB.
 pub(crate) async fn loaded_entities(
     slot: Slot,
     store: Store,
@@ -89,7 +89,7 @@ pub(crate) async fn loaded_entities(
     Ok(response)
 }
 
-/// The reason why a streamed response is incomplete.
+/// The reason why the response to `POST /config` could not be written.
 #[derive(Debug, thiserror::Error)]
 enum Interrupted {
     #[error(transparent)]

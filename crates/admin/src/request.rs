@@ -15,7 +15,7 @@ use model::Object;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use store::{Origin, Revision};
 
-/// Maximum number of `Warning` headers about a document.
+/// Maximum number of warnings about a document that a response has as `Warning` headers.
 const MAX_WARNINGS: usize = 10;
 
 pub(crate) struct Call<'a> {
@@ -23,7 +23,7 @@ pub(crate) struct Call<'a> {
     pub(crate) control: &'a dyn Control,
     /// Stored with the revision that the request creates.
     pub(crate) origin: Origin,
-    /// The successful write, for the audit log.
+    /// The revision and message of a successful write, for the audit log.
     pub(crate) made: OnceLock<Made>,
     /// The configuration compiled by a dry run.
     pub(crate) preview: Preview,
@@ -74,7 +74,7 @@ impl Call<'_> {
         warnings.extend(texts);
     }
 
-    /// Adds the first warnings about a document, and the number of the others. The log has all of them.
+    /// Adds the first warnings about a document, and one more that counts the rest. The log has all warnings.
     pub(crate) fn warn_some(&self, mut texts: Vec<String>) {
         let others = texts.len().saturating_sub(MAX_WARNINGS);
         if others > 0 {
@@ -125,7 +125,7 @@ const REQUEST_ID: &str = "x-request-id";
 pub(crate) const MAX_MESSAGE: usize = 4096;
 const MAX_REQUEST_ID: usize = 128;
 
-/// Returns the client, its address, and the reason for the change.
+/// Returns the origin of a change: client address, actor, request id, and the reason for the change.
 pub(crate) fn origin(parts: &Parts) -> Result<Origin, Failure> {
     let connection = Connection::of(&parts.extensions);
     let caller = parts.extensions.get::<Caller>();

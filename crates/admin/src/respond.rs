@@ -16,7 +16,8 @@ pub(crate) type ApiResult = Result<Response, Failure>;
 pub enum Failure {
     /// One of Kong's error objects.
     Error(Box<model::Error>),
-    /// An endpoint key that is invalid for its field: an error object whose `name` ends with the field.
+    /// The key in the path is invalid for its field, as in `/services/a%20b`. The `name` in the error object ends with
+    /// the name of the field.
     InvalidUnique {
         field: String,
         text: String,
@@ -26,7 +27,7 @@ pub enum Failure {
     /// A JSON body with more than a message.
     Json(StatusCode, serde_json::Value),
     UnsupportedMediaType,
-    /// Logged; the client learns only that an error occurred.
+    /// The details are logged. The client learns only that an error occurred.
     Internal(String),
 }
 
@@ -35,7 +36,8 @@ impl Failure {
         Self::Message(StatusCode::BAD_REQUEST, message.into())
     }
 
-    /// The request has a body of another type, and the endpoint is not Kong's and accepts only JSON.
+    /// The endpoint accepts only JSON, but the request body has another type. Used for endpoints that Kong does not
+    /// have.
     pub(crate) fn not_json() -> Self {
         const HINT: &str = "send JSON: Content-Type: application/json";
         Self::Message(StatusCode::UNSUPPORTED_MEDIA_TYPE, HINT.into())
@@ -92,7 +94,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// `value` is a JSON value, or a struct that serializes to one.
+/// Returns a response with a JSON body. `value` is a JSON value or a struct that can be serialized as JSON.
 pub(crate) fn json(status: StatusCode, value: &impl serde::Serialize) -> Response {
     json_bytes(
         status,
@@ -116,7 +118,7 @@ pub(crate) fn empty(status: StatusCode) -> Response {
     status.into_response()
 }
 
-/// Kong leaves this response to nginx, whose page is HTML.
+/// Returns the HTML page of nginx, because in Kong nginx creates this response.
 fn unsupported_media_type() -> Response {
     const PAGE: &str = "<html>\r\n<head><title>415 Unsupported Media Type</title></head>\r\n<body>\r\n\
                         <center><h1>415 Unsupported Media Type</h1></center>\r\n</body>\r\n</html>\r\n";

@@ -123,7 +123,7 @@ fn all(view: &View<'_>, context: &Context, query: &Query) -> Result<Vec<u8>, Fai
     written(&page_of(listed.collect(), "/revisions", offset, query))
 }
 
-/// Lists the revisions that changed an entity, with their changes of it. Deleted entities are found only by id.
+/// Lists the revisions that changed an entity, each with the change. Deleted entities are found only by id.
 fn history_of(
     view: &View<'_>,
     context: &Context,
@@ -153,7 +153,8 @@ fn history_of(
     written(&page_of(listed?, path, offset, query))
 }
 
-/// The response for a name that no entity has now. It may be that of a deleted entity.
+/// The response if no entity has this name now. A deleted entity may have had it, so the text explains how to find
+/// deleted entities.
 fn nothing_named(kind: EntityKind, key: &str) -> Failure {
     let entity = format!("{}/{key}", endpoints::kind_name(kind));
     let text = format!(
@@ -228,7 +229,7 @@ fn between(
     })
 }
 
-/// Text form of a diff's offset: the last entity of the page before.
+/// Text form of a diff's offset: type and id of the last entity on the previous page.
 fn place(last: &Difference<'_>) -> String {
     format!("{}/{}", last.kind.name(), last.id)
 }
@@ -266,7 +267,7 @@ fn change(context: &Context, difference: &Difference<'_>) -> Result<Change, Fail
     })
 }
 
-/// Returns a page of a list with the path of the next page, which has the same arguments.
+/// Returns a page of a list. Its link to the next page repeats the arguments of the query.
 fn page_of<T>(data: Vec<T>, path: &str, last: Option<String>, query: &Query) -> Page<T> {
     let offset = last.as_deref().map(offset_after);
     let repeated = query.iter().filter(|(name, _)| name != "offset");
@@ -274,7 +275,7 @@ fn page_of<T>(data: Vec<T>, path: &str, last: Option<String>, query: &Query) -> 
     Page::new(data, path, offset, repeated)
 }
 
-/// The offset in a list of revisions: the last revision of the page before.
+/// Parses the offset in a list of revisions, which is the last revision on the previous page.
 fn before(offset: &Offset) -> Result<Option<Revision>, Failure> {
     match offset {
         Offset::Start => Ok(None),
@@ -337,8 +338,9 @@ struct Request {
     entities: Vec<Selected>,
 }
 
-/// `POST /revisions/{revision}/rollback`: creates a revision with the content of a kept one, or with some of it. Works with `database =
-/// off` too, because the stored configuration is served there too and its hash is part of the content.
+/// `POST /revisions/{revision}/rollback`: restores all entities of an earlier revision, or the chosen ones, and creates
+/// a revision with the result. This works with `database = off` too: there, too, the gateway serves the configuration
+/// from the store, and the content of a revision includes the hash of the configuration.
 pub(crate) async fn rollback(call: &Call<'_>) -> ApiResult {
     let to = revision("revision", call.parameter("revision"))?;
     let request = Request::read(call.json_body()?)?;
@@ -352,8 +354,8 @@ pub(crate) async fn rollback(call: &Call<'_>) -> ApiResult {
     Ok(ok(written(&answer)?))
 }
 
-/// Does what `POST /revisions/{revision}/rollback` does with a JSON body, but on a store that no gateway serves, if
-/// `check` accepts the resulting state. Returns status and body of the response.
+/// Rolls back a store that no gateway serves, like `POST /revisions/{revision}/rollback` with a JSON body. `check` can
+/// refuse the resulting state. Returns status and body of the response.
 pub fn roll_back(
     store: &Store,
     context: &Context,
@@ -418,7 +420,7 @@ struct Undone {
 }
 
 impl Undone {
-    /// The remaining changes are read from the diff between the previous head and `to`.
+    /// Returns the response. Its link to the next page leads to the diff between the previous head and `to`.
     fn answer(
         self,
         [head, to, made]: [Revision; 3],
@@ -467,8 +469,9 @@ impl Undone {
         })
     }
 
-    /// Summarises the changes of the revision under construction. They are all in one page, because no two revisions
-    /// have just these differences.
+    /// Summarises the changes of the pending revision, after a rollback of single entities. One page contains all
+    /// changes. The diff between the previous head and `to` cannot provide further pages, because it also contains
+    /// changes of other entities.
     fn pending(transaction: &Transaction<'_>, context: &Context) -> Result<Self, Refusal> {
         let (pending, view) = (transaction.pending(), transaction.view()?);
         let mut counts = Counts::default();

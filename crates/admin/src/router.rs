@@ -127,8 +127,9 @@ async fn serve(
 /// Minimum size of a body that counts as expensive to decode and validate.
 const HEAVY_BODY: usize = 64 << 10;
 
-/// Returns why a request may take long enough to delay others, or `None`. Lists have up to a thousand entities of any size. Validation
-/// compiles regexes, and a body of a few kilobytes can have thousands of them.
+/// Returns the type of an expensive request, which may take long enough to delay other requests; `None` for others.
+/// A list page can contain a thousand entities of any size. A validation compiles regexes, and a body of a few
+/// kilobytes can contain thousands of them.
 fn heavy(action: Action, parts: &Parts, body: usize) -> Option<Heavy> {
     let lists = matches!(
         action,
@@ -159,7 +160,7 @@ fn heavy(action: Action, parts: &Parts, body: usize) -> Option<Heavy> {
 }
 
 /// Handles a request on another thread, so that the thread that serves all connections is not blocked. The work
-/// continues after the client has disconnected, so the slots are held until it ends.
+/// continues if the client disconnects, so the request keeps its slots until the work ends.
 async fn off_thread(
     answered: impl Future<Output = Response> + Send + 'static,
     permits: [Option<Permit>; 2],
@@ -190,7 +191,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Returns the response as an error if the body is not needed for it.
+    /// Checks the request head. If the head alone determines the response, returns that response as the error.
     fn read(
         methods: &'static [&'static str],
         action: Action,
@@ -218,7 +219,7 @@ impl Asked {
         };
         let method = parts.method.as_str();
         if matches!(method, "POST" | "PUT" | "PATCH") {
-            // A body that turns out to be empty needs no content type.
+            // Without `Content-Length` the body may turn out to be empty, and an empty body needs no content type.
             let content_type = header(parts, CONTENT_TYPE);
             let is_fine = body::accepts(content_type, !has_body, action.takes_yaml());
             let may_be_empty =
@@ -280,8 +281,8 @@ async fn answer(app: &App, action: Action, asked: Asked, parts: &Parts, bytes: B
 /// Maximum number of characters in the text of a warning, because names in it come from the client.
 const MAX_WARNING_CHARACTERS: usize = 1000;
 
-/// The value of a `Warning` header. The `-` stands for the agent: only a cache names itself as the agent of a warning
-/// (RFC 9111, section 5.5).
+/// The value of a `Warning` header. A `-` replaces the name of the agent, which is not needed here (RFC 7234,
+/// section 5.5).
 fn warning_header(text: &str) -> Option<HeaderValue> {
     let allowed = |character: char| match character {
         '"' | '\\' => '\'',
@@ -386,16 +387,16 @@ mod tests {
         let (begin, begun) = oneshot::channel();
         let (end, ended) = oneshot::channel::<()>();
         let work = async move {
-            begin.send(()).expect("somebody waits for it");
-            ended.await.expect("it is told");
+            begin.send(()).expect("the test waits for the start");
+            ended.await.expect("the test ends the work");
             Response::default()
         };
         tokio::select! {
-            _ = off_thread(work, [permit, None]) => panic!("it has not been told to end"),
-            begun = begun => begun.expect("it begins"),
+            _ = off_thread(work, [permit, None]) => panic!("the work ended before the test allowed it"),
+            begun = begun => begun.expect("the work starts"),
         }
         assert_eq!(permits.available_permits(), 0);
-        end.send(()).expect("it goes on");
+        end.send(()).expect("the work is still running");
         drop(permits.acquire().await.expect("a permit"));
     }
 

@@ -32,8 +32,8 @@ use tower::ServiceExt;
 /// Maximum time that a client may take for its TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time after a stop during which open connections may still send requests. Otherwise a connection that was accepted
-/// just before would be reset with its first request unread.
+/// Time after a stop during which open connections may still send requests. Without it, a connection that was accepted
+/// just before the stop would be reset, and its first request would be lost.
 const FAREWELL: Duration = Duration::from_millis(300);
 
 /// Pause after a failed accept on the local socket.
@@ -59,7 +59,8 @@ pub enum Listener {
 /// Limits on the resources that clients use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum time for the head of a request, counted from its first byte; for the first request, from the accept.
+    /// Maximum time for the head of a request, counted from its first byte. For the first request of a connection, it
+    /// is counted from the accept or the end of the TLS handshake.
     pub head: Duration,
     /// Maximum time between two pieces of a request body.
     pub body: Duration,
@@ -67,8 +68,8 @@ pub struct Limits {
     pub idle: Duration,
     /// Maximum time without progress while a response is sent.
     pub send: Duration,
-    /// Maximum concurrent TCP connections. The local socket has the same limit of its own, so that the operator can
-    /// always connect.
+    /// Maximum concurrent TCP connections. The same number applies separately to the local socket, so that TCP clients
+    /// cannot lock out the operator.
     pub connections: usize,
     /// Maximum concurrent requests, from the end of a request to the start of its response. TCP and the local socket
     /// have separate limits.
@@ -77,7 +78,7 @@ pub struct Limits {
     pub body_memory: usize,
 }
 
-/// Twice the size of the largest configuration, because one body may use at most half of the budget.
+/// Twice the maximum size of a configuration, because one body may use at most half of the budget.
 const DEFAULT_BODY_MEMORY: usize = 512 << 20;
 
 impl Default for Limits {
@@ -187,8 +188,7 @@ struct Server {
 }
 
 impl Server {
-    /// Accepts connections until told to stop. Connections that arrive later belong to the new process, if there is
-    /// one.
+    /// Accepts connections until the server stops. During an upgrade, the new process accepts later connections.
     async fn accept(self, listener: Listener) {
         match listener {
             Listener::Plain(listener) => self.accept_tcp(&listener, Opening::Http1).await,
@@ -321,7 +321,8 @@ impl Server {
         }
     }
 
-    /// Returns a slot for a new connection. The caller closes the connection if there is none.
+    /// Returns a slot for a new connection. Returns `None` if the limit is reached; the caller then closes the
+    /// connection.
     fn permit(&self, permits: &Permits) -> Option<Permit> {
         let permit = permits.connection();
         if permit.is_none() {

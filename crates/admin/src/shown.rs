@@ -14,7 +14,7 @@ pub(crate) struct Entity(
 );
 
 impl Entity {
-    /// Creates the entity that `write` appends to a buffer.
+    /// Creates an entity from the JSON that `write` appends to a buffer.
     pub(crate) fn written(
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
@@ -49,7 +49,7 @@ pub(crate) struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// `next` is `path` with the offset, then the `repeated` arguments.
+    /// Creates a page. Its `next` consists of `path`, the offset, and the `repeated` arguments.
     pub(crate) fn new<'a>(
         data: Vec<T>,
         path: &str,

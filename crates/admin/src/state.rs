@@ -1,4 +1,4 @@
-//! State that all handlers share: the interface to the gateway.
+//! State that all handlers share: the interface to the gateway, and the OpenAPI document.
 
 use crate::control::{Api, Control};
 use bytes::Bytes;

@@ -1,5 +1,6 @@
-//! Responses that may be too large for memory. Each is first written completely, to an unnamed temporary file next to
-//! the store, and then sent from it. So a slow client holds only a file, but no snapshot of the store and no thread.
+//! Responses that may be too large for memory. A response is first written completely, to an unnamed temporary file
+//! next to the store, and then sent from this file. So a slow client occupies a file, but no snapshot of the store and
+//! no thread. Small responses stay in memory.
 
 use crate::peer::Permit;
 use crate::request::Call;
@@ -15,20 +16,21 @@ use std::path::Path;
 use tempfile::{SpooledData, SpooledTempFile, spooled_tempfile_in};
 use tokio::task::spawn_blocking;
 
-/// Bytes that are written to the file, or read from it, at a time.
+/// Size of the chunks that are written to the file or read from it.
 const CHUNK: usize = 64 << 10;
 
 /// Maximum size of a response that is kept in memory.
 const IN_MEMORY: usize = 1 << 20;
 
-/// The right to send a large response. Their number is limited because each may use as much disk space as the store.
+/// The right to send a large response. The number of slots is limited, because each response may use as much disk space
+/// as the store.
 pub(crate) struct Slot {
     endpoint: &'static str,
     permit: Option<Permit>,
 }
 
 impl Slot {
-    /// Takes a slot before any other work is done. Refuses the request if there are too many large responses.
+    /// Takes a slot, or refuses the request if all slots are in use. Call this before any other work for the request.
     pub(crate) fn take(call: &Call<'_>, endpoint: &'static str) -> Result<Self, Failure> {
         let permit = match call.permits {
             None => None,
@@ -83,7 +85,7 @@ fn unwritten(endpoint: &str, error: &io::Error) -> Failure {
     )
 }
 
-/// The part of a response that is written so far.
+/// A response that is being written. Full buffers are moved to the file.
 pub(crate) struct Chunks {
     spool: SpooledTempFile,
     pub(crate) buffer: Vec<u8>,

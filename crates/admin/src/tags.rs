@@ -46,13 +46,13 @@ fn list(call: &Call<'_>, tag: Option<&str>) -> ApiResult {
         body["next"] = format!("{path}?offset={}{size}", escape(&offset)).into();
         body["offset"] = offset.into();
     } else if tag.is_none() && call.control.database() == Database::Off {
-        // Without a database Kong's response always has this key; null ends a client's loop just as its absence does.
+        // Without a database, Kong's response always has `offset`, and null on the last page.
         body["offset"] = serde_json::Value::Null;
     }
     Ok(json(StatusCode::OK, &body))
 }
 
-/// An entity with a tag. The OpenAPI document is generated from this.
+/// An entity with a tag. The OpenAPI document is generated from this struct.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Carrier {
     tag: String,
@@ -68,7 +68,7 @@ fn shown(entry: &Tagged) -> Carrier {
     }
 }
 
-/// Text form of an offset. Tags cannot contain a slash.
+/// Text form of an offset: tag, number of the entity type, and id of the last entry on the previous page.
 fn key(entry: &Tagged) -> String {
     format!("{}/{}/{}", entry.tag, entry.kind as u8, entry.id)
 }

@@ -12,7 +12,7 @@ const SHOWN: &[BorrowedFormatItem<'_>] =
 /// Formats milliseconds since 1970 as `2026-02-03T04:05:06.789Z`.
 pub fn rfc3339(ms: u64) -> String {
     let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000);
-    // The calendar of the `time` crate ends with the year 9999.
+    // The `time` crate supports no years after 9999.
     let time = time.unwrap_or(PrimitiveDateTime::MAX.assume_utc());
     time.format(SHOWN).unwrap_or_default()
 }
@@ -23,7 +23,8 @@ pub fn since_1970(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Parses either format to milliseconds since 1970. Finer fractions are cut off, and times before 1970 count as 1970.
+/// Parses either format to milliseconds since 1970. RFC 3339 times are cut off to milliseconds, and numbers of seconds
+/// are rounded to milliseconds. Times before 1970 count as 1970.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let ms = match text.parse::<f64>() {
         Ok(seconds) if seconds.is_finite() => (seconds * 1000.0).round() as i64,

@@ -1,7 +1,7 @@
-//! Bearer tokens as they are stored: lines of text with name, role and hash. This module does no I/O.
+//! Bearer tokens as they are stored: lines of text with name, role, hash and creation time. This module does no I/O.
 //!
-//! A token is 256 random bits, so SHA-256 is sufficient: nobody can find a token by trying, however fast the hash is.
-//! Slow and salted hashes are needed only for passwords that people choose.
+//! SHA-256 is sufficient as the hash, because a token consists of 256 random bits and cannot be guessed. Slow and
+//! salted hashes are needed only for passwords that people choose.
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use ring::digest::{SHA256, digest};
@@ -120,8 +120,8 @@ impl FromStr for Token {
 pub struct Tokens(Vec<Token>);
 
 impl Tokens {
-    /// Finds the token with this text. Takes the same time for every text: each hash and the whole list are always
-    /// compared.
+    /// Finds the token with this text. The time does not depend on how much of a hash matches: every bit of every hash
+    /// is always compared.
     pub fn find(&self, text: &[u8]) -> Option<&Token> {
         let hash = digest(&SHA256, text);
         let mut found = None;

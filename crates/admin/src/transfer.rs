@@ -1,5 +1,5 @@
-//! `/import` and `/export`: all entities of a store as one document. In Kong only the command line can do this
-//! (kong/cmd/config.lua), without the running node; here an import is a change like any other.
+//! `/import` and `/export`: all entities of a store as one document. In Kong, only the command line can import and
+//! export (kong/cmd/config.lua), without the running node. In Silverback, an import is a change like any other.
 
 use crate::audit::Later;
 use crate::control::{Control, Database};
@@ -45,7 +45,7 @@ const LINES: &str = "application/x-ndjson";
 
 // === import ===
 
-/// The effect of a document on the entities that exist.
+/// The effect of an imported document.
 #[derive(Debug)]
 pub struct Merged {
     pub counts: Counts,
@@ -58,7 +58,7 @@ pub struct Merged {
 }
 
 impl Merged {
-    /// Returns all warnings, with `notices` about the plugins.
+    /// Returns the warnings about the document, the plugins (`notices`) and the vault references.
     pub fn all_warnings(self, notices: Vec<String>) -> Vec<String> {
         let warnings = self.warnings.into_iter().chain(notices);
         warnings.chain(self.references.notices()).collect()
@@ -94,7 +94,7 @@ pub fn merge(
     let merged = Merged {
         counts: document.counts,
         warnings: warnings.collect(),
-        // Plugins that cannot be decoded are refused when the snapshot is built.
+        // Plugins that cannot be decoded are skipped here. Building the snapshot refuses them.
         plugins: plugins
             .filter_map(|put| codec::decode(&put.entity).ok())
             .collect(),
@@ -118,7 +118,8 @@ pub fn merge(
 pub const NO_DATABASE: &str = "with database = off a declarative file is the configuration: change that file and run \
     `silverback reload`, or post the whole configuration to /config. To import entities, start with database = lmdb";
 
-/// `POST /import`: responds when the import is live. Clients that accept lines get progress reports meanwhile.
+/// `POST /import`: responds when the import is live. Clients that accept `application/x-ndjson` get progress reports
+/// until then.
 pub(crate) async fn import(call: &Call<'_>) -> ApiResult {
     if call.control.database() == Database::Off {
         return Err(Failure::bad_request(NO_DATABASE));
@@ -199,7 +200,7 @@ impl Import {
         for warning in &merged.warnings {
             tracing::warn!("{warning}");
         }
-        // The snapshot's build has logged the plugins that are not implemented, and vault references.
+        // Building the snapshot has already logged the plugins that are not implemented and the vault references.
         let notices = control.notices(&merged.plugins);
         let counts = merged.counts;
         let imported = Imported {
@@ -213,7 +214,7 @@ impl Import {
     }
 }
 
-/// The imported entities. The OpenAPI document is generated from this.
+/// The result of an import. The OpenAPI document is generated from this struct.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Imported {
     revision: u64,
@@ -226,7 +227,7 @@ pub(crate) struct Imported {
     warnings: Vec<String>,
 }
 
-/// Returns the response as a line, because the status of the real response was already sent.
+/// Returns the status and the error as the last line of a response, because status 200 has already been sent.
 async fn failed(failure: Failure) -> (StatusCode, serde_json::Value) {
     let response = failure.into_response();
     let status = response.status();
@@ -247,7 +248,7 @@ fn line_by_line(told: UnboundedReceiver<serde_json::Value>) -> Body {
 
 // === export ===
 
-/// The reason why an export is incomplete.
+/// The reason why an export failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     #[error(transparent)]
@@ -279,8 +280,8 @@ pub(crate) fn write(
     export(&store.view()?, format, flavor, out)
 }
 
-/// `GET /export`, as YAML unless the client asks for JSON. It shows the state of one revision, however slowly the
-/// client reads.
+/// `GET /export`: responds with YAML unless the client requests JSON. The response shows one revision, even if the
+/// client reads slowly while other requests change entities.
 pub(crate) async fn show(call: &Call<'_>) -> ApiResult {
     let accepted = call.accept.unwrap_or_default();
     let format = match call.query("format") {

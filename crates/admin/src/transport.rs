@@ -1,5 +1,5 @@
-//! Steps common to all requests of every endpoint: authentication comes first, HEAD is answered as GET without a body,
-//! and each response has Kong's headers (`Server`, `X-Kong-Admin-Latency`, CORS).
+//! Steps that all endpoints share. Requests are authenticated first. A HEAD request gets the response to GET without
+//! the body. Each response gets Kong's headers (`Server`, `X-Kong-Admin-Latency`, CORS).
 
 use crate::access::Exchange;
 use crate::audit::{Audited, Later};
@@ -21,7 +21,8 @@ use std::time::Instant;
 
 static ADMIN_LATENCY: HeaderName = HeaderName::from_static("x-kong-admin-latency");
 
-/// Time at which processing of a request began, after its body was received. An extension of the response.
+/// Time at which the processing of a request began, after its body was received. Stored as an extension of the
+/// response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Started(pub(crate) Instant);
 
@@ -73,7 +74,8 @@ async fn write(
 ) -> Response {
     let written = tokio::spawn(async move {
         let mut response = answered.await;
-        // Always remove it: its receiver must not have to wait until the response has been sent.
+        // Do not leave `Later` in the response: an import waits for the `Audited` before it sends the last line of its
+        // response.
         let later = response.extensions_mut().remove::<Later>();
         audited.end_with(&response, later);
         response
@@ -82,8 +84,8 @@ async fn write(
     written.unwrap_or_else(|error| Failure::internal(error).into_response())
 }
 
-/// Turns the response to a GET into one to a HEAD: same headers, including `Content-Length`, but no body (RFC 9110,
-/// section 8.6).
+/// Turns the response to GET into the response to HEAD. The headers stay the same, including `Content-Length`, but the
+/// body is removed (RFC 9110, section 8.6).
 fn keep_head_only(response: &mut Response) {
     let body = std::mem::take(response.body_mut());
     if let Some(length @ 1..) = body.size_hint().exact() {
@@ -118,8 +120,8 @@ fn allow_origin(headers: &mut HeaderMap, node: &Node, origin: Option<HeaderValue
     );
 }
 
-/// Returns an origin that is on the list, otherwise the first of the list. If the list is empty, every origin is
-/// allowed.
+/// Returns the request's origin if it is on the list, otherwise the first origin on the list. If the list is empty,
+/// every origin is allowed.
 fn allowed_origin(list: &[String], origin: Option<HeaderValue>) -> HeaderValue {
     let any = HeaderValue::from_static("*");
     let Some(first) = list.first() else {

@@ -40,7 +40,7 @@ impl From<&RevisionInfo> for Revision {
     }
 }
 
-/// A revision in a list. In the list of one entity it has the change of that entity.
+/// A revision in a list. In the history of one entity, it includes the change of that entity.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Listed {
     #[serde(flatten)]
@@ -49,11 +49,11 @@ pub(crate) struct Listed {
     pub(crate) change: Option<Change>,
 }
 
-/// An entity before and after a change; null if it does not exist.
+/// An entity before and after a change. `before` is null for a creation, and `after` is null for a deletion.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Change {
     pub(crate) action: Action,
-    /// The type of the entity, `services`.
+    /// The type of the entity, such as `services`.
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
     pub(crate) id: Uuid,
@@ -93,7 +93,7 @@ pub(crate) struct RolledBack {
     /// The new revision.
     pub(crate) revision: u64,
     pub(crate) rolled_back_to: u64,
-    /// The entities that were chosen, if not all were restored.
+    /// The chosen entities. Absent if all entities were restored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) entities: Vec<String>,
     pub(crate) dry_run: bool,

@@ -145,7 +145,7 @@ async fn one_error_refuses_all_changes_and_all_errors_are_listed_with_paths() {
     assert_eq!(problems, expected);
     assert_eq!(answer["errors"][2]["error"]["code"], 5);
     assert_eq!(api.get("/services").await.json()["data"], json!([]));
-    // The refused changes do not conflict with later ones.
+    // The name of the refused service is still free.
     let (status, answer) = change(
         &api,
         &json!({"changes": [create("services", &json!({"name": "shop", "host": "shop.test"}))]}),
@@ -237,7 +237,7 @@ async fn writes_of_routes_warn_of_conflicts_when_they_are_asked_to() {
     let patch = json!({"paths": ["/s"]});
     let answer = api.json("PATCH", "/routes/r?warn=conflicts", &patch).await;
     assert_eq!(answer.header("warning"), warning);
-    // Writes of other entities do not warn, nor do writes of routes without the argument.
+    // Writes of other entities, and writes of routes without `warn`, return no warning.
     let service = json!({"url": "http://shop.test"});
     let answer = api.json("POST", "/services?warn=conflicts", &service).await;
     assert_eq!(answer.header("warning"), "");
@@ -283,7 +283,7 @@ async fn errors_of_many_changes_are_bounded() {
     );
     let told = answer["errors"].as_array().unwrap();
     assert_eq!(told.len(), 10);
-    // The maximum of a thousand problems per entity, and one that says that there are more.
+    // At most a thousand problems per entity are listed. Another entry says that there are more.
     let problems = told[0]["problems"].as_array().unwrap();
     assert_eq!(problems.len(), 1001);
     assert_eq!(problems[1000]["path"], "changes[0].data.hosts[1000]");

@@ -1,5 +1,6 @@
-//! Compares responses with recorded ones. In the recording, `<uuid-N>` stands for the same UUID wherever it occurs,
-//! `<ts>` for a timestamp, and `<any>` for a value that is not compared. The order of lists is ignored.
+//! Compares responses with recorded responses. The recording contains placeholders. `<uuid-N>` matches the same UUID
+//! wherever it occurs, and other names, such as `<key>`, match the same text. `<ts>` matches any timestamp, and `<any>`
+//! matches any value. The order of lists is ignored.
 
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -12,7 +13,7 @@ pub(crate) type Bound = HashMap<String, String>;
 static HOLDER: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"<(uuid-\d+|ts|[a-z]+-\d+|random|key|secret|hash)>").unwrap());
 
-/// Prefixes after which the text comes from a library (OpenSSL or PCRE) and is not compared.
+/// The text after these prefixes comes from a library (OpenSSL or PCRE), so it is not compared.
 const ENGINE_TEXTS: [&str; 3] = ["invalid certificate:", "invalid key:", "invalid regex:"];
 
 const UUID: &str = r"([0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12})";
@@ -45,7 +46,7 @@ pub(crate) fn fill_text(text: &str, bound: &mut Bound) -> String {
     HOLDER.replace_all(text, stands_for).into_owned()
 }
 
-/// Whether `actual` matches `wanted`; binds the placeholders to their values.
+/// Whether `actual` matches `wanted`. If so, binds new placeholders to the values that they match.
 pub(crate) fn text_matches(wanted: &str, actual: &str, bound: &mut Bound) -> bool {
     for prefix in ENGINE_TEXTS {
         if let Some((before, _)) = wanted.split_once(prefix) {
@@ -87,7 +88,7 @@ pub(crate) fn text_matches(wanted: &str, actual: &str, bound: &mut Bound) -> boo
     true
 }
 
-/// Returns the first difference as a sentence.
+/// Compares two values. The error describes the first difference.
 pub(crate) fn differ(
     wanted: &Value,
     actual: &Value,

@@ -1,4 +1,4 @@
-//! Loads and exports whole configurations.
+//! `/config`: loading and exporting whole configurations.
 
 use crate::fake::Api;
 use serde_json::{Value, json};

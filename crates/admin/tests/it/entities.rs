@@ -196,7 +196,7 @@ async fn targets_are_found_by_id_or_normal_form() {
     assert_eq!(api.send("DELETE", &path, &[], "").await.status, 404);
 }
 
-/// A PATCH stores the target as given, but the balancer knows it in normal form.
+/// A PATCH stores the target as the client wrote it, but the balancer reports its health under the normal form.
 #[tokio::test]
 async fn a_target_has_its_health_in_every_spelling() {
     let weight = Weight {
@@ -293,8 +293,8 @@ async fn concurrent_puts_of_a_routes_service_create_one() {
     );
 }
 
-/// Whether an entity exists is decided when its write is applied. If requests decided it earlier, each of them would
-/// create an entity.
+/// A PUT must look for an existing entity when it is applied. If it looked earlier, each of the concurrent requests
+/// would create an entity.
 #[tokio::test]
 async fn concurrent_puts_of_one_name_create_one_entity() {
     let api = Api::lmdb();

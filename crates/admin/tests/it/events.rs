@@ -1,4 +1,4 @@
-//! The event socket, on a store without a gateway.
+//! The event socket. The tests use a store without a gateway.
 
 use admin::events::wire::{self, Frame, HEARTBEAT, Head, MAX_FRAME, Reason, SILENCE, Start};
 use admin::events::{Feed, MAX_SUBSCRIBERS, serve};
@@ -103,7 +103,7 @@ struct Client {
 }
 
 impl Client {
-    /// Sends bytes. Ignores errors: reading shows whether the connection is closed.
+    /// Sends bytes. Ignores errors, because the next read shows whether the connection is closed.
     async fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes).await;
     }
@@ -120,7 +120,7 @@ impl Client {
             if let Some((_, length)) = wire::decode(&self.read).unwrap() {
                 return Some(self.read.drain(..length).collect());
             }
-            // A connection that is closed with unread data is reset.
+            // A read error also means the end: the kernel resets a connection that is closed with unread data.
             if self.stream.read_buf(&mut self.read).await.unwrap_or(0) == 0 {
                 assert!(self.read.is_empty(), "half a frame");
                 return None;
@@ -194,7 +194,7 @@ async fn revisions_are_sent_when_live_from_the_requested_start() {
     let mut all = server.subscribe(Start::After(0)).await;
     all.expect_welcome(0).await;
     all.expect_revision(1, 1).await;
-    // The client has seen revision 2, which is live in another process only.
+    // This client has received revision 2 from another process. In this process the revision is not live yet.
     let second = server.commit(2).0;
     let mut ahead = server.subscribe(Start::After(second)).await;
     ahead.expect_welcome(2).await;
@@ -231,7 +231,7 @@ async fn a_slow_subscriber_gets_a_gap_even_in_the_middle_of_a_revision() {
     let mut slow = server.subscribe(Start::Now).await;
     slow.expect_welcome(0).await;
     server.publish(COUNT as u128);
-    // Only as much is sent as the buffers hold; the rest stays in the change log.
+    // The server sends only as much as the socket buffers hold. The rest stays in the change log.
     let first = slow.next().await.expect("a frame");
     assert!(matches!(decoded(&first), Frame::Revision(_)));
     for _ in 0..5 {
@@ -283,7 +283,7 @@ async fn a_protocol_error_ends_only_its_own_connection() {
         other.send(hostile).await;
         other.expect_end(Reason::Malformed).await;
     }
-    // A client may not send the server's frames, nor an incomplete opening.
+    // A client that sends a frame of the server, or an incomplete opening, disturbs no other client.
     let mut other = server.subscribe(Start::Now).await;
     other.expect_welcome(0).await;
     let mut bytes = Vec::new();
@@ -313,7 +313,7 @@ async fn the_number_of_subscribers_is_limited_and_slots_are_reused() {
         client.expect_revision(1, 1).await;
     }
     drop(all.pop());
-    // Repeat until the server has noticed the closed connections.
+    // Repeat until the server has noticed the closed connection.
     loop {
         let mut client = server.subscribe(Start::Now).await;
         let bytes = client.next().await.expect("a frame");
@@ -330,7 +330,7 @@ async fn all_subscribers_are_notified_when_the_process_ends() {
     server.publish(1);
     let mut waiting = server.subscribe(Start::Now).await;
     waiting.expect_welcome(1).await;
-    // A client that does not read does not delay the end.
+    // A client that stops reading must not delay the shutdown.
     let mut deaf = server.subscribe(Start::Now).await;
     deaf.expect_welcome(1).await;
     server.publish(40_000);
@@ -356,7 +356,7 @@ async fn a_silent_client_is_disconnected() {
     assert!(started.elapsed() >= SILENCE && started.elapsed() < SILENCE + HEARTBEAT);
     server.publish(1);
     loop {
-        let bytes = lively.next().await.expect("it goes on");
+        let bytes = lively.next().await.expect("another frame");
         match decoded(&bytes) {
             Frame::Heartbeat => lively.heartbeat().await,
             other => {

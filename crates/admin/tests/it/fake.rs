@@ -97,13 +97,14 @@ impl Fake {
         Arc::clone(&self.statuses)
     }
 
-    /// Blocks the first validation until the sender is used.
+    /// Blocks the first call of `context` until the sender sends or is dropped, at most for ten seconds. Validations
+    /// call `context`.
     pub(crate) fn with_gate(self, gate: Receiver<()>) -> Self {
         *self.gate.lock().unwrap() = Some(gate);
         self
     }
 
-    /// Sets the health that every upstream has.
+    /// Sets the health of every upstream.
     pub(crate) fn with_health(self, health: UpstreamHealth) -> Self {
         let health = Some(health);
         Self { health, ..self }
@@ -196,7 +197,7 @@ impl Control for Fake {
 
     fn commit(&self, mut proposal: Proposal) -> BoxFuture<'_, Result<store::Revision, LoadError>> {
         Box::pin(async move {
-            // Let other requests run first, as in the gateway, where another thread carries out proposals.
+            // Let other requests run first. This is as in the gateway, where another thread carries out proposals.
             tokio::task::yield_now().await;
             let mut tried = None;
             let done = self.store.transact(&mut |transaction| {
@@ -210,13 +211,13 @@ impl Control for Fake {
             match (done, tried) {
                 (_, Some(outcome)) => outcome,
                 (Err(error), None) => Err(error.into()),
-                (Ok(()), None) => unreachable!("the transaction was not asked"),
+                (Ok(()), None) => unreachable!("the transaction was not run"),
             }
         })
     }
 
-    /// Reports a contradiction for each requested route. A search among all routes finds a request and a stream that
-    /// two routes match.
+    /// Reports a contradiction for each requested route. A search among all routes reports two ties between routes: one
+    /// for an HTTP request and one for a stream.
     fn conflicts(&self, search: Search) -> BoxFuture<'_, Result<Conflicts, Failure>> {
         let Among::Routes(ids) = search.among else {
             let found = Conflicts {

@@ -1,4 +1,4 @@
-//! The Admin API over a store in a temporary directory, without sockets.
+//! Tests of the Admin API with a store in a temporary directory. Only `server` and `events` use sockets.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
 

@@ -1,4 +1,4 @@
-//! `GET /metrics`.
+//! `GET /metrics`: metrics in the text format of Prometheus.
 
 use crate::fake::{Api, Fake};
 use admin::control::{Database, Metric, Reading, Timed};

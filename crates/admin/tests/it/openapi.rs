@@ -48,8 +48,8 @@ impl Described {
             .map_err(|error| format!("{pointer}: {value}\n{error:#}"))
     }
 
-    /// Returns the pointer to the description of responses with this status; `None` if the API does not have the path
-    /// or method.
+    /// Returns the JSON pointer to the description of responses with this status. Returns `None` if the document does
+    /// not describe the path or method.
     fn response(&self, method: &str, path: &str, status: u16) -> Option<Result<String, String>> {
         let path = path.split('?').next().unwrap_or_default();
         let path = path.trim_end_matches('/');
@@ -206,7 +206,7 @@ async fn accepted_inputs_match_their_schemas() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    // The schemas refuse most of the inputs that Kong refuses.
+    // The schemas need not refuse every input that Kong refuses.
     assert!(accepted > 60 && refused > 60, "{accepted}, {refused}");
 }
 
@@ -356,7 +356,7 @@ async fn every_method_of_every_path_is_described_once() {
     let listed = api.get("/endpoints").await.json();
     let listed = listed["data"].as_array().unwrap().iter();
     let mut paths: HashSet<&str> = listed.map(|path| path.as_str().unwrap()).collect();
-    // Kong's list of endpoints omits Silverback's own.
+    // `/endpoints` lists only Kong's endpoints, so add those of Silverback from the document.
     paths.extend(
         document["paths"]
             .as_object()
@@ -407,8 +407,8 @@ async fn writes_of_routes_say_that_they_can_warn() {
     }
 }
 
-/// An upstream with two targets: the name of one has two addresses, one of them unhealthy; the name of the other has
-/// none.
+/// The health of an upstream with two targets. The first target has two addresses, and one of them is unhealthy. The
+/// name of the second target has no address.
 fn some_health(checked: bool) -> UpstreamHealth {
     let address = |ip: &str, available| AddressHealth {
         ip: ip.to_owned(),

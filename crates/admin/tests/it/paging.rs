@@ -1,10 +1,11 @@
-//! Lists that are read page by page during writes show entities that exist throughout exactly once.
+//! Reads lists page by page while entities are created and deleted. Every entity that exists the whole time must be
+//! listed exactly once.
 
 use crate::fake::{Api, FakeResponse};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// Number of entities that stay, and of entities that may be deleted.
+/// Number of entities that are never deleted. As many others may be deleted.
 const STAYING: usize = 12;
 
 async fn create(api: &Api, path: &str, body: &Value) -> String {
@@ -16,15 +17,16 @@ async fn create(api: &Api, path: &str, body: &Value) -> String {
 /// A list, and how to write to it.
 struct List {
     path: &'static str,
-    /// The collection to write to, and a function that returns its n-th entity.
+    /// Path of the collection to which the test writes.
     collection: &'static str,
+    /// Returns the n-th entity of the collection.
     entity: fn(usize) -> Value,
-    /// Name of the field with the id in entries of the list.
+    /// Name of the field that contains the id in an entry of the list.
     id: &'static str,
 }
 
-/// Reads the list to its end in small pages. Between two pages it creates one entity and deletes the last one shown,
-/// unless that is to stay. So the next page starts after a deleted entity.
+/// Reads the list to its end in small pages. After each page it creates an entity. It also deletes the last entity on
+/// the page if that entity may be deleted. The next page then starts after a deleted entity.
 async fn read_while_written(api: &Api, list: &List) {
     let mut ids = Vec::new();
     for n in 0..2 * STAYING {
@@ -59,7 +61,7 @@ async fn read_while_written(api: &Api, list: &List) {
     assert!(shown.values().all(|times| *times == 1), "{}", list.path);
 }
 
-/// Adds the page size: as in Kong, `next` of nested lists does not repeat it.
+/// Adds the page size if it is missing. As in Kong, `next` of nested lists does not repeat the size.
 fn with_size(path: &str) -> String {
     match path {
         path if path.contains("size=") => path.to_owned(),

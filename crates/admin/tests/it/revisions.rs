@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use store::{Change, ChangeLog, ChangeSet, Options, Origin, Retention, Revision, View};
 use uuid::Uuid;
 
-/// The API and its exchanges so far.
+/// The API, and the requests and responses so far. Requests by `write` are not included.
 struct Asked {
     api: Api,
     exchanges: Vec<Exchange>,
@@ -96,7 +96,7 @@ fn numbers(pages: &[Value]) -> Vec<u64> {
         .collect()
 }
 
-/// Revision 1 creates a service, 2 creates a route of it, 3 changes the service, 4 deletes the route.
+/// Revision 1 creates a service, 2 creates a route to the service, 3 changes the service, and 4 deletes the route.
 async fn four_revisions() -> Asked {
     let mut asked = Asked::new(Api::lmdb());
     let service = json!({"name": "shop", "url": "http://shop.test"});
@@ -390,8 +390,8 @@ async fn a_rollback_creates_a_revision_and_has_a_dry_run() {
     assert_described(&asked.exchanges).await;
 }
 
-/// Revisions: 1 and 2 create carol and her key, 3 creates shop, 4 changes it, 5 deletes carol with her key, 6 creates
-/// another carol, 7 creates a route of shop.
+/// Revision 1 creates the consumer `carol`, and 2 her key. 3 creates the service `shop`, and 4 changes it. 5 deletes
+/// `carol` and her key, and 6 creates another `carol`. 7 creates a route to `shop`.
 async fn carol_and_shop() -> Asked {
     let mut asked = Asked::new(Api::lmdb());
     let shop = json!({"name": "shop", "url": "http://127.0.0.1:1"});
@@ -463,7 +463,7 @@ async fn a_deleted_entity_is_restored_by_its_name_in_place_of_a_new_one_with_tha
     assert_eq!(asked.get("/key-auths/k1").await["key"], "k1");
     let made = asked.get("/revisions/8").await;
     assert_eq!(made["message"], "rollback of 2 entities to revision 2");
-    // A consumer that did not exist takes its credential along.
+    // At revision 0 the consumer did not exist. So the rollback deletes the consumer and its credential.
     let body = json!({"entities": ["consumers/carol"]});
     let gone = asked
         .ask("POST", "/revisions/0/rollback", Some(&body))
@@ -606,7 +606,7 @@ async fn revisions_that_are_no_longer_kept_are_gone() {
     let gone = asked.refused("POST", "/revisions/1/rollback", None).await;
     let message = "revision 1 is not kept any more, the oldest is 2";
     assert_eq!(gone, (410, message.to_owned()));
-    // The state of the oldest revision is known, but not its changes.
+    // The store still has the state after revision 2, but no longer the changes of revision 2.
     assert_eq!(
         asked.get("/revisions/2/diff/3").await["data"][0]["action"],
         "delete"

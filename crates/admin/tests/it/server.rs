@@ -154,7 +154,7 @@ async fn an_idle_http2_connection_is_closed() {
     let answer = sender.send_request(request.unwrap()).await.unwrap();
     assert_eq!(answer.status(), 200);
     drop(answer);
-    // With the defect this would wait forever, until the test's time limit.
+    // If the server kept the connection open, this loop would run until the time limit of the test.
     while sender.ready().await.is_ok() {
         tokio::task::yield_now().await;
     }
@@ -206,14 +206,14 @@ async fn connect(server: &Server) -> TcpStream {
     TcpStream::connect(server.plain).await.unwrap()
 }
 
-/// Reads the rest, until the server closes or resets the connection.
+/// Reads until the server closes or resets the connection.
 async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8(answer).unwrap()
 }
 
-/// Makes a request on a connection that stays open.
+/// Sends a request on a connection that stays open, and returns the response.
 async fn ask(stream: &mut TcpStream) -> String {
     let request = "GET /services HTTP/1.1\r\nHost: a\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -228,7 +228,7 @@ const SHORT: Duration = Duration::from_millis(50);
 /// A time that never passes in a test.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Limits with long times, so that a test can shorten one of them.
+/// Limits with times that never pass in a test. A test shortens the one that it examines.
 fn patient() -> Limits {
     Limits {
         head: LONG,
@@ -295,7 +295,7 @@ async fn a_client_that_reads_no_responses_is_disconnected() {
     .await;
     let mut greedy = connect(&server).await;
     let requests = "GET /schemas/services HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
-    // Writes until the operating system's buffers of both sides are full and the server gives up.
+    // Write until the socket buffers of both sides are full and the server closes the connection.
     while greedy.write_all(requests.as_bytes()).await.is_ok() {}
 }
 

@@ -1,4 +1,4 @@
-//! The Status API.
+//! The Status API: readiness, draining, and the endpoints that it provides.
 
 use crate::fake::{Api, Fake};
 use admin::control::{Database, Readiness};

@@ -242,14 +242,14 @@ async fn status_takes_a_unit_and_a_scale() {
     );
 }
 
-/// Counts the pieces of a body that are in memory.
+/// Number of body pieces in memory: now, and the maximum so far.
 #[derive(Default)]
 struct Kept {
     now: AtomicUsize,
     most: AtomicUsize,
 }
 
-/// A piece of a body; it is counted while it exists.
+/// A piece of a body. `Kept` counts the piece until it is dropped.
 struct Piece(Arc<Kept>);
 
 const PIECE: [u8; 100] = [b' '; 100];
@@ -317,7 +317,7 @@ async fn a_request_without_a_connection_is_refused_before_its_body() {
     assert!(kept.most.load(Ordering::Relaxed) <= 2);
 }
 
-/// A body with `first` bytes, which then stalls until the sender is used or dropped.
+/// Returns a body that provides `first` bytes and then stalls until the sender sends or is dropped.
 fn stalling(first: usize) -> (oneshot::Sender<()>, Body) {
     let (sender, receiver) = oneshot::channel();
     let pieces = stream::iter([Ok::<_, io::Error>(Bytes::from(vec![b' '; first]))]);
@@ -342,7 +342,7 @@ async fn a_large_body_cannot_use_all_body_memory() {
     assert_eq!(small.status, 400, "{}", small.text);
     finish.send(()).unwrap();
     assert_eq!(large.await.status, 400);
-    // The memory of the first body is free again.
+    // The memory of the large body is free again.
     let again = api.send("POST", "/config", &json, vec![b' '; 32_000]).await;
     assert_eq!(again.status, 400, "{}", again.text);
     let never = api.send("POST", "/config", &json, vec![b' '; 32_001]).await;
@@ -381,7 +381,7 @@ async fn an_expensive_request_does_not_block_others() {
     assert_validation_does_not_block_others("services", &service).await;
 }
 
-/// A regex takes much longer to compile than to send.
+/// Small validations can be expensive too, because a short regex may take long to compile.
 #[tokio::test]
 async fn a_small_validation_does_not_block_others() {
     let route = json!({"paths": ["~/(?i)\\pL"]});
@@ -401,7 +401,8 @@ async fn the_audit_log_has_the_outcome_of_a_write_whose_client_disconnected() {
     let asked = api.send("POST", "/services", &headers, body);
     assert!(asked.now_or_never().is_none());
     let service = Bytes::from_static(br#"{"name": "s", "host": "h"}"#);
-    give.send(service).expect("the body is still read");
+    give.send(service)
+        .expect("the server is still reading the body");
     while audits.lock().unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
@@ -434,7 +435,8 @@ async fn the_audit_log_has_the_message_of_the_revision() {
     ];
     let change = json!({"action": "create", "type": "consumers", "data": {"username": "a"}});
     let given = json!({"message": "of the body", "changes": [change]}).to_string();
-    // The consumer exists at the second attempt, so no revision has its message.
+    // The second request fails because the consumer already exists. It creates no revision, so the audit log has the
+    // message of its header.
     for status in [200, 400] {
         let answer = api.send("POST", "/changes", &headers, given.clone()).await;
         assert_eq!(answer.status, status, "{}", answer.text);

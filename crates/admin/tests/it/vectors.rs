@@ -1,4 +1,5 @@
-//! Replays exchanges recorded from Kong 3.9.1, in their order, because they depend on earlier ones.
+//! Replays requests that were recorded with Kong 3.9.1, and compares the responses. The order is kept, because later
+//! requests depend on earlier ones.
 
 use crate::compare::{Bound, differ, fill, fill_text};
 use crate::fake::{Api, FakeResponse};
@@ -11,13 +12,14 @@ pub(crate) struct Exchange {
     pub(crate) answer: FakeResponse,
 }
 
-/// The exchanges, and how many of the responses were compared with Kong's.
+/// The exchanges, and how many of the responses were compared with responses of Kong.
 pub(crate) struct Replayed {
     pub(crate) exchanges: Vec<Exchange>,
     compared: usize,
 }
 
-/// Section and number of an exchange that Kong answers wrongly, and the status that Silverback answers instead.
+/// A request to which Kong responds wrongly: section, number in the section (from 1), and the status of Silverback's
+/// response.
 type Deviation = (&'static str, usize, u16);
 
 #[tokio::test]
@@ -31,13 +33,13 @@ async fn exchanges_with_a_database_are_answered_as_recorded() {
 }
 
 pub(crate) async fn replay_without_database(api: &Api) -> Replayed {
-    // In Kong, filtering by tags is an internal error if some entity has none.
+    // In Kong, filtering by tags fails with an internal error if an entity has no tags.
     let deviations = [("read only", 23, 200)];
     replay_all(api, include_str!("../data/dbless.json"), &deviations).await
 }
 
 pub(crate) async fn replay_with_database(api: &Api) -> Replayed {
-    // In Kong, a JSON body that is an array is an internal error.
+    // In Kong, a JSON array as the body causes an internal error.
     let deviations = [("body formats", 9, 400)];
     replay_all(api, include_str!("../data/database.json"), &deviations).await
 }
