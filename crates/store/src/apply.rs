@@ -1,8 +1,8 @@
 //! Applies changes to the tables inside a write transaction. Determines the cascading deletions, checks references and
 //! uniqueness, and updates the index entries.
 //!
-//! All writes are in key order: neighbouring keys share a page, and filling an empty table from the left leaves its
-//! pages full.
+//! All writes are in key order, because neighbouring keys share a page. Writing an empty table in key order also fills
+//! its pages completely.
 
 use crate::change::Change;
 use crate::env::{Table, Tables};
@@ -143,7 +143,7 @@ pub(crate) struct IndexChanges {
 
 impl IndexChanges {
     /// Reserves room in each table for about as many new entries as there are entities, because growing a buffer copies
-    /// it. Unused room costs no memory.
+    /// it. Unused room costs only address space.
     fn for_works(works: usize) -> Self {
         let mut changes = Self::default();
         for batch in &mut changes.added {

@@ -64,7 +64,7 @@ impl Origin {
     }
 }
 
-/// An entity that was written, removed, or removed by a cascade. Its current state is in the store.
+/// An entity that was written or removed, directly or by a cascade. Its current state is in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touched {
     pub kind: EntityKind,

@@ -1,7 +1,7 @@
-//! Checksum over the entries of a table. It shows, when the file is opened, whether every entry is unchanged.
+//! Checksum over the entries of a table. Opening the file compares it with the entries to detect damage.
 //!
 //! It is a wrapping sum of one hash per entry, so that a change set updates it with only the changed entries instead of
-//! reading the table. It detects damage but not forgery: anyone who can write the file can also write the sum.
+//! reading the table. It does not detect forgery, because anyone who can write the file can also write the sum.
 
 const SEEDS: [u64; 3] = [
     0x9e37_79b9_7f4a_7c15,
@@ -33,8 +33,8 @@ fn entry_hash(key: &[u8], value: &[u8]) -> u64 {
     bytes_hash(seed, value)
 }
 
-/// Hashes sixteen bytes per multiplication and folds the product, like wyhash. Changing any single bit changes the
-/// result.
+/// Hashes sixteen bytes per multiplication and folds the product, like wyhash. Different bytes can have the same hash,
+/// but random damage is very unlikely to cause this.
 pub(crate) fn bytes_hash(seed: u64, bytes: &[u8]) -> u64 {
     let mut state = fold(seed ^ SEEDS[1], bytes.len() as u64 ^ SEEDS[2]);
     let mut chunks = bytes.chunks_exact(16);

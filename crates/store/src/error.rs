@@ -29,10 +29,10 @@ pub enum OpenError {
     },
     #[error("cannot open the store {path}: {source}")]
     Lmdb { path: PathBuf, source: heed::Error },
-    /// The file stays as it is: nothing says that it is damaged.
+    /// The file is left unchanged, because it may be an intact file of another program or version.
     #[error("{path} is not a store of this version: {reason}")]
     Foreign { path: PathBuf, reason: Damage },
-    /// Only [`crate::Inspection`] reports this: [`crate::Store::open`] renames the file.
+    /// Only [`crate::Inspection`] reports this, because [`crate::Store::open`] renames a damaged file.
     #[error("the store {path} is damaged: {damage}")]
     Damaged { path: PathBuf, damage: Damage },
     #[error(
@@ -192,23 +192,23 @@ fn foreign_error(field: &str, kind: EntityKind, parent: Uuid) -> Error {
 #[error("{0}")]
 pub struct Rejected(pub Error);
 
-/// The reason why a change set was not committed. The store contains nothing of it.
+/// The reason why a change set was not committed. None of its changes are in the store.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// There are newer revisions than the change set was based on: base it on the newest state and try again.
+    /// The change set is not based on the newest revision. The caller can base it on that revision and try again.
     #[error("the newest revision is {head}, not {expected}")]
     Conflict { expected: Revision, head: Revision },
     #[error("{} rules are broken, first: {}", .0.len(), first_text(.0))]
     Violations(Vec<Violation>),
     #[error(transparent)]
     Rejected(#[from] Rejected),
-    /// The caller of the transaction gave it up.
+    /// The caller abandoned the transaction.
     #[error("the transaction was given up")]
     Abandoned,
     /// An earlier error in the transaction prevents it from being committed.
     #[error("the transaction has failed before")]
     Spoiled,
-    /// The configured maximum size is reached. Reading still works, and so does writing once something is removed.
+    /// The configured maximum size is reached. Reads still work. Writes work again after entities are removed.
     #[error("the store has reached its largest size of {max_size} bytes")]
     Full { max_size: usize },
     /// LMDB reports a full disk as an input/output error if the last write was cut short.
@@ -258,7 +258,7 @@ impl From<heed::Error> for CommitError {
             heed::Error::Mdb(heed::MdbError::Other(code)) => {
                 CommitError::Disk(io::Error::from_raw_os_error(code))
             }
-            // The commit sets the size, because only it knows the options.
+            // `Store::transact` fills in the size, which is not known here.
             heed::Error::Mdb(heed::MdbError::MapFull) => CommitError::Full { max_size: 0 },
             other => CommitError::Store(StoreError::Lmdb(other)),
         }

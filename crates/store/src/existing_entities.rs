@@ -1,5 +1,5 @@
-//! Gives declarative configurations access to a view of the store. They cannot report read errors of the store, so the
-//! first one is kept here; the caller must then discard the result.
+//! Gives declarative configurations access to a view of the store. The trait [`Existing`] cannot return read errors, so
+//! [`ExistingEntities::finish`] returns the first one. In that case the caller must discard the loaded configuration.
 
 use crate::error::StoreError;
 use crate::view::View;

@@ -1,5 +1,5 @@
-//! Follows the change log, revision by revision. The change log itself is the queue: a follower holds only the number of the
-//! last revision that it has seen. So a slow follower costs nothing and always notices missed revisions.
+//! Follows the change log, revision by revision. A follower has no queue. It reads the change log and stores only the
+//! number of the last revision that it has seen. So a slow follower needs no memory and notices all missed revisions.
 
 use crate::change::Revision;
 use crate::change_log::ChangeLogError;
@@ -19,9 +19,10 @@ pub struct Follower {
 /// The next event for a follower.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A revision. Its changes, of which there may be many, are read with [`Follower::changes`].
+    /// A revision. There may be many changes; [`Follower::changes`] reads them.
     Happened(RevisionInfo),
-    /// The revisions from `from` to `to`, both included, are no longer kept; only their effect on the state is visible.
+    /// The records of the revisions from `from` to `to`, both included, were removed. Only their effect on the state is
+    /// visible.
     Gap { from: Revision, to: Revision },
 }
 
@@ -54,7 +55,7 @@ impl Follower {
     /// Returns the event after the last one, up to the revision `limit`; `None` if there is no event. To follow all
     /// durable revisions, wait with [`crate::ChangeLog::watch`] for the newest revision to grow.
     ///
-    /// The function reads the map, like every lookup, and keeps no transaction open.
+    /// Like a lookup, this reads the memory map of the file. It leaves no transaction open.
     pub fn next(&mut self, limit: Revision) -> Result<Option<Event>, ChangeLogError> {
         if self.seen >= limit {
             return Ok(None);

@@ -9,7 +9,7 @@ pub(crate) const FORMAT: u32 = 2;
 pub(crate) const HEADER_KEY: &[u8] = b"silverback";
 
 const MAGIC: [u8; 8] = *b"SLVRBACK";
-/// Byte offset of `revision`, which a view reads alone.
+/// Byte offset of `revision`. Views read only this field.
 const REVISION_AT: usize = 16;
 
 /// The tables with a sum, in the order of [`Header::sums`].
@@ -24,7 +24,7 @@ pub(crate) const SUMMED_TABLES: [&str; 8] = [
     "touched",
 ];
 
-/// Positions of these tables in [`SUMMED_TABLES`].
+/// Positions of the tables `meta`, `journal` and `touched` in [`SUMMED_TABLES`].
 pub(crate) const META: usize = 5;
 pub(crate) const JOURNAL: usize = 6;
 pub(crate) const TOUCHED: usize = 7;
@@ -34,7 +34,7 @@ pub(crate) struct Header {
     pub(crate) revision: u64,
     /// The transaction that wrote this record. If it is not the file's newest transaction, a meta page is damaged.
     pub(crate) transaction: u64,
-    /// The oldest revision whose state is known. All records after it are kept.
+    /// The oldest revision whose state can be read. All records after it are kept.
     pub(crate) floor: u64,
     /// The newest revision whose record is completely removed. The records between it and the floor are being removed.
     pub(crate) swept: u64,

@@ -17,11 +17,10 @@ use crate::transaction::write_header;
 use crate::view::View;
 use heed::{PutFlags, RoTxn, RwTxn, WithoutTls};
 
-/// Number of keys that fill a page of LMDB. It is also the minimum number of keys of a record that are removed at a
-/// time.
+/// Maximum number of keys in a piece of a record; that many keys fill a page of LMDB. Compaction removes whole pieces.
 pub(crate) const PIECE_KEYS: usize = (4096 - 16) / ENTITY_KEY_LENGTH;
 
-/// Removing this many bytes takes about as long as removing an entry.
+/// Number of bytes that take about as long to remove as an entry.
 const LONG: u64 = 4096;
 
 /// The data kept about a revision: the state before it, its time and its author. Entities are ordered by key.
@@ -40,8 +39,8 @@ pub(crate) struct Writer<'w, 't> {
 }
 
 impl Writer<'_, '_> {
-    /// Writes the record of the header's revision. A record that alone exceeds the retention is not written, and all
-    /// older records then no longer count as history.
+    /// Writes the record of the header's revision. If this record alone exceeds the retention, it is not written. The
+    /// history then starts at this revision, and compaction removes all older records.
     pub(crate) fn append(
         &mut self,
         record: &Record<'_>,
@@ -116,7 +115,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Removes all records at once, so that only the newest state is known.
+    /// Removes all records at once, so that only the newest state can be read.
     pub(crate) fn clear(&mut self) -> Result<(), CommitError> {
         self.tables.journal.clear(self.txn)?;
         self.tables.touched.clear(self.txn)?;
@@ -157,8 +156,8 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// Removes the last piece of the oldest record that is being removed; its head goes last. Returns the number of
-    /// entries; long entries count more than once.
+    /// Removes the last piece of the oldest record that is being removed. The head of a record is removed last. Returns
+    /// the number of removed entries; long entries count more than once.
     fn sweep(&mut self) -> Result<usize, CommitError> {
         let journal = (self.tables.journal, JOURNAL);
         let revision = self.header.swept + 1;
@@ -269,7 +268,7 @@ pub(crate) fn parse_piece(piece: &[u8]) -> &[EntityKey] {
     piece.as_chunks().0
 }
 
-/// Size that the record will have in the tables, without its head.
+/// Approximate size that the record will have in the tables, without its head and without the keys of its pieces.
 fn size(record: &Record<'_>) -> u64 {
     let sizes = record.entities.iter().map(|(_, before)| {
         let before = before.as_ref().map_or(0, Vec::len);

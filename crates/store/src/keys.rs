@@ -14,7 +14,7 @@
 //! | touched | kind, id, revision | the entity before the revision; empty if it did not exist |
 //!
 //! LMDB allows keys of 511 bytes. A text that is longer than [`MAX_TEXT`], or contains the terminator byte, is replaced
-//! by its SHA-256 hash. Lookups of such a text also compare the entity's own field.
+//! by its SHA-256 hash. Lookups of such a text in the table `unique` also compare the entity's own field.
 
 use model::EntityKind;
 use ring::digest::{SHA256, digest};
@@ -95,12 +95,12 @@ pub(crate) fn kind_tag(key: &mut Vec<u8>, kind: EntityKind, tag: &str) {
     text(key, tag.as_bytes());
 }
 
-/// Whether the key of this text contains its hash.
+/// Whether keys contain the hash of this text instead of the text itself.
 pub(crate) fn is_hashed(value: &[u8]) -> bool {
     value.len() > MAX_TEXT || value.contains(&END)
 }
 
-/// Appends a text with a terminator, so that no text is a prefix of another one's key.
+/// Appends a text, or its hash. A terminator follows the text, so that no encoded text is a prefix of another one.
 fn text(key: &mut Vec<u8>, value: &[u8]) {
     if is_hashed(value) {
         key.push(HASHED);

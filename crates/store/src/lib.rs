@@ -1,12 +1,12 @@
-//! The store: an LMDB file of this node with every entity of the newest revision (the entity tables), and with the
-//! ordered revisions that led there (the change log).
+//! The store: an LMDB file of this node. It contains every entity of the newest revision (the entity tables), and the
+//! earlier changes in the order of their revisions (the change log).
 //!
 //! - [`Store`] opens the file, creates views ([`Store::view`], [`Reader`]) and is the local [`ChangeLog`].
 //! - [`Inspection`] reads a store without changing a file, also while another process serves it.
 //! - [`View`] reads one revision: by id, by unique field, by reference, by tag, page by page.
 //! - [`View::history`] reads older revisions: the changes of each, and the state at each.
-//! - [`Store::transact`] applies change sets in one write transaction: references, uniqueness, cascades, indexes and
-//!   history. They are on disk when it returns.
+//! - [`Store::transact`] applies change sets in one write transaction. It checks references and uniqueness, deletes by
+//!   cascade, and updates the indexes and the history. The changes are on disk when it returns.
 //!
 //! Entities are bytes with a few indexed fields. The store does not validate them against their schema and never
 //! decodes them to typed entities.

@@ -1,5 +1,5 @@
-//! Finds the address at which LMDB has mapped the file. LMDB reports only an address that was requested, so this module
-//! asks the operating system for the map that contains a known address.
+//! Finds the address at which LMDB has mapped the file. LMDB reports the address only if the program requested a fixed
+//! one. So this module reads the process's list of maps and finds the one that contains a value of the store.
 
 use crate::env::{Environment, Table};
 use crate::error::StoreError;
@@ -13,15 +13,15 @@ pub(crate) fn find(environment: &Environment) -> Result<Option<Range<usize>>, St
     Ok(inside.and_then(|inside| containing(&maps, inside)))
 }
 
-/// Returns an address inside the map: that of a value, which LMDB does not copy.
+/// Returns an address inside the map: the address of a value, because LMDB returns values without copying them.
 fn address(environment: &Environment, header: Table) -> Result<Option<usize>, StoreError> {
     let txn = environment.env.read_txn()?;
     let value = header.get(&txn, HEADER_KEY)?;
     Ok(value.map(|bytes| bytes.as_ptr().addr()))
 }
 
-/// Finds the range of a shared, read-only map of a file from its start, in lines such as `7f00-7fff r--s 00000000 08:01
-/// 42 /path`.
+/// Finds the map that contains `address`, if it is a shared, read-only map from the start of a file. Example of a line
+/// in `maps`: `7f00-7fff r--s 00000000 08:01 42 /path`.
 fn containing(maps: &str, address: usize) -> Option<Range<usize>> {
     maps.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();

@@ -62,7 +62,7 @@ impl<'v> History<'v> {
         })
     }
 
-    /// The oldest revision whose state is known. Its record is not kept.
+    /// The oldest revision whose state can be read. Its record is not kept.
     pub fn oldest(&self) -> Revision {
         Revision(self.oldest)
     }
@@ -95,8 +95,8 @@ impl<'v> History<'v> {
         Ok(page)
     }
 
-    /// Lists the revisions that changed an entity, with their changes of it. The other arguments are those of
-    /// [`History::revisions`].
+    /// Lists the revisions that changed an entity, with the entity before and after each of them. The other arguments
+    /// are those of [`History::revisions`].
     pub fn revisions_of(
         &self,
         kind: EntityKind,
@@ -143,7 +143,7 @@ impl<'v> History<'v> {
     }
 
     /// Returns the changes of a revision, ordered by type and id: at most `size` entities, starting at position `from`.
-    /// The revision's counts have their total number.
+    /// The total number of changes is [`crate::Counts::total`] of the revision.
     pub fn changes(
         &self,
         revision: Revision,
@@ -178,8 +178,9 @@ impl<'v> History<'v> {
         Ok(self.state(&keys::entity(kind, id), revision.0)?)
     }
 
-    /// Returns the entities that differ between two revisions, in either direction, ordered by type and id. Entities up
-    /// to `after` are skipped. Entities with the same state in both are not included, even if they changed in between.
+    /// Returns the entities that differ between two revisions, ordered by type and id. `from` may be newer than `to`.
+    /// Entities up to and including `after` are skipped. An entity with the same state in both revisions is not
+    /// returned, even if it changed in between.
     pub fn diff(
         &self,
         from: Revision,
@@ -293,8 +294,8 @@ impl<'v> History<'v> {
         }))
     }
 
-    /// Finds the state of an entity at a revision: the one before the next revision that changed it, or the current
-    /// state if there is no such revision.
+    /// Finds the state of an entity at a revision. This is its state before the next revision that changed it, or its
+    /// current state if there is no such revision.
     fn state(&self, entity: &EntityKey, revision: u64) -> Result<Option<&'v [u8]>, StoreError> {
         let (tables, txn) = (self.view.tables(), self.view.txn());
         if revision < self.newest {
@@ -395,7 +396,7 @@ impl<T> PastPage<T> {
         }
     }
 
-    /// Returns false if the page is full; then there is a next page.
+    /// Adds an item. If the page is already full, sets the start of the next page instead and returns false.
     fn push(&mut self, item: T, revision: impl Fn(&T) -> Revision, size: usize) -> bool {
         if self.items.len() < size {
             self.items.push(item);

@@ -51,7 +51,7 @@ impl Reader {
         Self { slot, inner }
     }
 
-    /// The slot, for the store, which ends an outdated transaction of the reader.
+    /// Returns the slot, with which the store ends an outdated transaction of this reader.
     pub(crate) fn slot(&self) -> Weak<Slot> {
         Arc::downgrade(&self.slot)
     }

@@ -4,7 +4,7 @@
 use crate::change::{Origin, Revision};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Data about a revision, without its change set.
+/// Data about a revision, without its changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevisionInfo {
     pub revision: Revision,
@@ -90,7 +90,7 @@ pub(crate) fn meta(head: &[u8]) -> Option<MetaBefore> {
     Some(meta)
 }
 
-/// Decodes the head up to the named values; returns the remaining bytes too.
+/// Decodes the head up to the named values. Also returns the remaining bytes, which encode the named values.
 fn decode(revision: u64, mut rest: &[u8]) -> Option<(RevisionInfo, &[u8])> {
     let info = RevisionInfo {
         revision: Revision(revision),

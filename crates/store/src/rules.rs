@@ -1,14 +1,14 @@
-//! The indexed fields of entities, and the effect of a removal on the entities that reference the removed one. Compiled
-//! once from the schemas, in a form that is fast to use in a commit.
+//! The indexed fields of entities, and the effect of a removal on the entities that reference the removed one. These
+//! rules are compiled once from the schemas, so that commits can use them fast.
 
 use model::EntityKind;
 use model::schema::{EntitySchema, OnDelete, registry};
 use std::sync::LazyLock;
 
-/// Length of the array of slots. At most seven are used, by the entity type with the most indexed fields.
+/// Maximum number of indexed fields of an entity type. [`Rules::of`] panics if a schema has more.
 pub(crate) const MAX_SLOTS: usize = 12;
 
-/// Upper bound of the numbers of entity types.
+/// Exclusive upper bound of the numbers of entity types.
 pub(crate) const KINDS: usize = 64;
 
 /// A field that references an entity of another type.
@@ -19,7 +19,7 @@ pub(crate) struct Foreign {
     pub(crate) parent: EntityKind,
 }
 
-/// A field of another type that references this one.
+/// A field, usually of another type, that references entities of this type.
 #[derive(Debug, Clone)]
 pub(crate) struct Reference {
     pub(crate) kind: EntityKind,
@@ -29,14 +29,15 @@ pub(crate) struct Reference {
 
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    /// The fields to read of an entity; a slot is an index into this list.
+    /// The fields that are read from an entity. A slot is an index into this list.
     pub(crate) fields: Vec<&'static str>,
     /// Slots of the unique fields.
     pub(crate) unique: Vec<usize>,
-    /// Slots of the composite cache key. Empty if the type has none, or one with a single field, which is unique
-    /// itself.
+    /// Slots of the composite cache key. Empty if the type has no cache key. Also empty if the key has a single field,
+    /// because that field itself is unique.
     pub(crate) cache_key: Vec<usize>,
     pub(crate) foreign: Vec<Foreign>,
+    /// Slot of the field `tags`.
     pub(crate) tags: usize,
     pub(crate) referenced_by: Vec<Reference>,
 }

@@ -28,7 +28,7 @@ mod tests;
 #[derive(Debug)]
 pub(crate) enum ScanError {
     Damage(Damage),
-    /// The disk or the permissions failed; the content is not at fault.
+    /// The file cannot be read, for example because of the disk or the permissions. Its content may be intact.
     Io(io::Error),
 }
 
@@ -57,8 +57,8 @@ pub(crate) fn examine(path: &Path) -> Result<Header, ScanError> {
     Ok(header)
 }
 
-/// Checks the previous revision too, because a meta page with a changed number could make it look like the newest one.
-/// LMDB does not reuse the pages of the previous revision.
+/// Checks the older meta page too. Otherwise a changed transaction number in a meta page could make an old state look
+/// like the newest one. The pages of the older state are intact, because LMDB does not reuse them yet.
 fn check_older(mut scan: Scan<'_>, older: &Meta) -> Result<(), ScanError> {
     if older.transaction == 0 {
         return Ok(());
@@ -77,7 +77,7 @@ struct Scan<'f> {
     page_size: usize,
     /// Number of pages up to the last one in use.
     pages: u64,
-    /// One bit for each page that was seen.
+    /// One bit per page, set if the page is in use or in the free list.
     used: Vec<u64>,
 }
 
@@ -182,7 +182,7 @@ impl<'f> Scan<'f> {
         })
     }
 
-    /// Checks the free list, after all trees: each page that it names must be unused and named only once.
+    /// Checks the free list. Each page in it must be unused and listed only once, so all other trees are walked before.
     fn free_list(&mut self, free: &Tree) -> Result<(), ScanError> {
         let mut listed = Vec::new();
         self.walk(free, Order::Numbers, &mut |_, value, _| {
@@ -252,7 +252,7 @@ impl<'f> Scan<'f> {
             walk.counted.leaf_pages += 1;
             self.leaf(walk, &nodes, bound)
         } else {
-            // Only in the free list does LMDB leave branches with a single node (ITS#8336).
+            // LMDB leaves branches with a single node only in the free list (ITS#8336).
             let least = if walk.order == Order::Numbers { 1 } else { 2 };
             if nodes.flags != BRANCH || nodes.count < least {
                 return Err(page_damage(number, "kind of page").into());
@@ -320,8 +320,8 @@ impl<'f> Scan<'f> {
         Ok(())
     }
 
-    /// Reads a value that is stored on separate pages. It may own more pages than it fills: LMDB keeps them all if a
-    /// value is rewritten with a shorter one in the same transaction.
+    /// Reads a value that is stored on separate pages. The value may own more pages than it fills, because LMDB keeps
+    /// all pages when the same transaction replaces a value with a shorter one.
     fn overflow(&mut self, number: u64, length: u32) -> Result<(Vec<u8>, u64), ScanError> {
         let filled = (PAGE_HEADER as u64 - 1 + u64::from(length)) / self.page_size as u64 + 1;
         self.mark(number, filled)?;

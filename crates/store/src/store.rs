@@ -27,13 +27,13 @@ pub const DEFAULT_MAX_SIZE: usize = 64 << 30;
 #[cfg(not(target_pointer_width = "64"))]
 pub const DEFAULT_MAX_SIZE: usize = 1 << 30;
 
-/// Limits of the history. The newest state and its revision's record are always kept.
+/// Limits of the history. The newest state is always kept. Compaction also keeps the record of the newest revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     pub revisions: u64,
     /// Maximum age of a revision.
     pub age: Duration,
-    /// Maximum bytes of replaced entities, including their keys. A revision that alone needs more is not kept.
+    /// Maximum total size of all records in bytes, including keys. A record that alone needs more is not written.
     pub bytes: u64,
 }
 
@@ -71,7 +71,7 @@ impl Default for Options {
     }
 }
 
-/// An open store. Clones share it; the file is closed when the last clone and the last [`Reader`] are dropped.
+/// An open store. Clones share the open file. It is closed when the last clone and the last [`Reader`] are dropped.
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
@@ -85,31 +85,31 @@ pub(crate) struct Inner {
     head: AtomicU64,
     /// For each entity type, the newest revision that may have changed one of its entities.
     changed: [AtomicU64; KINDS],
-    /// Number of LMDB write transactions, including those without a revision. A reader compares it with its own number
-    /// before every lookup.
+    /// Number of write transactions that this process has noticed, including those without a revision. Before every
+    /// lookup, a reader compares it with the number at which its own read transaction began.
     transactions: AtomicU64,
     watch: watch::Sender<Revision>,
-    /// Held during a commit. LMDB allows one writer, and its own lock is not fair to threads of one process.
+    /// Locked during a write transaction. LMDB allows only one, but its own lock is not fair to threads of one process.
     pub(crate) writing: Mutex<()>,
     readers: Mutex<Vec<Weak<Slot>>>,
 }
 
 impl Store {
-    /// Opens the store in a directory, which is created if it is missing. An unreadable file is renamed and an empty
-    /// store is opened; the [`Recovery`] says so.
+    /// Opens the store in a directory, which is created if it is missing. A damaged file is renamed and an empty store
+    /// is opened; the [`Recovery`] reports this. A file of another program or version is an error.
     pub fn open(directory: &Path, options: Options) -> Result<(Store, Recovery), OpenError> {
         let max_size = options.max_size.next_multiple_of(MAP_GRANULE);
         let (environment, header, recovery) = env::open(directory, max_size)?;
         Ok((Self::new(environment, options, header.revision), recovery))
     }
 
-    /// Whether a directory contains a store, readable or not.
+    /// Whether a directory contains a store, even a damaged one.
     pub fn exists(directory: &Path) -> bool {
         env::exists_in(directory)
     }
 
-    /// Opens a store that another process has open, with the lock that it has lent ([`Store::lend`]). Each process sees
-    /// the commits of the other after [`Store::refresh`].
+    /// Opens a store that another process has open. `lock` comes from [`Store::lend`] in that process. Each process
+    /// notices the other's commits with [`Store::refresh`].
     pub fn join(directory: &Path, options: Options, lock: File) -> Result<Store, OpenError> {
         let max_size = options.max_size.next_multiple_of(MAP_GRANULE);
         let (environment, header) = env::join(directory, max_size, lock)?;
@@ -132,8 +132,8 @@ impl Store {
         }
     }
 
-    /// Returns the lock on the store, for a process that calls [`Store::join`]. It is held until every process has
-    /// closed it.
+    /// Returns the lock on the store, for a process that calls [`Store::join`]. The store is locked until every process
+    /// has closed the lock.
     pub fn lend(&self) -> std::io::Result<File> {
         self.inner.environment.lend()
     }
@@ -154,7 +154,7 @@ impl Store {
         Revision(self.inner.changed[kind as usize].load(Ordering::Acquire))
     }
 
-    /// Frees the pages held by processes that ended without closing the store.
+    /// Lets LMDB reuse the pages that processes were reading when they ended without closing the store.
     pub fn forget_dead_processes(&self) -> Result<(), StoreError> {
         self.inner.environment.env.clear_stale_readers()?;
         Ok(())
@@ -187,9 +187,9 @@ impl Store {
         Ok(self.inner.environment.env.real_disk_size()?)
     }
 
-    /// Releases the file's pages from this process's resident memory; they are mapped again from the system's cache
-    /// when they are read. Useful after a pass over all entities, because a running gateway needs few of them: 14 MB
-    /// for 50,000 entities.
+    /// Releases the file's pages from this process's resident memory. Use it after a pass over all entities, because a
+    /// running gateway reads few of them. With 50,000 entities it releases 14 MB. Pages that are read again are mapped
+    /// from the system's cache.
     pub fn release_resident_pages(&self) {
         let map = match map::find(&self.inner.environment) {
             Ok(Some(map)) => map,
@@ -197,9 +197,9 @@ impl Store {
             Err(error) => return tracing::debug!(%error, "the store's map is not found"),
         };
         let start = std::ptr::with_exposed_provenance_mut(map.start);
-        // SAFETY: the system reports the range as a shared, read-only map of a file, and an entry of LMDB lies in it;
-        // LMDB keeps the map as long as the environment. For such a map this advice only drops page table entries, and
-        // concurrent readers fault them in again.
+        // SAFETY: the system reports the range as a shared, read-only map of a file. A value of LMDB is in it, so it is
+        // LMDB's map, which exists as long as the environment. For such a map this advice only drops page table
+        // entries, and concurrent readers fault them in again.
         #[expect(unsafe_code, reason = "advice about LMDB's map")]
         let result = unsafe { madvise(start, map.len(), Advice::LinuxDontNeed) };
         if let Err(error) = result {
@@ -231,7 +231,8 @@ impl Inspection {
         Ok(Self { opened })
     }
 
-    /// Returns a view of the newest revision. While another process writes, the view keeps replaced pages in its file.
+    /// Returns a view of the newest revision. Until the view is dropped, another process that writes cannot reuse the
+    /// pages of this revision.
     pub fn view(&self) -> Result<View<'_>, StoreError> {
         View::new(self.opened.env.read_txn()?, &self.opened.tables)
     }
@@ -317,7 +318,8 @@ impl Inner {
         Revision(self.head.load(Ordering::Acquire))
     }
 
-    /// Must be called before the revision is published.
+    /// Records the types that a revision may have changed. Must be called before the revision is published, so that no
+    /// cached entity of an older revision counts as current.
     pub(crate) fn note_changes(
         &self,
         revision: Revision,
@@ -338,7 +340,7 @@ impl Inner {
         self.committed();
     }
 
-    /// Called when an LMDB transaction is on disk: readers release the pages of the previous one.
+    /// Makes idle readers release the pages of old revisions. Called after every write transaction.
     pub(crate) fn committed(&self) {
         let newest = self.transactions.fetch_add(1, Ordering::AcqRel) + 1;
         let readers = lock(&self.readers);
@@ -352,8 +354,7 @@ impl Inner {
     }
 }
 
-/// Locks despite poisoning: a panic leaves nothing half done behind these locks, because transactions end with their
-/// scope.
+/// Locks a mutex and ignores poisoning. This is safe because a panic drops the transaction, which undoes its changes.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

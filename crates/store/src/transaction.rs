@@ -22,8 +22,8 @@ const CHECKED_FIRST: usize = 1000;
 /// Previous states of entities or named values; `None` if there was none.
 type Before<K> = Vec<(K, Option<Vec<u8>>)>;
 
-/// A write transaction. Changes belong to the revision under construction until it is sealed. Changes that are not
-/// sealed at the end are not committed.
+/// A write transaction. Changes belong to the revision under construction until [`Transaction::seal`] completes it.
+/// Changes that are not sealed when the transaction ends are not committed.
 pub struct Transaction<'s> {
     txn: RwTxn<'s>,
     tables: &'s Tables,
@@ -36,7 +36,8 @@ pub struct Transaction<'s> {
     /// Number of change sets applied to the revision under construction. If it is greater than one, an entity may be
     /// listed twice.
     applied: usize,
-    /// Entities before the transaction that sealed revisions have changed.
+    /// The entities that sealed revisions of this transaction have changed, with their previous states. An entity may
+    /// be listed once per revision. Its first state is the one before the transaction.
     sealed: Before<EntityKey>,
     /// Total bytes of the entities to write.
     size: usize,
@@ -54,11 +55,13 @@ impl std::fmt::Debug for Transaction<'_> {
 }
 
 impl Store {
-    /// Runs `work` in a write transaction and makes the sealed revisions durable. Any error of `work` undoes
-    /// everything. Other writes wait until it ends. If the store is full, its history is removed and `work` is called
-    /// again, with the same state.
+    /// Runs `work` in a write transaction and makes the sealed revisions durable. An error of `work` undoes all its
+    /// changes. Other write transactions wait until this one ends.
     ///
-    /// This blocks on the disk, so it must not run on worker threads.
+    /// If the store is full, its history is removed and `work` is called a second time, with the same entities. This
+    /// does not happen if the written entities alone would not fit.
+    ///
+    /// This function blocks on the disk, so it must not run on worker threads.
     pub fn transact<T>(
         &self,
         work: &mut dyn FnMut(&mut Transaction<'_>) -> Result<T, CommitError>,
@@ -82,8 +85,8 @@ impl Store {
         Ok(done)
     }
 
-    /// Writes entities that every configuration has into a store without entities and revisions. They belong to
-    /// revision 0, so they are no change. In any other store, this does nothing.
+    /// Writes the entities that every configuration has into a new store. They belong to revision 0, so they do not
+    /// appear in the history as changes. If the store has entities or revisions, this does nothing.
     pub fn found(&self, entities: Vec<Change>) -> Result<(), CommitError> {
         let _writing = lock(&self.inner.writing);
         let mut transaction = self.begin(self.inner.retention)?;
@@ -143,7 +146,7 @@ impl Store {
             } = transaction;
             txn.commit()?;
             if begun_at > self.inner.head() {
-                // Another process has committed before; it is unknown which types it has changed.
+                // Another process has committed since the last refresh. This process does not know which types changed.
                 self.inner.note_changes(head, EntityKind::ALL);
             }
             let kinds = sealed.iter().filter_map(|(key, _)| keys::parse_entity(key));
@@ -152,9 +155,10 @@ impl Store {
         Ok((done, head))
     }
 
-    /// Removes the history, because the newest state needs the room more.
+    /// Removes the history, because the newest state is more important.
     ///
-    /// LMDB reuses a page only in the second transaction after the one that freed it, so two are needed.
+    /// LMDB reuses a page only in the second transaction after the one that freed it. So this function commits two
+    /// transactions, and the next one can use the freed pages.
     fn make_room(&self) -> Result<(), CommitError> {
         for _ in 0..2 {
             let Environment { env, tables, .. } = &self.inner.environment;
@@ -174,8 +178,8 @@ impl Store {
         Ok(())
     }
 
-    /// Refuses growth into the last eighth of the map. LMDB writes a page to a new place before it frees the old one,
-    /// so in a completely full map nothing could be removed.
+    /// Refuses growth into the last eighth of the map. LMDB copies a page before it frees the old one, so in a
+    /// completely full map even removals would fail.
     fn check_room(&self, before: usize, after: usize) -> Result<(), CommitError> {
         if after > before && after > self.usable() {
             return Err(heed::Error::Mdb(heed::MdbError::MapFull).into());
@@ -199,7 +203,7 @@ impl Transaction<'_> {
         View::new_borrowed(&self.txn, self.tables)
     }
 
-    /// Whether a change set is only partly applied, so that the transaction can only end with an error.
+    /// Whether a change set is only partly applied, so that the transaction cannot be committed.
     pub fn is_spoiled(&self) -> bool {
         self.is_spoiled
     }
@@ -220,8 +224,8 @@ impl Transaction<'_> {
     }
 
     /// Adds changes to the revision under construction. If they violate rules ([`CommitError::Violations`]), none of
-    /// them is applied and other changes may follow. After a violation in a very large change set, however, the
-    /// transaction can only end with an error.
+    /// them is applied and other changes may follow. But after a violation in a change set of more than 1000 entities
+    /// the transaction is spoiled ([`Transaction::is_spoiled`]).
     pub fn apply(&mut self, change_set: &ChangeSet) -> Result<(), CommitError> {
         if self.is_spoiled {
             return Err(CommitError::Spoiled);
@@ -329,8 +333,7 @@ impl Transaction<'_> {
         Ok(Some(self.head()))
     }
 
-    /// Keeps only the first state of values that were changed several times, and drops values that are back in their
-    /// first state.
+    /// Keeps only the first state of each entity and named value. Drops those whose current state equals the first one.
     fn keep_net(
         &self,
         entities: &mut Before<EntityKey>,
@@ -373,7 +376,7 @@ impl Transaction<'_> {
                 None => Change::Delete { kind, id },
             })
         });
-        // The first state of a named value must be applied last.
+        // If a named value changed several times, its first state must be applied last.
         meta.reverse();
         let back = ChangeSet {
             changes: changes.collect(),
@@ -386,14 +389,14 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Returns all entities that sealed revisions of this transaction have changed, with their state before the first
-    /// of them, ordered by type and id.
+    /// Returns all entities that sealed revisions of this transaction have changed, with their state before the
+    /// transaction, ordered by type and id.
     pub fn touched(&self) -> Vec<Touched> {
         net(&self.sealed)
     }
 
-    /// Returns the entities that the revision under construction has changed so far, also by a cascade, with their
-    /// state before it, ordered by type and id.
+    /// Returns the entities that the revision under construction has changed so far, directly or by a cascade. Each has
+    /// its state before that revision. They are ordered by type and id.
     pub fn pending(&self) -> Vec<Touched> {
         net(&self.entities)
     }

@@ -1,4 +1,5 @@
-//! Checks that the tables agree: every index entry belongs to an entity, and every entity has its entries.
+//! Checks that the tables agree, for example that every index entry belongs to an entity and that every entity has its
+//! index entries.
 
 use crate::checksum::Sum;
 use crate::env::Table;
@@ -99,7 +100,8 @@ fn table_sum(view: &View<'_>, table: Table) -> Result<Sum, StoreError> {
     Ok(sum)
 }
 
-/// Checks that every record is complete, except the one that is being removed, and that there are no other entries.
+/// Checks that every record is complete, and that the tables contain nothing else. A record that is being removed may
+/// be incomplete.
 fn verify_history(view: &View<'_>, header: &Header) -> Result<Vec<Inconsistency>, StoreError> {
     let mut found = Vec::new();
     let mut bytes = 0;

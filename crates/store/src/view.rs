@@ -224,7 +224,8 @@ impl<'s> View<'s> {
         History::new(self)
     }
 
-    /// Lists all tags of all entities after an entry, at most `size`, ordered by tag, type and id (long tags last).
+    /// Lists all tags of all entities after an entry, at most `size`. They are ordered by tag, type and id, but tags
+    /// that are stored as a hash are last. Also returns the value of `after` for the next page.
     pub fn tags(
         &self,
         after: Option<&Tagged>,
@@ -233,7 +234,7 @@ impl<'s> View<'s> {
         self.tag_entries(&[], after, size)
     }
 
-    /// Lists the entities of all types that have a tag, after an entry of that list.
+    /// Lists the entities of all types that have a tag, in the same way as [`View::tags`].
     pub fn tagged(
         &self,
         tag: &str,
@@ -447,8 +448,9 @@ impl Iterator for Range<'_> {
     }
 }
 
-/// Iterates over the ids that occur in all of several ranges of tags. From an id that is missing in one range it jumps
-/// to the next id there. So it takes at most as many steps as the rarest tag has entities, times the number of tags.
+/// Iterates over the ids of entities that have all of several tags. If an entity lacks a tag, the iterator skips to the
+/// next entity that has this tag. So the number of steps is about the number of entities with the rarest tag, times the
+/// number of tags.
 struct Intersection<'v> {
     view: &'v View<'v>,
     prefixes: Vec<Vec<u8>>,

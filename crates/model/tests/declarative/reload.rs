@@ -1,4 +1,4 @@
-//! A second load changes exactly the differences.
+//! A second load writes only the entities that differ from the store.
 
 use crate::running::{Running, object, options};
 use model::declarative::{self, Document, ExportFormat};

@@ -1,5 +1,5 @@
-//! An export represents the whole configuration: loaded into an empty one it restores it, loaded into the same one it
-//! changes nothing, and its text depends on nothing else.
+//! An export represents the whole configuration. Loading it into an empty configuration restores the original. Loading
+//! it into the original changes nothing. Equal configurations have equal exports.
 
 use crate::numbers::Numbers;
 use crate::running::Running;
@@ -7,7 +7,7 @@ use model::EntityKind;
 use model::declarative::{ExportFormat, Format};
 use serde_json::{Map, Value as Json, json};
 
-/// Texts that a careless parser or writer of YAML or JSON misreads.
+/// Texts that a careless parser or writer of YAML or JSON handles wrongly.
 const TEXTS: [&str; 24] = [
     "plain",
     "yes",

@@ -17,7 +17,7 @@ pub(super) const TREE_LENGTH: usize = 48;
 pub(super) const MAX_KEY: usize = 511;
 /// LMDB's own limit (`CURSOR_STACK`).
 pub(super) const MAX_DEPTH: u16 = 32;
-/// Upper bound of the number of pages: 16 TiB with the smallest page size.
+/// Upper bound of the number of pages. With the smallest page size this allows files of 16 TiB.
 pub(super) const MAX_PAGES: u64 = 1 << 32;
 
 pub(super) const BRANCH: u16 = 0x01;
@@ -31,7 +31,7 @@ pub(super) const SUB_TREE: u16 = 0x02;
 pub(super) const INTEGER_KEY: u16 = 0x08;
 pub(super) const NO_PAGE: u64 = u64::MAX;
 
-/// One of the two root records of a file; transactions write them alternately.
+/// One of the two root records of a file. Transactions write the two alternately.
 #[derive(Debug)]
 pub(super) struct Meta {
     pub(super) page_size: usize,
@@ -76,7 +76,7 @@ pub(super) fn metas(file: &File, length: u64) -> Result<[Meta; 2], ScanError> {
     let consistent = if first.transaction == 0 && second.transaction == 0 {
         true
     } else {
-        // Transaction N writes page N % 2. A meta page out of turn would make an old revision the newest.
+        // Transaction N writes page N % 2. A wrong number could make LMDB choose an old state as the newest.
         first.transaction % 2 == 0
             && second.transaction % 2 == 1
             && first.transaction.abs_diff(second.transaction) == 1
@@ -226,7 +226,7 @@ impl<'p> Node<'p> {
     }
 }
 
-/// Reads the low word of a node: the order of `mn_lo` and `mn_hi` depends on the machine.
+/// Reads `mn_lo` and `mn_hi` of a node as one number. LMDB stores the two in the machine's byte order.
 pub(super) fn low_word(header: &[u8]) -> u32 {
     u32_at(header, 0)
 }

@@ -38,7 +38,7 @@ fn small_file() -> TempDir {
     directory
 }
 
-/// Whatever byte changes, the examination accepts the file or names the damage; it never panics.
+/// After any change of a byte, the scan either accepts the file with its header or reports damage. It never panics.
 #[test]
 fn any_changed_byte_is_accepted_or_reported() {
     let directory = small_file();
@@ -67,7 +67,7 @@ fn any_changed_byte_is_accepted_or_reported() {
     examine(&path).expect("the file is whole again");
 }
 
-/// Every changed byte of an entity is found: the checksum detects what the structure does not show.
+/// The checksum detects changed bytes in an entity, which do not affect the structure of the file.
 #[test]
 fn a_changed_byte_of_an_entity_is_found() {
     let directory = small_file();
@@ -105,7 +105,7 @@ fn a_misplaced_page_is_found() {
         fs::write(&path, &bytes).expect("the file can be written");
         found += u32::from(examine(&path).is_err());
     }
-    // The other pages are free.
+    // Copies over free pages are not detected.
     assert!(found > 5, "{found} of {pages}");
 }
 
@@ -161,7 +161,7 @@ fn files_of_many_transactions_are_whole() {
     for round in 0..12 {
         let (store, _) = Store::open(directory.path(), options).expect("the store");
         for _ in 0..random(10) {
-            // Few to very many changes, so that the free list needs several pages, with short and long values.
+            // The number of changes and the length of values vary widely, so that the free list needs several pages.
             let count = 1 + random(if round % 3 == 0 { 3000 } else { 20 });
             let long = random(4) == 0;
             let changes = (0..count).map(|_| {

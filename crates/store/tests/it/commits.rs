@@ -63,7 +63,7 @@ fn founding_entities_belong_to_revision_0() {
     let fixture = fixture();
     fixture.store.found(vec![service(1, "s")]).unwrap();
     assert_eq!(fixture.store.head(), Revision(0));
-    // Neither they nor a revision are there when a store is founded again.
+    // The second call does nothing, because the store already has entities.
     fixture.store.found(vec![service(2, "t")]).unwrap();
     assert!(has(&fixture.store, K::Services, 1) && !has(&fixture.store, K::Services, 2));
     commit(&fixture.store, vec![route(3, "r", 1)]).unwrap();
@@ -609,7 +609,7 @@ fn the_last_change_of_a_kind_is_known() {
     assert_eq!(changed(store), [Revision(1), Revision(1)]);
     commit(store, vec![service(3, "t")]).unwrap();
     assert_eq!(changed(store), [Revision(2), Revision(1)]);
-    // A commit without changes, and a refused one.
+    // A commit without changes and a refused commit do not count.
     commit(store, vec![route(2, "r", 1)]).unwrap();
     commit(store, vec![route(4, "r", 1)]).unwrap_err();
     assert_eq!(changed(store), [Revision(2), Revision(1)]);
@@ -618,7 +618,7 @@ fn the_last_change_of_a_kind_is_known() {
     commit(store, vec![put(K::Plugins, id(5), &plugin)]).unwrap();
     commit(store, vec![delete(K::Routes, id(2))]).unwrap();
     assert_eq!(store.last_change(K::Plugins), Revision(4));
-    // A reopened store does not know which types changed before.
+    // A reopened store does not know which types changed before, so every type may have changed.
     let fixture = fixture.reopen();
     assert_eq!(changed(&fixture.store), [Revision(4), Revision(4)]);
 }

@@ -10,7 +10,7 @@ use store::{
 };
 use tempfile::TempDir;
 
-/// The bytes of a file with all kinds of pages: several levels, long values, free pages.
+/// Returns the bytes of a file with all kinds of pages: branches, leaves, long values and free pages.
 fn whole_file() -> Vec<u8> {
     let Fixture {
         store, directory, ..
@@ -88,7 +88,7 @@ fn an_inspection_reads_and_changes_nothing() {
     assert_eq!(recovery, Recovery::Opened);
 }
 
-/// Asserts that the file is refused for this reason, and stays as it is.
+/// Asserts that the file is refused for this reason and left unchanged.
 fn assert_foreign(bytes: &[u8], expected: &Damage) {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("data.mdb");
@@ -119,7 +119,8 @@ fn contents(view: &View<'_>) -> Vec<(K, Vec<u8>)> {
     contents
 }
 
-/// If a long value is rewritten in the same transaction, LMDB keeps all of its pages, however short the new value is.
+/// If a transaction replaces a long value that it wrote itself, LMDB keeps all pages of that value, however short the
+/// new value is.
 #[test]
 fn a_value_that_became_shorter_in_its_transaction_is_whole() {
     for shorter in [30_000, 9_000, 5_000, 1] {
@@ -179,7 +180,7 @@ fn a_changed_byte_is_found_or_harmless() {
         fs::write(directory.path().join("data.mdb"), &bytes).unwrap();
         let (store, recovery) = match Store::open(directory.path(), Options::default()) {
             Ok(opened) => opened,
-            // The byte says what the file is.
+            // The byte identifies the program or the format of the file.
             Err(OpenError::Foreign { .. }) => continue,
             Err(error) => panic!("byte {at} xor {mask}: {error}"),
         };
@@ -202,8 +203,8 @@ fn a_changed_byte_is_found_or_harmless() {
     assert!(set_aside > 20, "{set_aside}");
 }
 
-/// Offsets in the first pages, where every byte has a meaning, and random ones in the whole file; the same in every
-/// run.
+/// Returns offsets in the file and the bits to change there. Some are in the first two pages, where every byte has a
+/// meaning. The others are pseudo-random, but the same in every run.
 fn places(length: usize) -> Vec<(usize, u8)> {
     let mut places: Vec<(usize, u8)> = (0..2)
         .flat_map(|page| (8..152).step_by(6).map(move |at| (page * 4096 + at, 1)))

@@ -27,7 +27,7 @@ fn the_file_is_as_large_as_its_content_whatever_is_reserved() {
     assert_consistent(&fixture.store);
 }
 
-/// On a full disk, writing to a hole through the map would end the process.
+/// Writing to a hole through the memory map would kill the process if the disk is full.
 #[test]
 fn the_table_of_readers_has_no_holes() {
     let fixture = fixture();
@@ -89,7 +89,7 @@ fn a_full_store_accepts_removals_and_then_more_entities() {
     assert_consistent(&fixture.store);
 }
 
-/// Space freed by the history is usable immediately, although readers keep their transactions.
+/// Space freed by the history is usable immediately, although readers keep transactions open between lookups.
 #[test]
 fn a_full_store_with_readers_accepts_removals_one_by_one() {
     let fixture = small();

@@ -144,7 +144,7 @@ fn compaction_bounds_the_number_of_revisions() {
         }
         other => panic!("{other:?}"),
     }
-    // The record of the oldest revision is removed, although its state is known.
+    // The record of the oldest revision is removed, although its state can still be read.
     let view = store.view().unwrap();
     let history = view.history().unwrap();
     assert!(matches!(
@@ -215,7 +215,7 @@ fn compaction_removes_what_is_too_old_but_not_the_newest() {
     assert_eq!(newest_info(store).revision, Revision(3));
 }
 
-/// A record that is being removed is invisible and does not disturb new revisions.
+/// A partly removed record is invisible and does not affect newer revisions.
 #[test]
 fn a_large_revision_goes_piece_by_piece() {
     const MANY: u128 = 2000;
@@ -257,7 +257,8 @@ fn newest_info(store: &Store) -> RevisionInfo {
     history.info(history.newest()).unwrap()
 }
 
-/// Creates revisions 1 to 5 of two consumers. Revision 2 creates the second consumer, and revision 4 deletes it.
+/// Creates revisions 1 to 5 with three consumers. Revision 2 creates the second consumer. Revision 4 deletes it and
+/// creates the third.
 fn five_revisions() -> Fixture {
     let fixture = fixture();
     for (number, changes) in [

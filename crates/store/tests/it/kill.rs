@@ -1,7 +1,7 @@
 //! `kill -9` at random moments, while two configurations are loaded alternately.
 //!
-//! The test binary runs itself: the child is the test [`child`] with a directory in its environment; without one the
-//! test does nothing.
+//! The test binary starts itself as a child process, which runs the test [`child`] with a directory in its environment.
+//! Without a directory, [`child`] does nothing.
 
 use crate::support::{assert_consistent, commit, delete, id, put, reference};
 use model::EntityKind as K;
@@ -18,8 +18,8 @@ const DIRECTORY: &str = "STORE_KILL_TEST_DIRECTORY";
 const KILLS: u32 = 60;
 const ACKNOWLEDGED: &str = "acknowledged ";
 
-/// Two configurations that share the entities with even numbers, with different content; each has its own entities with
-/// odd numbers.
+/// Returns one of two configurations: one for even revisions and one for odd revisions. Both have the service and the
+/// routes with even numbers, with different content. Each has its own routes with odd numbers.
 fn configuration(revision: u64) -> Vec<Change> {
     let own = u128::from(revision % 2);
     let mut changes = vec![put(
@@ -151,6 +151,6 @@ fn check_whole(store: &Store, head: u64) {
     store.snapshot_at(Revision(head), show).unwrap();
     assert!(found == expected, "revision {head} is not whole");
     assert_consistent(store);
-    // Writing still works after the crash.
+    // A write transaction can still be opened. The next child commits changes.
     assert_eq!(commit(store, vec![]).unwrap(), Revision(head));
 }

@@ -1,4 +1,5 @@
-//! Random change sets against a plain map: the tables agree with it and with each other, even after refused changes.
+//! Compares random change sets with a plain map. The tables must agree with the map and with each other, even after
+//! refused change sets.
 
 use crate::support::{assert_consistent, delete, fixture_with, id, put, reference, tags};
 use model::EntityKind as K;
@@ -161,7 +162,8 @@ fn check_entities(store: &Store, states: &[State]) {
     }
 }
 
-/// Checks that a rollback to a kept revision restores its state, and that the change log has its changes.
+/// Checks that a rollback to a kept revision restores its state, and that the new revision records exactly the
+/// differences as its changes.
 fn check_rollback(store: &Store, states: &[State], pick: Index) {
     let oldest = oldest(store);
     let target = oldest + pick.index(states.len() - oldest as usize) as u64;

@@ -5,7 +5,8 @@ use model::{EntityKind as K, Object, codec};
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::{Change, ChangeLog, Options, Reader, Retention, Revision, Store, View};
 
-/// A configuration in which every entity has the number of its round, so that a mixture of rounds is detected.
+/// Returns a configuration in which the name of every entity contains the number of the round. So a mixture of rounds
+/// is detected.
 fn round(number: u64) -> Vec<Change> {
     let mut changes = vec![put(
         K::Services,
@@ -184,7 +185,7 @@ fn idle_readers_do_not_make_the_file_grow_while_history_is_removed() {
     }
     let size = store.size().unwrap();
     while store.compact(64).unwrap() {
-        // Like workers, the reader has made a lookup in the meantime.
+        // A worker's reader also makes lookups during compaction.
         readers[0].read(check_whole).unwrap();
     }
     let grown = store.size().unwrap().saturating_sub(size);

@@ -73,7 +73,7 @@ fn assert_unique(view: &View<'_>, state: &State) {
     for ((kind, field, text), id) in &taken {
         assert_eq!(view.id_by_unique(*kind, field, text).unwrap(), Some(*id));
     }
-    // Names that no entity has any more must not be found.
+    // Names that no entity has now must not be found.
     let mut random = Random::new(0);
     for rule in RULES {
         for field in rule.unique {

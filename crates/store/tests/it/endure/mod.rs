@@ -1,8 +1,8 @@
 //! Long runs of random change sets with crashes: the store, its indexes and its history must equal a model.
 //!
-//! The test binary runs itself: the child is the test [`child`] with a task in its environment; without one the test
-//! does nothing. The child compares after every step. The test keeps its own model, kills the child at random moments,
-//! and compares the store that is left.
+//! The test binary starts itself as a child process, which runs the test [`child`] with a task in its environment.
+//! Without a task, [`child`] does nothing. The child compares the store with its model after every step. The parent has
+//! its own model. It kills the child at random moments and compares the remaining store.
 //!
 //! `ENDURE_CHANGE_SETS` sets the length of the run (`cargo xtask soak`), and `ENDURE_SEED` its random sequence.
 
@@ -35,7 +35,7 @@ const DONE: &str = "done ";
 const CHANGE_SETS: usize = 5000;
 /// Maximum number of transactions between crashes.
 const BETWEEN_CRASHES: u64 = 120;
-/// Number of transactions between complete checks. The process reopens its store half as often.
+/// Number of transactions between complete checks. The child reopens its store half as often.
 const BETWEEN_CHECKS: u64 = 40;
 const KEPT_REVISIONS: u64 = 60;
 
@@ -101,7 +101,7 @@ fn child() {
 }
 
 struct Worker {
-    // Dropped first, because the file is closed when both are dropped.
+    // The file is closed when both the reader and the store are dropped.
     reader: Reader,
     store: Store,
     /// States by revision, since the store was opened.
@@ -109,7 +109,8 @@ struct Worker {
 }
 
 impl Worker {
-    /// Takes the state from the store, because it was already compared with the model.
+    /// Reads the first state from the store. It is correct, because the parent or the previous worker has already
+    /// compared the store with its model.
     fn open(directory: &Path, max_size: usize) -> Self {
         let (store, _) = Store::open(directory, options(max_size)).unwrap();
         let state = read(&store);
@@ -271,7 +272,7 @@ impl Follower {
         self.next += 1;
     }
 
-    /// Lets a child work until it is killed or, if planned, ends itself.
+    /// Runs a child until it is killed or aborts in a planned crash.
     fn live(&mut self, random: &mut Random) {
         let max_size = if random.one_in(4) { SMALL } else { 1 << 30 };
         let mut child = self.spawn(max_size);
@@ -334,8 +335,8 @@ impl Follower {
             self.unacknowledged += 1;
             self.proceed(head, max_size);
         } else if crashed {
-            // Skip the transaction with the planned crash: this child may have been killed before it, but the next one
-            // would crash in it.
+            // Skip the transaction with the planned crash, even if this child was killed before it. Otherwise the next
+            // child would crash in it.
             self.proceed(head, max_size);
         }
         self.states = self.states.split_off(&oldest(&store));

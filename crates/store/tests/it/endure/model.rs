@@ -1,5 +1,5 @@
-//! A model of the store with plain maps, and its rules in their simplest form: conditions on the state after a whole
-//! change set. The model shares nothing with the schemas or the code of the store.
+//! A model of the store with plain maps. Its rules are simple conditions on the state after a whole change set. The
+//! model shares nothing with the schemas or the code of the store.
 
 use crate::support;
 use model::{EntityKind as K, Object, Value, codec};
@@ -12,7 +12,7 @@ use uuid::Uuid;
 pub struct Rule {
     pub kind: K,
     pub unique: &'static [&'static str],
-    /// Fields that are unique together; absent ones count too.
+    /// Fields that are unique together. An absent field counts as a value.
     pub together: &'static [&'static str],
     pub parents: &'static [(&'static str, K, WithoutParent)],
 }
@@ -263,12 +263,12 @@ pub enum Broken {
 #[derive(Debug)]
 pub struct Refused {
     pub broken: BTreeSet<Broken>,
-    /// Number of entities that were written or removed.
+    /// Number of entities that the change set would write or remove.
     pub touched: usize,
 }
 
 impl Refused {
-    /// Whether the store's violation is one of these.
+    /// Whether the model found the same violation as the store.
     pub fn explains(&self, violation: &Violation) -> bool {
         let key = (violation.kind(), violation.id());
         match violation {

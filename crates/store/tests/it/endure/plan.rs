@@ -51,8 +51,8 @@ pub enum Step<'p> {
     End(End),
 }
 
-/// The store checks change sets of at most this many entities before it writes any of them. A larger one that is
-/// refused ends the transaction.
+/// The store checks change sets of at most this many entities before it writes any of them. If it refuses a larger
+/// change set, the transaction cannot be committed.
 const CHECKED_FIRST: usize = 1000;
 
 impl Plan {
@@ -106,9 +106,9 @@ impl Plan {
     }
 }
 
-/// Number of entities per type; small, so that changes meet the same entities.
+/// Number of entities per type. It is small, so that different changes affect the same entities.
 const POOL: u64 = 8;
-/// One in this many transactions writes more credentials than are checked at once; the next one removes them.
+/// One in this many transactions writes more than [`CHECKED_FIRST`] credentials. The next transaction removes them.
 const BULK: u64 = 500;
 
 /// Returns a different random sequence for each number.
@@ -198,7 +198,7 @@ pub fn number(kind: K, entity: u64) -> Uuid {
     id(u128::from(kind as u8) * 10_000 + u128::from(entity))
 }
 
-/// One consumer with 1,100 credentials, sometimes two with the same key.
+/// Returns puts of one consumer with 1,100 credentials. Sometimes two credentials have the same key.
 fn bulk(random: &mut Random) -> Edits {
     let consumer = (K::Consumers, number(K::Consumers, 0));
     let mut edits = Edits::default();
@@ -274,8 +274,8 @@ fn parent(random: &mut Random, state: &State, kind: K) -> Uuid {
     }
 }
 
-/// Returns one of a few names, so that they collide. Some are too long for a key, and some contain the byte that ends a
-/// key.
+/// Returns one of a few names, so that names collide. Two names are too long for a key, and one contains the byte that
+/// terminates texts in keys.
 pub fn text(random: &mut Random) -> String {
     let number = random.below(24);
     match number {
