@@ -23,7 +23,7 @@ pub(crate) struct Traditional<'r> {
 }
 
 impl Traditional<'_> {
-    /// Calls `each` with every candidate of a route, or with the reason why there is none.
+    /// Calls `each` with every candidate of a route, or with the reason why the candidate cannot be created.
     pub(crate) fn compile(
         &self,
         index: RouteIndex,
