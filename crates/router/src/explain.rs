@@ -19,7 +19,7 @@ pub struct Wanted {
     pub limit: usize,
     /// Maximum number of other routes to list, the closest first.
     pub closest: usize,
-    /// A route to explain in any case.
+    /// A route whose candidates are always listed.
     pub route: Option<RouteIndex>,
 }
 
@@ -72,7 +72,8 @@ pub struct Explained {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Matches,
-    /// The candidate matches too, but one that is tried earlier was chosen.
+    /// The candidate matches too, but was not chosen. A candidate that is tried earlier was chosen, or none because
+    /// matching would take too many steps ([`Explanation::is_too_costly`]).
     ComesLater,
     /// The candidate does not match; these parts of its expression are false.
     Fails(Vec<Reason>),
@@ -123,7 +124,7 @@ impl StreamRouter {
     }
 }
 
-/// Returns all candidates in order, each with whether the index finds it for the request.
+/// Returns all candidates in order and marks those that the index finds for the request.
 fn with_reach<'c>(
     table: &Table,
     ranked: &[(u32, &'c Candidate)],
@@ -147,6 +148,7 @@ pub(crate) struct Ranked<'c> {
     pub(crate) expression: &'c Expression,
     /// Whether the index finds it for the request.
     pub(crate) is_reachable: bool,
+    /// Whether it is the chosen candidate.
     pub(crate) is_found: bool,
 }
 

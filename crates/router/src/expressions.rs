@@ -1,5 +1,5 @@
 //! Creates the candidates of the `expressions` flavor: routes with an expression and a priority, and classic routes.
-//! Both match only requests of their protocols. Source: kong/router/expressions.lua, kong/router/transform.lua.
+//! Both also check the protocol of the request. Source: kong/router/expressions.lua, kong/router/transform.lua.
 
 use crate::Calculation;
 use crate::candidate::{Candidate, Precedence, Problem, Regexes, RouteIndex};
@@ -72,8 +72,9 @@ pub(crate) fn read(
     })
 }
 
-/// Returns the condition that a request has a protocol of the route. A route for encrypted traffic alone also accepts
-/// unencrypted traffic, to answer it with a redirect. `None` if every request of the subsystem passes.
+/// Returns the condition that a request has a protocol of the route, or `None` if every request of the subsystem
+/// passes. As in Kong, every request also passes if the only protocol of the route is `https`, `tls` or
+/// `tls_passthrough`. An `https` route can then answer unencrypted requests with a redirect.
 pub(crate) fn serves(route: &Route, subsystem: Subsystem) -> Option<Expression> {
     if let [Protocol::Https | Protocol::Tls | Protocol::TlsPassthrough] = route.protocols[..] {
         return None;

@@ -30,7 +30,8 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Removes brackets if the closing one is at the very end, or else before the first colon that follows a bracket.
+    /// Reads `[name]` or `[name]:port` without the brackets. In the second form the name ends at the first `]:`. A text
+    /// of any other form is the name itself.
     fn parse_bracketed(text: &'a [u8]) -> Self {
         let peeled = |name, port| Self {
             name,
@@ -55,15 +56,15 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Returns the name if it can match a wildcard. Wildcards are compared with a text in which a name with a colon has
-    /// brackets, so such a name never matches.
+    /// Returns the name if it can match a wildcard. Kong compares wildcards with the text `host:port`, in which it puts
+    /// a name with a colon in brackets. Such a name never matches a wildcard.
     pub(crate) fn wildcard_name(&self) -> Option<&'a [u8]> {
         (!self.bracketed && !self.name.contains(&b':')).then_some(self.name)
     }
 }
 
-/// Splits host and port as the `traditional_compatible` flavor does. Brackets are kept, and a host in brackets has no
-/// port.
+/// Splits host and port as the `traditional_compatible` flavor does, at the first colon. Brackets are kept. An IPv6
+/// address in brackets never has a port, because it contains the first colon.
 pub(crate) fn split(text: &[u8]) -> (&[u8], Option<i64>) {
     let with_port = split_at_colon(text)
         .and_then(|(name, digits)| parse_port(digits).map(|port| (name, Some(port))));
@@ -85,7 +86,7 @@ fn parse_written_port(digits: &[u8]) -> Option<i64> {
     })
 }
 
-/// Reads a number of any size. A number that is not a valid port equals no port.
+/// Reads a number of any size. A number above 65535 is accepted, but no route has such a port.
 fn parse_port(digits: &[u8]) -> Option<i64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;

@@ -68,9 +68,9 @@ impl Weight {
             | self.length()
     }
 
-    /// Computes the word as Kong 3.9.1 does: it shifts three of the parts as 32-bit numbers, with the distance modulo
-    /// 32. A negative result is widened to the top bit alone. If no flag is set, all parts are combined in 32 bits
-    /// first.
+    /// Computes the word as Kong 3.9.1 does. Kong shifts three of the parts as 32-bit numbers, by the distance modulo
+    /// 32. If the result is negative, only the top bit of the word is set for this part. If no flag is set, Kong first
+    /// combines all parts in 32 bits.
     fn original_word(&self) -> u64 {
         let kinds = self.kinds << 29;
         let headers = self.headers << 20;
@@ -164,8 +164,8 @@ impl Traditional {
 impl Traditional {
     /// Returns the most significant part of the priority in 64 bits.
     pub(crate) fn rank(&self) -> Rank {
-        /// The largest value that the available bits can hold. At larger values the rank must not distinguish anything
-        /// less significant.
+        // The largest values that fit into their bits. Candidates with at least `HEADERS` headers get equal ranks, even
+        // if their paths differ. Otherwise a path could outweigh a larger number of headers.
         const HEADERS: usize = (1 << 9) - 1;
         const REST: i64 = (1 << 38) - 1;
 
@@ -174,8 +174,8 @@ impl Traditional {
         let hosts_with_port = u64::from(!self.hosts_with_port.0);
         let refinement = u64::from(7 - self.refinement.0.min(7));
         let headers = HEADERS - self.headers.0.min(HEADERS);
-        // Only regexes have a priority and only plain paths a length. Candidates with equal refinement have the same
-        // kind of path.
+        // One of the two summands is always zero: only regexes have a priority, and only plain paths have a length. A
+        // regex is never compared with a plain path here, because their refinement differs.
         let length = i64::try_from(self.path_length.0).unwrap_or(REST);
         let more = match headers {
             0 => 0,

@@ -1,5 +1,5 @@
-//! The arguments of a query as Kong's runtime reads them (`ngx.req.get_uri_args`): decoded pieces between `&`. A piece
-//! without a name is skipped, and one without `=` has an empty value.
+//! Parses the arguments of a query as OpenResty does for Kong (`ngx.req.get_uri_args`). Arguments are separated by `&`
+//! and decoded. An argument without a name is skipped, and an argument without `=` has an empty value.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ struct Entry {
 }
 
 impl Arguments {
-    /// Reads the first `most` arguments of a query.
+    /// Reads the first `most` arguments of a query. Skipped arguments are not counted.
     pub(crate) fn read(&mut self, query: &[u8], most: usize) {
         self.text.clear();
         self.entries.clear();
@@ -69,7 +69,7 @@ impl Arguments {
             rest = &rest[at + length..];
         }
         self.text.extend_from_slice(rest);
-        // A longer query does not fit into a request head.
+        // Request heads are much smaller than 4 GiB, so this conversion cannot fail.
         let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         offset(start)..offset(self.text.len())
     }

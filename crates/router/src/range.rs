@@ -1,5 +1,5 @@
-//! Ranges of addresses and numbers, as common prefixes of their bits. Two ranges overlap only if one contains the
-//! other.
+//! Ranges of addresses and numbers. A range contains all values whose bits begin with the same prefix. Two ranges
+//! therefore overlap only if one contains the other.
 
 use expr::Block;
 use std::net::IpAddr;
@@ -54,13 +54,14 @@ impl Range {
         Self::new(Width::Number, number.clamp(0, LARGEST) as u128, 16)
     }
 
-    /// Returns the fewest ranges that together contain exactly the numbers from `first` to `last`.
+    /// Returns the fewest ranges that together contain exactly the numbers from `first` to `last`. Numbers outside
+    /// `0..=LARGEST` count as in [`Self::of_number`], so the ranges may contain 0 or `LARGEST` in their place.
     pub(crate) fn between(first: i64, last: i64) -> Vec<Self> {
         let mut next = first.clamp(0, LARGEST) as u128;
         let end = last.clamp(0, LARGEST) as u128 + 1;
         let mut ranges = Vec::new();
         while next < end {
-            // The range is as large as its start allows, and no larger than what is left.
+            // The largest range that begins at `next` and ends before `end`.
             let aligned = next.trailing_zeros().min(16);
             let fitting = (end - next).ilog2();
             let behind = aligned.min(fitting);
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_intersection_consists_of_the_smaller_ranges() {
-        let range = |text: &str| Range::of_block(text.parse().expect("it is a block"));
+        let range = |text: &str| Range::of_block(text.parse().expect("the text is a block"));
         let (wide, narrow) = (range("10.0.0.0/8"), range("10.1.0.0/16"));
         let both = |left: &[Range], right: &[Range]| Range::in_both(left, right);
         assert_eq!(both(&[wide], &[narrow]), [narrow]);

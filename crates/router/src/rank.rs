@@ -7,6 +7,7 @@ use crate::router::Options;
 use std::cmp::Reverse;
 use uuid::Uuid;
 
+/// Describes the position of an HTTP candidate.
 pub(crate) fn of(place: &Precedence, options: Options) -> Vec<String> {
     match place {
         Precedence::Compatible(Reverse(word), Reverse(id)) => compatible(*word, id, |word| {

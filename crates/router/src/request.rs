@@ -18,13 +18,14 @@ pub struct Request<'a> {
     pub path: &'a [u8],
     /// The Host header as sent, or its substitute.
     pub host: Option<&'a [u8]>,
-    /// The scheme of the connection; forwarding headers do not count.
+    /// The scheme of the connection; forwarding headers are ignored.
     pub scheme: Scheme,
     /// The server name of the TLS handshake.
     pub sni: Option<&'a str>,
     /// The query as sent, after the `?`.
     pub query: Option<&'a [u8]>,
-    /// The client address after trusted hops. If a trusted hop reports an address without a port, the port is 0.
+    /// The client address, as reported by a trusted proxy if there is one. The port is 0 if the proxy does not report
+    /// it.
     pub source: Option<SocketAddr>,
     /// The address that the client connected to. If it is `None`, [`HeaderSource::destination`] is called.
     pub destination: Option<IpAddr>,
@@ -98,7 +99,7 @@ impl<T> Lazy<T> {
 }
 
 impl Parts {
-    /// Must be called between requests.
+    /// Marks all parts as not parsed. Must be called between requests.
     pub(crate) fn forget(&mut self) {
         self.segments.is_read.set(false);
         self.arguments.is_read.set(false);
@@ -163,6 +164,8 @@ impl<'a> View<'a> {
         self.port = port.unwrap_or(self.port);
     }
 
+    /// Whether a header line has the name that a route uses, which is in lower case. Outside `traditional`, routes use
+    /// header names in which `_` replaces `-`, as in Kong.
     fn is_named(&self, sent: &[u8], name: &[u8]) -> bool {
         let spelt = |byte: u8| match (self.flavor, byte) {
             (Flavor::TraditionalCompatible | Flavor::Expressions, b'-') => b'_',

@@ -35,6 +35,7 @@ pub struct Router {
 #[derive(Default)]
 pub struct Scratch {
     path: Vec<u8>,
+    /// Whether `path` is the normalized path. If false, the path of the request is already normalized.
     normalized: bool,
     parts: Parts,
     work: Work,
@@ -86,7 +87,7 @@ impl Router {
         for route in removed {
             router.table.remove(*route);
         }
-        // Regexes of replaced routes are reused.
+        // `self` still has the regexes of removed routes, so a replaced route does not compile its regexes again.
         router.with(self.table.regexes().clone(), routes)
     }
 
@@ -234,9 +235,9 @@ impl Router {
         self.table.get(found.slot).captures
     }
 
-    /// Calls `each` with the captures of the route's regexes. If two groups have the same name or number, the later one
-    /// counts. The request must be the one that was matched; it is matched again, so call this only when captures are
-    /// needed.
+    /// Calls `each` with the captures of the route's regexes. If two groups have the same name or number, `each` is
+    /// called for both, and the caller must use the later value. The request must be the one that was matched. It is
+    /// matched again, so call this only when captures are needed.
     pub fn captures(
         &self,
         found: &Match,
@@ -260,8 +261,8 @@ impl Router {
             .evaluate(&view, &mut scratch.work.lowered, &mut captures);
     }
 
-    /// Appends the request target for the service: the service's path joined with the normalized path of the request as
-    /// the route says, escaped, and the query as it was sent.
+    /// Appends the request target for the service. It consists of the service's path and the normalized path of the
+    /// request, joined as the route configures and escaped, and of the query as it was sent.
     pub fn write_upstream_uri(
         &self,
         found: &Match,

@@ -12,11 +12,11 @@ pub(crate) struct Segments {
 impl Segments {
     pub(crate) fn read(&mut self, path: &[u8]) {
         self.starts.clear();
-        // Kong skips the first byte, whatever it is. In a request for a path it is a slash.
+        // As in Kong, the first byte is skipped without a check that it is a slash.
         let inner = path.get(1..).unwrap_or(b"");
         let slashes = inner.iter().rev().take_while(|&&byte| byte == b'/').count();
         let inner = &inner[..inner.len() - slashes];
-        // A longer path does not fit into a request head.
+        // Request heads are much smaller than 4 GiB, so this conversion cannot fail.
         let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         self.end = offset(1 + inner.len());
         if inner.is_empty() {
@@ -31,8 +31,8 @@ impl Segments {
         self.starts.len()
     }
 
-    /// Returns the segments from `first` to `last`, counted from 0, with the slashes between them. `None` unless all
-    /// exist.
+    /// Returns the segments from `first` to `last`, counted from 0, with the slashes between them. `None` if one
+    /// of them does not exist.
     pub(crate) fn joined<'p>(&self, path: &'p [u8], first: u32, last: u32) -> Option<&'p [u8]> {
         let start = *self.starts.get(first as usize)?;
         let end = match self.starts.get(last as usize + 1) {

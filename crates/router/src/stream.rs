@@ -31,7 +31,7 @@ pub struct StreamRouter {
 pub struct StreamRequest<'a> {
     pub source: SocketAddr,
     pub destination: SocketAddr,
-    /// The server name in lower case. A client that sends none counts as one without TLS, as in Kong.
+    /// The server name in lower case. As in Kong, a TLS connection without a server name is treated as plain TCP.
     pub sni: Option<&'a str>,
     /// Whether the stream is UDP.
     pub datagrams: bool,
@@ -192,7 +192,7 @@ fn compatible_place(route: &Route, word: u64) -> Precedence {
     Precedence::Compatible(Reverse(word), Reverse(route.id.0))
 }
 
-/// Returns the condition of a classic route, restricted to these of its sources and destinations.
+/// Returns the condition of a classic route. `sources` and `destinations` are the entries of the route to include.
 fn demand(route: &Route, sources: &[End], destinations: &[End], options: Options) -> Expression {
     let mut parts = Vec::new();
     if !route.snis.is_empty() {
@@ -249,8 +249,8 @@ fn class(end: &End) -> u8 {
     }
 }
 
-/// Whether connections without TLS match a route with SNIs. In `traditional` they do not. In the other flavors they do;
-/// with `Strict` only if the route accepts such connections.
+/// Whether a route with SNIs also matches streams without TLS. In `traditional` it does not. In the other flavors it
+/// does, but with `Strict` only if `tcp` or `udp` is one of its protocols.
 fn passes_nameless(route: &Route, options: Options) -> bool {
     let plain = [Protocol::Tcp, Protocol::Udp];
     match (options.flavor, options.calculation) {

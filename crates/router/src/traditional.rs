@@ -1,10 +1,10 @@
 //! Creates the candidates of the `traditional` flavor: one per path of a route, with separate candidates for hosts that
 //! have a port.
 //!
-//! Kong first searches a smaller set of the candidates of one category, chosen by the attributes that match the
-//! request. If that is the set for `host:port`, its candidates also rank first here. Otherwise Kong's result differs
-//! from the plain order only in collisions, for example if several regexes match one path (Kong/kong#14839); this is
-//! not reproduced.
+//! Before it searches all candidates of a category, Kong searches a smaller set, which depends on the attributes that
+//! match the request. If it is the set for `host:port`, its candidates also rank first here. The other sets change
+//! Kong's result only in collisions, for example if several regexes match one path (Kong/kong#14839). This router does
+//! not reproduce these cases.
 
 use crate::candidate::{Candidate, Precedence, Problem, Regexes, RouteIndex, sni_name};
 use crate::host::Host;
@@ -23,7 +23,7 @@ pub(crate) struct Traditional<'r> {
 }
 
 impl Traditional<'_> {
-    /// Calls `each` with every candidate of a route, or with the reason why there is none.
+    /// Calls `each` with every candidate of a route, or with the reason why the candidate cannot be created.
     pub(crate) fn compile(
         &self,
         index: RouteIndex,
@@ -154,11 +154,13 @@ fn host_is(host: &str) -> Expression {
     let mut parts = Vec::new();
     if let Some(end) = name.strip_prefix('*') {
         parts.push(wildcard(TextTest::EndsWith(end.into())));
+        // The asterisk must match at least one character.
         parts.push(wildcard(TextTest::Differs(end.into())));
     } else {
         let start = name.trim_end_matches('*');
         parts.push(wildcard(TextTest::StartsWith(start.into())));
-        // The asterisk of a wildcard without a port may also match only the port of the request.
+        // The asterisk must match at least one character of `host:port`. If the wildcard has no port, it may match only
+        // the port of the request and the colon before it.
         if parsed.port.is_some() {
             parts.push(wildcard(TextTest::Differs(start.into())));
         }
@@ -171,6 +173,7 @@ fn host_is(host: &str) -> Expression {
 }
 
 fn plain_host_is(host: &str) -> Expression {
+    // If a header equals a host without port and brackets, the host in the header is equal too.
     let ordinary = !host.contains([':', '[']);
     let name = equals(TextField::Host, host);
     if ordinary {

@@ -1,9 +1,11 @@
-//! A radix tree over text prefixes, shared between versions: a change copies only the nodes on the way to its key. A
-//! lookup walks the bytes of the text once, regardless of the number of keys, and touches only nodes on the text's way.
+//! A radix tree that finds all keys that are prefixes of a text. Versions of the tree share nodes: a change copies only
+//! the nodes from the root to its key. A lookup visits only nodes whose keys are prefixes of the text, and at most one
+//! further child of each.
 //!
 //! A key is a sequence of steps. A step is either bytes, or a repeated class of bytes, which matches as many bytes as
-//! possible ([`expr::Class`]). A path with parameters is therefore a way through the tree like any other. Exactly one
-//! way leads to each node, and it always matches the same part of a text, so no node is visited twice.
+//! possible ([`expr::Class`]). A path with parameters is therefore a key like any other. A node may continue with bytes
+//! and with classes, so a lookup may read the same bytes of the text several times. It visits no node twice, because
+//! only one sequence of steps leads to each node, and this sequence always matches the same part of a text.
 
 use crate::label::Label;
 use crate::work::Budget;
@@ -22,8 +24,8 @@ pub(crate) struct Tree<V> {
     root: Option<Arc<Node<V>>>,
 }
 
-/// A node with a bucket of one candidate and the counters of its [`Arc`] fits in one cache line, because the cost of a
-/// lookup among many keys is the number of cache lines that it fetches.
+/// The cost of a lookup among many keys is the number of cache lines that it fetches. A node with a bucket of one
+/// candidate therefore fits in one cache line, together with the counters of its [`Arc`].
 #[derive(Clone, Default)]
 struct Node<V> {
     /// The bytes after those of the parent. Empty only at the root and after a class.
@@ -48,7 +50,7 @@ struct Branch<V> {
     node: Arc<Node<V>>,
 }
 
-/// The way from a node to one of its children.
+/// The link from a node to one of its children.
 #[derive(Debug, Clone, Copy)]
 enum Link {
     Child(usize),
@@ -57,7 +59,7 @@ enum Link {
 
 impl<V: Value> Tree<V> {
     /// Calls `each` with every value whose key is a prefix of the text, and with the number of bytes that the key
-    /// matched. Stops early if the budget is exhausted.
+    /// matched. Only classes consume the budget. If it is exhausted, values may be missing.
     pub(crate) fn walk<'t>(
         &'t self,
         text: &[u8],
@@ -100,7 +102,8 @@ impl<V: Value> Tree<V> {
         Some(&node.value)
     }
 
-    /// Changes the value of a key, which is empty at first. A value that is empty afterwards is removed.
+    /// Changes the value of a key. The value of a new key is empty before the change. A key whose value is empty after
+    /// the change is removed.
     pub(crate) fn change(&mut self, key: &[Step], change: impl FnOnce(&mut V)) {
         let mut node = self.root.get_or_insert_default();
         for step in key {
@@ -116,7 +119,7 @@ impl<V: Value> Tree<V> {
         }
     }
 
-    /// Removes nodes without content on the way to a key.
+    /// Removes the nodes from the root to a key that are no longer needed.
     fn prune(&mut self, key: &[Step]) {
         let Some(mut links) = self.links(key) else {
             return;
@@ -139,7 +142,7 @@ impl<V: Value> Tree<V> {
         }
     }
 
-    /// Returns the way to the node of a key.
+    /// Returns the links from the root to the node of a key.
     fn links(&self, key: &[Step]) -> Option<Vec<Link>> {
         let mut links = Vec::new();
         let mut node = self.root.as_ref()?;
@@ -203,8 +206,7 @@ impl<V: Value> Node<V> {
                 return;
             };
             for branch in &below.classes {
-                // The recursion is as deep as keys have classes, and the number of classes is limited when keys are
-                // created.
+                // The recursion depth is the number of classes in a key, which is limited when keys are created.
                 let taken = branch.class.take(&text[at..]);
                 if !budget.spend(1 + taken.unwrap_or(0)) {
                     return;
@@ -226,7 +228,7 @@ impl<V: Value> Node<V> {
 
     #[cfg(test)]
     fn follow(&self, link: Link) -> &Arc<Self> {
-        let below = self.below.as_ref().expect("links were found");
+        let below = self.below.as_ref().expect("a link leads to a child");
         match link {
             Link::Child(at) => &below.children[at],
             Link::Class(at) => &below.classes[at].node,
@@ -262,7 +264,7 @@ impl<V: Value> Node<V> {
         &mut classes[at].node
     }
 
-    /// Moves the first `length` bytes of the label into a node of their own, unless that is the whole label.
+    /// Moves the first `length` bytes of the label into a new parent node. Does nothing if this is the whole label.
     fn split(node: &mut Arc<Self>, length: usize) {
         if length == node.label.bytes().len() {
             return;
@@ -350,7 +352,8 @@ fn shared(left: &[u8], right: &[u8]) -> usize {
     pairs.take_while(|(left, right)| left == right).count()
 }
 
-/// Drops without recursion: thousands of prefixes of one text are as many nested nodes.
+/// Thousands of prefixes of one text are as many nested nodes, which would overflow the stack if they were dropped
+/// recursively. Only nodes after a class are dropped recursively, because a key has few classes.
 impl<V> Drop for Node<V> {
     fn drop(&mut self) {
         let Some(below) = self.below.take() else {
@@ -451,7 +454,7 @@ mod tests {
     #[test]
     fn classes_match_as_much_as_possible_and_keys_continue_after_them() {
         let key = |pattern: &str| {
-            let regex = Regex::new(pattern, Dialect::Rust).expect("it is a regex");
+            let regex = Regex::new(pattern, Dialect::Rust).expect("the pattern is a regex");
             regex.starts()[0].steps().to_vec()
         };
         let (orders, user) = (key("^/users/[^/]+/orders"), key("^/users/[^/]+"));
@@ -483,7 +486,8 @@ mod tests {
         dropped.join().expect("its stack is large enough");
     }
 
-    /// Returns the number of nodes that have no content and at most one child.
+    /// Returns the number of nodes that should have been removed or merged, because they have no content and at most
+    /// one child.
     fn idle(node: &Node<Vec<u32>>) -> usize {
         let children = node.below.as_ref().map_or(&[][..], |below| &below.children);
         let own = node.value.is_empty() && !node.label.bytes().is_empty() && children.len() < 2;

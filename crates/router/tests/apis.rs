@@ -112,7 +112,7 @@ impl Routed {
         let Some(found) = found else {
             assert_eq!(
                 expected, None,
-                "{:?} {method} {path} is found nowhere",
+                "{:?} {method} {path} has no route",
                 self.form
             );
             return false;
@@ -184,7 +184,7 @@ fn every_request_leads_to_the_endpoint_that_says_most_about_it(form: Form) {
         }
         assert!(
             hits > 600 && misses > hits,
-            "{api:?}: {hits} and {misses} say little"
+            "{api:?}: too few hits ({hits}) or misses ({misses})"
         );
     }
 }

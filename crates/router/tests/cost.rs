@@ -1,5 +1,5 @@
-//! Limits on the cost of routes and requests. For matches the test counts steps; for the work done once per route it
-//! uses the allocated memory as a measure. Twice the input must not cost much more than twice as much.
+//! Checks that adversarial routes and requests have a limited cost, and that input of twice the size costs about twice
+//! as much. The cost of a match is its number of steps. The cost of building a router is the memory that it allocates.
 
 use router::{Flavor, MAX_STEPS, Options, RouteIndex, Router, Scratch, TooCostly};
 use std::alloc::System;
@@ -39,7 +39,7 @@ fn steps(router: &Router, sample: &Sample) -> (bool, usize) {
 fn set(name: &str) -> Hostile {
     let mut sets = hostile().into_iter();
     sets.find(|set| set.name == name)
-        .expect("there is such a set")
+        .expect("the name of a set")
 }
 
 #[test]
@@ -58,7 +58,8 @@ fn a_regex_is_evaluated_once_however_often_its_text_occurs() {
     let length = set.sample.path.len();
     for flavor in FLAVORS {
         let (is_whole, steps) = steps(&build(&set.rules, flavor), &set.sample);
-        // Two of the texts occur in the path. Other regexes may be stored under the same grams, but not all.
+        // The path contains two of the texts. Some of the other regexes may be evaluated too, because the index stores
+        // them under the same grams.
         assert!(
             is_whole && steps <= 20 * length,
             "{flavor:?}: {steps} steps"

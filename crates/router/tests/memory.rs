@@ -1,4 +1,4 @@
-//! The memory of a router: none for a match, and a bounded amount for each route.
+//! Checks that a match allocates no memory, and that each route takes a bounded amount of memory.
 
 use router::{Flavor, Options, RouteIndex, Router, Scratch};
 use std::alloc::System;
@@ -79,7 +79,7 @@ fn a_route_takes_about_a_kilobyte_at_most() {
         let held = Counts::since(before).held;
         let each = held / count as i64;
         println!("{}: {each} bytes a route", kind.name());
-        // The regexes of the public APIs are long, and each is stored both as text and compiled.
+        // The regexes of the public APIs are long. The router stores each as text and in compiled form.
         let has_regexes = matches!(kind, Kind::Regexes | Kind::Expressions);
         let bound = if has_regexes { 1280 } else { 1024 };
         assert!(each < bound, "{}: {each} bytes a route", kind.name());

@@ -29,8 +29,8 @@ impl Word {
         self.word >> first & ((1 << count) - 1)
     }
 
-    /// Decodes the layout of [`super::Weight`]: attribute types at bit 29, headers at 20, and a `regex_priority` added
-    /// to them at 19.
+    /// Decodes the layout of [`super::Weight`]. The number of attribute types starts at bit 29, and the number of
+    /// headers at bit 20. `regex_priority` starts at bit 19, and its bits are combined with theirs by OR.
     fn original(self, words: &mut Vec<String>) {
         if self.word >> 63 == 1 {
             words.push(

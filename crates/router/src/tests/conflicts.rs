@@ -1,4 +1,4 @@
-//! Conflicts that are found without requests must be true for all requests.
+//! The search for conflicts works without requests. These tests check its results with random requests.
 
 use super::fixtures::{ALL_OPTIONS, assert_ties_are_reported, numbered, route, router, search};
 use super::index::{random_route, random_sample};
@@ -9,7 +9,8 @@ use testkit::random::Random;
 
 const COMPATIBLE: Options = ALL_OPTIONS[1];
 
-/// Returns random routes. Every third is a copy of another, and every sixth such a copy with one path less.
+/// Returns random routes. Every third route is a copy of another one. Every sixth route has one path removed if it has
+/// several.
 fn routes(random: &mut Random, count: usize) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     for number in 0..count as u32 {
@@ -66,7 +67,10 @@ fn no_request_reaches_a_part_reported_as_unreachable() {
                 }
             }
         }
-        assert!(claimed > parts / 20, "{claimed} of {parts} say little");
+        assert!(
+            claimed > parts / 20,
+            "too few conflicts: {claimed} in {parts} parts"
+        );
         assert!(undecided < parts / 10, "{undecided} of {parts} undecided");
     }
 }
@@ -92,7 +96,7 @@ fn every_example_of_a_tie_satisfies_both_routes() {
                 }
             }
         }
-        assert!(ties > 100, "{ties} ties say little");
+        assert!(ties > 100, "too few ties: {ties}");
     }
 }
 
@@ -119,7 +123,7 @@ fn pairs_that_are_tied_for_a_request_are_reported() {
                 common += assert_ties_are_reported(&matching, &conflicts, &what);
             }
         }
-        assert!(common > 200, "{common} say little");
+        assert!(common > 200, "too few tied pairs: {common}");
     }
 }
 
@@ -331,7 +335,7 @@ fn expressions_that_unusual_requests_satisfy_are_no_contradictions() {
         // A predicate on a field without a value is false.
         r#"!(tls.sni == "a") && !(tls.sni != "a")"#,
         r#"!(http.headers.x_a == "1") && !(http.headers.x_a != "1")"#,
-        // The header has two values.
+        // A request may have two values of the header.
         r#"any(http.headers.x_a) == "1" && any(http.headers.x_a) == "2""#,
         r#"!(http.headers.x_a == "1") && any(http.headers.x_a) == "1""#,
         r#"lower(http.path) == "/a" && http.path != "/a""#,
@@ -389,7 +393,7 @@ fn expressions_shadow_each_other_and_tie_by_priority() {
     check(&all, &[0], 0);
 }
 
-/// Returns a router of routes with many hosts each, all different.
+/// Returns a router whose routes have 1000 hosts each. No two routes have a host in common.
 pub(super) fn crowded(count: usize) -> Router {
     let routes = (0..count as u32).map(|number| Route {
         hosts: (0..1000)
@@ -422,7 +426,7 @@ fn a_cancelled_search_stops() {
     assert!(!router.conflicts_of(&[RouteIndex(0)], &search()).complete);
 }
 
-/// Returns a condition that has too many cases to be compared.
+/// Returns a condition with more cases than the search compares.
 fn with_many_cases(path: &str) -> String {
     let parts = (0..8).map(|number| {
         format!(r#"(http.headers.a{number} == "1" || http.headers.b{number} == "1")"#)
@@ -431,7 +435,7 @@ fn with_many_cases(path: &str) -> String {
     format!(r#"http.path ^= "{path}" && {}"#, parts.join(" && "))
 }
 
-/// A condition of which it cannot be decided whether a request satisfies it.
+/// A condition for which the search cannot decide whether any request satisfies it.
 const UNDECIDABLE: &str = r##"http.path ~ r#"é\b"# && !(http.path contains "é")"##;
 
 #[test]
@@ -473,7 +477,8 @@ fn a_search_is_truncated_if_a_conflict_is_left_out() {
             .collect();
         router(&routes, COMPATIBLE)
     };
-    // Among six routes, those with the same of two paths are tied: two times three pairs.
+    // Each of the two paths belongs to three of the six routes. Routes with the same path are tied, so there are two
+    // times three pairs.
     let router = same_paths(6);
     for (limit, truncated) in [(5, true), (6, false), (7, false)] {
         let conflicts = router.conflicts(&search(limit));

@@ -76,7 +76,7 @@ fn the_other_candidates_fail_and_the_closest_comes_first() {
             let (_, tried) = explain(options, &sample, ALL);
             let parts = tried.closest.iter().map(|one| match &one.verdict {
                 Verdict::Fails(reasons) => reasons.len(),
-                verdict => panic!("{options:?} {sample:?}: {verdict:?} is not a candidate"),
+                verdict => panic!("{options:?} {sample:?}: expected a failure, not {verdict:?}"),
             });
             assert!(parts.is_sorted(), "{tried:?}");
         }
@@ -94,7 +94,7 @@ fn the_limits_of_an_explanation_are_kept() {
     assert_eq!(tried.candidates.len(), 1);
     assert!(tried.omitted >= 1);
     assert_eq!(tried.closest.len(), 1);
-    // Its paths have different lengths, so each has its own position.
+    // The paths of the route have different lengths, so each path has its own candidate.
     assert_eq!(tried.route.len(), 2);
 }
 
@@ -170,7 +170,7 @@ fn an_expression_ranks_by_its_priority() {
         "an expression with priority 7"
     );
     let Verdict::Fails(reasons) = &told.tried.closest[0].verdict else {
-        panic!("it is false")
+        panic!("the candidate must fail")
     };
     assert_eq!(reasons[0].part, "http.path ^= \"/e\"");
 }

@@ -110,7 +110,7 @@ fn requests_must_be_of_a_protocol_of_the_route() {
     for (protocols, on_http, on_https) in [
         (&[Http][..], true, false),
         (&[Http, Https], true, true),
-        // Requests over http are accepted to be answered with a redirect.
+        // Unencrypted requests match too, so that the gateway can answer them with a redirect.
         (&[Https], true, true),
         (&[Grpc], true, false),
         (&[Grpcs], false, true),
@@ -195,7 +195,7 @@ fn both_ends_of_the_connection_are_fields() {
     sample.destination = None;
     assert!(
         !passes("net.dst.ip != 10.0.0.2", &sample),
-        "it is not known"
+        "the destination is unknown"
     );
 }
 
@@ -218,14 +218,14 @@ fn classic_routes_can_match_source_and_destination() {
     };
     assert!(
         from("192.0.2.1:5", "10.0.0.1", "h"),
-        "bits behind the prefix mean nothing"
+        "bits after the prefix are ignored"
     );
     assert!(from("203.0.113.1:1", "10.0.0.1", "h:80"));
     assert!(!from("203.0.113.1:5", "10.0.0.1", "h"));
     assert!(!from("192.0.2.1:5", "10.0.0.2", "h"));
     assert!(
         !from("192.0.2.1:5", "10.0.0.1", "h:81"),
-        "the port of the host counts"
+        "the port in the Host header is compared"
     );
 }
 
@@ -299,7 +299,7 @@ fn parsed_parts_of_a_request_are_not_reused_for_the_next() {
     assert_eq!(asked("/a/c", "x=1"), Some(0));
 }
 
-/// Counts how often the address is read.
+/// Counts how often the router calls [`HeaderSource::destination`].
 struct Reached<'c>(&'c Cell<u32>);
 
 impl HeaderSource for Reached<'_> {
@@ -371,7 +371,7 @@ fn an_empty_text_that_is_found_in_the_path_is_not_stripped() {
 
 #[test]
 fn overlapping_ranges_are_found_by_each_value_while_routes_change() {
-    // Each route covers several bit ranges of different lengths, and some ranges overlap.
+    // The index splits port ranges into bit ranges of different lengths, and some ranges of the routes overlap.
     let routes: Vec<_> = (0..40_u32)
         .map(|number| {
             let (first, last) = (1_000 + 37 * number, 1_000 + 37 * number + 50);

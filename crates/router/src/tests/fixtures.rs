@@ -96,8 +96,8 @@ impl Sample {
     }
 }
 
-/// Asserts that each pair of equal rank among candidates that match one request or stream is reported as a tie. Returns
-/// the number of such pairs.
+/// Takes candidates that match the same request or stream. Asserts that each pair of equal rank is reported as a tie,
+/// unless the search could not decide some cases. Returns the number of such pairs.
 pub(super) fn assert_ties_are_reported<W>(
     matching: &[&Candidate],
     conflicts: &Conflicts<W>,

@@ -158,7 +158,10 @@ fn the_index_decides_like_a_check_of_every_candidate() {
             }
             last = Some(router);
         }
-        assert!((10_000..29_000).contains(&hits), "{hits} say little");
+        assert!(
+            (10_000..29_000).contains(&hits),
+            "too few hits or misses: {hits} hits"
+        );
     }
 }
 

@@ -70,7 +70,7 @@ fn read_route(settings: &Value) -> Route {
         protocols: match settings["protocols"][0].as_str().unwrap() {
             "tcp" => vec![Protocol::Tcp],
             "tls" => vec![Protocol::Tls],
-            other => panic!("a protocol of this subsystem, not {other}"),
+            other => panic!("expected a protocol of this subsystem, not {other}"),
         },
         snis: texts("snis"),
         sources: ends("sources"),
@@ -350,7 +350,7 @@ fn streams_must_be_of_a_protocol_of_the_route() {
         (&[Udp], false, false, true),
         (&[Tcp, Tls], true, true, false),
         (&[Tcp, Tls, Udp], true, true, true),
-        // In Kong these accept every connection.
+        // As in Kong, a route with only one of these protocols matches every stream.
         (&[Tls], true, true, true),
         (&[TlsPassthrough], true, true, true),
     ] {
@@ -422,8 +422,8 @@ fn names_and_addresses_select_few_of_many_routes() {
                 datagrams: false,
             };
             let found = router.matches(&request).map(|route| route.0);
-            // Outside `traditional` a stream without a server name matches routes with server names, and these come
-            // first.
+            // Outside `traditional`, unless `Strict` is set, a stream without a server name also matches routes with
+            // server names. These routes come first.
             let passes_any_name = options.flavor != Flavor::Traditional && number % 2 == 1;
             let strictly = options.calculation == Calculation::Strict;
             if !passes_any_name || strictly {

@@ -1,4 +1,4 @@
-//! Conflicts that are found without streams must be true for all streams.
+//! The search for conflicts works without streams. These tests check its results with random streams.
 
 use super::fixtures::{ALL_OPTIONS, assert_ties_are_reported, numbered, route, search};
 use super::stream::{EXPRESSIONS, end, expression, stream};
@@ -159,7 +159,10 @@ fn no_stream_reaches_a_part_reported_as_unreachable() {
                 }
             }
         }
-        assert!(claimed > parts / 20, "{claimed} of {parts} say little");
+        assert!(
+            claimed > parts / 20,
+            "too few conflicts: {claimed} in {parts} parts"
+        );
         assert!(undecided < parts / 20, "{undecided} of {parts} undecided");
     }
 }
@@ -196,7 +199,7 @@ fn every_example_of_a_tie_satisfies_both_routes() {
                 }
             }
         }
-        assert!(ties > 100, "{ties} ties say little");
+        assert!(ties > 100, "too few ties: {ties}");
     }
 }
 
@@ -224,7 +227,7 @@ fn pairs_that_are_tied_for_a_stream_are_reported() {
                 common += assert_ties_are_reported(&matching, &conflicts, &what);
             }
         }
-        assert!(common > 200, "{common} say little");
+        assert!(common > 200, "too few tied pairs: {common}");
     }
 }
 
@@ -351,7 +354,7 @@ fn several_routes_can_shadow_the_parts_of_a_block() {
 fn a_port_without_an_address_shadows_only_the_same_port() {
     for options in EVERY_OPTIONS {
         let two_families = |number, port| to(number, &[("0.0.0.0/0", port), ("::/0", port)]);
-        // Only in `traditional` blocks come before ports. In every flavor a block with a port comes before a port.
+        // In every flavor a block with a port comes before a port without an address.
         let port = |port| to(1, &[("", port)]);
         check_shadowed(
             &[two_families(2, 9000), port(9000)],
@@ -457,7 +460,7 @@ fn expressions_that_no_stream_satisfies_are_contradictions() {
         "net.src.ip in ::ffff:0:0/96",
         r#"tls.sni == "a.test" && tls.sni == "b.test""#,
         r#"tls.sni =^ ".test" && tls.sni == "a.other""#,
-        // A stream has a server name exactly if it is TLS.
+        // A stream has a server name if and only if its protocol is `tls`.
         r#"tls.sni == "a.test" && net.protocol == "udp""#,
         r#"tls.sni == "a.test" && net.protocol != "tls""#,
         r#"net.protocol == "tls" && !(tls.sni != "a.test") && !(tls.sni == "a.test")"#,

@@ -182,7 +182,7 @@ fn read_route(settings: &Value) -> Route {
                 "https" => Protocol::Https,
                 "grpc" => Protocol::Grpc,
                 "grpcs" => Protocol::Grpcs,
-                other => panic!("a protocol of this subsystem, not {other}"),
+                other => panic!("expected a protocol of this subsystem, not {other}"),
             })
             .collect(),
         methods: texts(&settings["methods"]),

@@ -193,7 +193,8 @@ fn hosts_and_paths_need_not_be_utf8() {
 
 #[test]
 fn hostile_requests_cost_no_more_than_their_length() {
-    // Nested prefixes that are all tried, many dots, and a path that consists of escapes only.
+    // The routes have nested prefixes, so the longest path finds all of them. The host has many dots, and one path
+    // consists of escapes only.
     let routes: Vec<_> = (1..2_000)
         .map(|length| Route {
             headers: vec![("x".into(), vec!["no".into()])],
