@@ -1,6 +1,6 @@
 //! Finds the literal prefix of a PCRE pattern that `regex-syntax` cannot analyse (see `plain`), so that an index can
-//! use the prefix. Every text that the regex matches begins with the prefix. The prefix may be shorter than possible. It
-//! is empty if the pattern is not anchored at the start of the text.
+//! use the prefix. Every text that the regex matches begins with the prefix. The prefix may be shorter than possible.
+//! It is empty if the pattern is not anchored at the start of the text.
 
 use fancy_regex::Expr;
 

@@ -22,8 +22,8 @@ pub struct Reason {
 pub struct Distance {
     /// Number of false parts.
     pub parts: u32,
-    /// Sum over the false parts. Each part counts the bytes of its literal that remain after the longest prefix that the
-    /// literal shares with a value of the request.
+    /// Sum over the false parts. Each part counts the bytes of its literal that remain after the longest prefix that
+    /// the literal shares with a value of the request.
     bytes: usize,
 }
 

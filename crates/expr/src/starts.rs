@@ -298,8 +298,8 @@ impl Path {
         }
     }
 
-    /// Returns whether another part may be appended. If not, the path is stopped. This is so without a start anchor, after
-    /// an end anchor, and after `MAX_STEPS` parts.
+    /// Returns whether another part may be appended. If not, the path is stopped. This is so without a start anchor,
+    /// after an end anchor, and after `MAX_STEPS` parts.
     fn may_go_on(&mut self) -> bool {
         self.stopped |= !self.anchored || self.ended || self.parts.len() == MAX_STEPS;
         !self.stopped
