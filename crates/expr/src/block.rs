@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// An address block such as `10.0.0.0/8`, or a single address. Bits behind the prefix are ignored.
+/// An address block such as `10.0.0.0/8`, or a single address. [`Block::contains`] ignores the bits behind the prefix,
+/// but `==` compares them too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
     address: IpAddr,
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     fn block(text: &str) -> Block {
-        text.parse().expect("it is a block")
+        text.parse().expect("a valid block")
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Limits on the work and memory of compiling a regex. Every pattern from outside is checked before it is compiled,
-//! because both engines expand patterns: a few hundred bytes of subroutine calls that double each other would use up
-//! all memory.
+//! because both engines (`regex` and `fancy-regex`) expand patterns. Without limits, a pattern of a few hundred bytes
+//! could use up all memory: if each group calls the group before it twice, every group doubles the expanded size.
 //!
 //! The checks read the parsed pattern once, with its calls expanded, and visit no more parts than the limits allow.
 
@@ -16,16 +16,18 @@ const SHORT: usize = 256;
 /// Maximum number of characters, classes and assertions of a pattern once its repetitions and calls are expanded.
 const MAX_WEIGHT: u64 = 250_000;
 
-/// Weight of a part that needs backtracking. Each such part is compiled to an engine of its own.
+/// Weight of a part that needs backtracking, such as a look-around or a back-reference. `fancy-regex` compiles the
+/// ordinary parts inside and between such parts to engines of their own.
 const HARD_PART: u64 = 50;
 
-/// Weight of `\d`, `\s` and set operations if classes are Unicode.
+/// Weight of `\d`, `\s` and set operations in patterns whose classes are Unicode.
 const SMALL_CLASS: u64 = 100;
 
 /// Weight of any other class that may contain Unicode characters.
 const UNICODE_CLASS: u64 = 500;
 
-/// Factor for the weight of case-insensitive classes, because each of their characters is looked up.
+/// Factor for the weight of case-insensitive classes. They cost more, because the other case of each character is
+/// looked up.
 const IN_ANY_CASE: u64 = 4;
 
 /// Maximum number of items in one bracketed class, because `regex-syntax` sorts all items again for each new one.
@@ -37,7 +39,7 @@ const MAX_CALLS: usize = 100;
 /// Maximum nesting depth of a pattern once its calls are expanded, because the engine recurses to the same depth.
 const MAX_DEPTH: usize = 128;
 
-/// Number of times that the engine expands a recursive call.
+/// Number of times that `fancy-regex` expands a recursive call.
 const MAX_RECURSION: usize = 19;
 
 /// The reason why a pattern is not compiled.
@@ -63,8 +65,9 @@ pub(crate) fn check_length(pattern: &str) -> Result<(), TooComplex> {
     }
 }
 
-/// Checks a pattern of the `regex` crate's dialect. Only classes are counted, because the crate itself limits the
-/// nesting of groups and the size of expanded repetitions. A pattern that cannot be parsed passes.
+/// Checks a pattern of the `regex` crate's dialect. Repetitions are not expanded, because the crate itself limits the
+/// nesting of groups and the size of expanded repetitions. Only classes and their set operations weigh more than 1. A
+/// pattern that cannot be parsed passes. Compiling it reports the error.
 pub(crate) fn check_linear(pattern: &str) -> Result<(), TooComplex> {
     check_length(pattern)?;
     if pattern.len() <= SHORT {
@@ -82,8 +85,9 @@ pub(crate) fn check_linear(pattern: &str) -> Result<(), TooComplex> {
     }
 }
 
-/// Visitor that adds up the weight of a pattern's classes.
+/// Visitor that subtracts the weight of each class and of each other part from a budget.
 struct Classes {
+    /// Weight that is left of the budget.
     left: u64,
     /// Whether a case-insensitive flag was seen. It is assumed to apply to the rest of the pattern.
     in_any_case: bool,
@@ -154,8 +158,8 @@ impl ast::Visitor for Classes {
     }
 }
 
-/// Checks a parsed pattern of PCRE's dialect. `unicode` is true if its classes are Unicode. Returns whether the
-/// pattern needs backtracking.
+/// Checks a parsed pattern of PCRE's dialect. `unicode` is true if its classes are Unicode, not ASCII. Returns whether
+/// the pattern needs backtracking.
 pub(crate) fn check_backtracking(pattern: &Expr, unicode: bool) -> Result<bool, TooComplex> {
     let mut groups = Vec::new();
     let mut calls = 0;
@@ -168,7 +172,7 @@ pub(crate) fn check_backtracking(pattern: &Expr, unicode: bool) -> Result<bool, 
         }
         let behind = unread.len();
         unread.extend(part.children_iter());
-        // Groups are numbered by the order of their opening brackets.
+        // The parts are popped in the order of the text, because groups are numbered by their opening brackets.
         unread[behind..].reverse();
     }
     if calls > MAX_CALLS {
@@ -229,7 +233,8 @@ impl<'p> Scale<'p> {
         Ok(all)
     }
 
-    /// Weighs the called group in place of the call. A recursive call is expanded as often as the engine does it.
+    /// Returns the weight of the called group for the call. A recursive call is expanded as often as `fancy-regex`
+    /// expands it.
     fn weigh_call(&mut self, group: usize, depth: usize) -> Result<Weighed, TooComplex> {
         let called = match group.checked_sub(1) {
             None => Some(self.whole),
@@ -243,7 +248,7 @@ impl<'p> Scale<'p> {
                 self.calls.pop();
                 called.weight
             }
-            // The recursion limit is reached, or the group does not exist, which the engine reports.
+            // The recursion limit is reached, or the group does not exist. The engine reports a missing group.
             _ => 0,
         };
         Ok(Weighed {

@@ -1,5 +1,5 @@
-//! Two regex engines behind one type: the `regex` crate, which runs in linear time, and `fancy-regex`, which implements
-//! most of PCRE with a limit on backtracking. Both search bytes.
+//! Two regex engines behind one type. The `regex` crate runs in linear time. `fancy-regex` implements most of PCRE with
+//! a limit on backtracking. Both search bytes.
 
 use crate::bounds;
 use crate::pattern::{Dialect, RegexError};
@@ -10,22 +10,23 @@ use regex_automata::util::syntax;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use std::ops::Range;
 
-/// Maximum size of one compiled regex. It is the default of the `regex` crate, which Kong's router uses, so that both
-/// accept the same patterns. Nested repetitions of large classes exceed it.
+/// Maximum size of one compiled regex in bytes. This is the default of the `regex` crate. Kong's router uses that
+/// default, so both accept the same patterns. Nested repetitions of large classes exceed it.
 const COMPILED_SIZE_LIMIT: usize = 10 << 20;
 
-/// Maximum search cache per regex and thread. It is an eighth of the default, because there may be thousands of
-/// regexes.
+/// Maximum size in bytes of the search cache per regex and thread. It is an eighth of the engine's default, because
+/// there may be thousands of regexes.
 const CACHE_SIZE_LIMIT: usize = 256 << 10;
 
-/// Kong's `LIMIT_MATCH`.
+/// Maximum number of backtracking steps of a search. Kong's traditional router sets the same number with
+/// `(*LIMIT_MATCH=10000)`.
 const BACKTRACK_LIMIT: usize = 10_000;
 
-/// Maximum number of instructions of a backtracking regex. Subroutine calls are expanded in place.
+/// Maximum number of instructions of a compiled backtracking regex, including the expanded subroutine calls.
 const PROGRAM_SIZE_LIMIT: usize = 100_000;
 
-/// A pattern whose [`size_bound`] is below this certainly compiles. It is well below the size limit because the bound
-/// covers the automaton only, not the structures derived from it.
+/// A pattern whose [`size_bound`] is below this number certainly compiles. The number is half the size limit, because
+/// the bound covers only the automaton and not the structures derived from it.
 const CERTAIN_SIZE: usize = COMPILED_SIZE_LIMIT / 2;
 
 /// Cost in steps of starting a search.
@@ -141,7 +142,7 @@ pub(crate) fn compiles(pattern: &Hir) -> bool {
 
 /// Upper bound in bytes of the size of the pattern's automaton.
 fn size_bound(pattern: &Hir) -> usize {
-    // Size of a state with the data it may own, and the maximum number of byte sequences per character range.
+    // Assumed size in bytes of a state with the data that it owns, and assumed number of states per character range.
     const STATE: usize = 128;
     const SEQUENCES: usize = 4;
     match pattern.kind() {
@@ -162,8 +163,8 @@ fn size_bound(pattern: &Hir) -> usize {
     }
 }
 
-/// Compiles as the `regex` crate does, but without two of its engines: they take up to a megabyte of memory each and
-/// most of the compile time, and were not faster in our measurements.
+/// Compiles like the `regex` crate, but without its one-pass DFA and its full DFA. Each of these two takes up to a
+/// megabyte of memory. Together they take most of the compile time, and they were not faster in our measurements.
 fn linear(pattern: &str) -> Result<meta::Regex, regex::Error> {
     let settings = meta::Config::new()
         .utf8_empty(false)
@@ -178,7 +179,7 @@ fn linear(pattern: &str) -> Result<meta::Regex, regex::Error> {
     built.map_err(|_| refusal(pattern))
 }
 
-/// The error that the `regex` crate reports for the pattern.
+/// The error that the `regex` crate reports for the pattern. Its message shows the pattern and the position.
 fn refusal(pattern: &str) -> regex::Error {
     let refused = regex::bytes::RegexBuilder::new(pattern)
         .size_limit(COMPILED_SIZE_LIMIT)
@@ -197,8 +198,8 @@ pub(crate) fn check_pcre(pattern: &str) -> Result<(), RegexError> {
     backtracking(pattern, BytesMode::Unicode).map(drop)
 }
 
-/// Compiles a pattern of PCRE's dialect; the only function that does. Also returns whether the regex needs
-/// backtracking.
+/// Compiles a pattern of PCRE's dialect. No other function may do that, because this one checks the limits first. Also
+/// returns whether the regex needs backtracking.
 #[expect(clippy::disallowed_methods, reason = "this is the bounded builder")]
 fn backtracking(pattern: &str, mode: BytesMode) -> Result<(fancy_regex::Regex, bool), RegexError> {
     bounds::check_length(pattern)?;

@@ -1,5 +1,5 @@
-//! Evaluates an expression for a request. This allocates only for header values with letters outside ASCII that must be
-//! converted to lower case.
+//! Evaluates an expression for a request. Evaluation allocates memory in two cases only: if the caller's buffer grows,
+//! and if a value with characters beyond ASCII is converted to lower case.
 
 use crate::field::{Fields, TextField};
 use crate::pattern::Regex;
@@ -7,13 +7,14 @@ use crate::tree::{Expression, Quantifier, TextPredicate, TextTest, Transform};
 use memchr::memmem;
 use std::ops::{ControlFlow, Range};
 
-/// Cost in steps of finding the values of a field that may have several.
+/// Cost in steps of finding the values of a field that may have several values.
 const LINES: usize = 16;
 
-/// Is notified of predicates that were true during evaluation, in order of evaluation. This includes predicates inside
-/// parts that turned out false. Kong uses them for path stripping and captures.
+/// An observer is notified of each predicate that was true during evaluation, in the order of evaluation. This includes
+/// predicates inside parts that turned out false. Path stripping and captures depend on these predicates, as in Kong.
 pub trait Observer {
-    /// A test of the path matched this range of it.
+    /// A test matched this range of the path. If the test converts the path, the range is a range of the converted
+    /// path.
     fn path(&mut self, _located: Range<usize>) {}
 
     /// A regex matched a value of the field. `value` is the converted value that was tested.
@@ -78,7 +79,7 @@ impl TextPredicate {
         let mut passed = false;
         fields.texts(&self.field, &mut |value| {
             passed = self.test_value(value, buffer, observer);
-            // The first value that passes decides for `any`, the first that fails for `all`.
+            // For `any`, the first value that passes decides. For `all`, the first value that fails decides.
             if passed == (self.quantifier == Quantifier::Any) {
                 ControlFlow::Break(())
             } else {
@@ -112,7 +113,8 @@ impl TextPredicate {
         found
     }
 
-    /// Upper bound of the cost in steps of testing a value of this length, roughly one step for each byte read.
+    /// Approximate upper bound of the cost in steps of testing a value of this length. Reading a byte costs about one
+    /// step.
     #[inline]
     fn steps(&self, bytes: usize) -> usize {
         let transforming = match self.transform {
@@ -132,8 +134,8 @@ impl TextPredicate {
 }
 
 impl TextTest {
-    /// Returns `Some` if the value passes, with the position of the literal if the test determines one. Regexes are not
-    /// evaluated here.
+    /// Returns `Some` if the value passes. The inner value is the position of the literal, if the test determines one.
+    /// Regexes are not evaluated here.
     fn locate(&self, value: &[u8]) -> Option<Option<Range<usize>>> {
         let length = value.len();
         match self {

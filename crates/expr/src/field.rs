@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
-/// A field whose values are texts. They are bytes, because a request need not be UTF-8.
+/// A field whose values are texts. The values are bytes, because a request may contain invalid UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TextField {
     /// `net.protocol`: `http` or `https` for requests, `tcp`, `udp` or `tls` for streams.
@@ -14,10 +14,11 @@ pub enum TextField {
     Method,
     /// `http.host`: the host without its port.
     Host,
-    /// The Host header as it was sent. The expression language lacks it; the `traditional` flavor compares it.
+    /// The Host header as it was sent. Only the `traditional` flavor compares it. The expression language has no such
+    /// field.
     SentHost,
     /// The host without its port, if it can match a wildcard of the `traditional` flavor. A host that contains a colon
-    /// cannot. The expression language lacks this field.
+    /// cannot. The expression language has no such field.
     WildcardHost,
     /// `http.path`: the normalised path.
     Path,
@@ -60,10 +61,10 @@ impl TextField {
 
 /// Supplies the values of one request's fields.
 pub trait Fields {
-    /// The value of a field that has at most one value. Never called for a field that may have several.
+    /// The value of a field that has at most one value. This is never called for a field that may have several values.
     fn text(&self, field: &TextField) -> Option<&[u8]>;
 
-    /// Calls `visit` with each value of a field that may have several, in order, until it returns `Break`.
+    /// Calls `visit` with each value of a field that may have several values, in order, until `visit` returns `Break`.
     fn texts(&self, field: &TextField, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>);
 
     fn number(&self, field: NumberField) -> Option<i64>;

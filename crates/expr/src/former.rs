@@ -4,8 +4,8 @@
 const FORMER: &str = "net.port";
 const PRESENT: &str = "net.dst.port";
 
-/// Returns the expression with old field names replaced by the present ones: `net.port` becomes `net.dst.port`. Returns
-/// `None` if the expression uses no old name, which is nearly always so.
+/// Returns the expression with old field names replaced by the current ones: `net.port` becomes `net.dst.port`. Returns
+/// `None` if the expression uses no old name, which is the usual case.
 ///
 /// A name is replaced if a comparison follows it, as in Kong. Unlike Kong, this leaves names inside literals alone.
 pub fn modernized(text: &str) -> Option<String> {

@@ -1,10 +1,10 @@
 //! Compiled predicates over a request. Routes of every flavor are turned into such expressions, which decide whether a
 //! route applies.
 //!
-//! An [`Expression`] is type-checked when it is built: the field decides which tests are allowed. Regexes are compiled
-//! at the same time, so that evaluation allocates nothing. The semantics are those of Kong's expression router: a
-//! predicate on a field without a value is false, whatever its test. If a field has several values, all of them must
-//! pass, unless the predicate accepts any ([`Quantifier`]).
+//! The types make an [`Expression`] with a wrong test impossible: each type of field allows only its own tests. Regexes
+//! are compiled when the expression is built, so that evaluation allocates almost nothing. The semantics are those of
+//! Kong's expression router. A predicate on a field without a value is false, whatever its test. If a field has several
+//! values, all of them must pass, unless the predicate accepts any ([`Quantifier`]).
 //!
 //! [`syntax`] contains the text form of expressions, the language of Kong's `expressions` flavor.
 //!

@@ -1,6 +1,6 @@
 //! Suggestions for unknown names.
 
-/// Number of letters of a known name per allowed difference. One difference is always allowed, also in a shorter name.
+/// Number of letters of a known name per allowed difference. In shorter names, one difference is allowed.
 const LETTERS_PER_DIFFERENCE: usize = 4;
 
 /// Returns the known name that is most like an unknown one, if one is similar enough. If several are equally similar,
@@ -13,7 +13,7 @@ pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&
 /// Returns the number of letters in which two names differ, or `None` if too many differ for a suggestion.
 pub(crate) fn difference(name: &str, known: &str) -> Option<usize> {
     let most = (known.len() / LETTERS_PER_DIFFERENCE).max(1);
-    // Names differ in at least as many letters as they differ in length, so long names are not compared.
+    // The difference in length is a lower bound. Checking it first saves the comparison of very long names.
     if known.len().abs_diff(name.chars().count()) > most {
         return None;
     }

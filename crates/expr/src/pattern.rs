@@ -1,5 +1,5 @@
-//! Regexes of both dialects behind one type. [`Steps`] describe the condition of a regex on the start of a text. For
-//! most regexes on paths they describe the whole regex; then no engine is built.
+//! Regexes of both dialects behind one type. The [`Steps`] of a regex describe how every matching text begins. For most
+//! regexes on paths, the steps describe the whole regex. No engine is built for those.
 
 use crate::bounds::{self, TooComplex};
 use crate::engine::{self, Engine, Located};
@@ -32,7 +32,8 @@ struct Inner {
     matcher: Matcher,
 }
 
-/// Runs the searches. It is created with the regex, so that no search has to compile it or wait for that.
+/// Runs the searches. The matcher is created together with the regex, so that no search has to compile an engine or
+/// wait until another thread has compiled it.
 enum Matcher {
     /// The steps, if they describe the whole regex.
     Steps {
@@ -100,10 +101,12 @@ impl Regex {
         &self.0.pattern
     }
 
-    /// Between one and eight alternatives, ordered as a search prefers them. Every text that the regex matches allows a
-    /// walk along at least one of them, whatever its bytes are. If nothing is known, there is one alternative without
-    /// steps. If all alternatives are whole and the text is ASCII, the regex matches exactly if one of them can be
-    /// walked, and the match is the range walked by the first of these.
+    /// Between one and eight alternatives, ordered as a search prefers them. If the regex matches a text,
+    /// [`Steps::walk`] succeeds for at least one of them, even if the text is not ASCII. If nothing is known about the
+    /// regex, there is one alternative without steps.
+    ///
+    /// If all alternatives are whole and the text is ASCII, the reverse is true too: the regex matches if the walk of
+    /// any alternative succeeds. The match is then the range of the first successful walk.
     pub fn starts(&self) -> &[Steps] {
         &self.0.starts.alternatives
     }
@@ -126,8 +129,8 @@ impl Regex {
         })
     }
 
-    /// Upper bound of the cost in steps of searching this many bytes: roughly one step per byte, and many more if the
-    /// regex needs backtracking.
+    /// Approximate upper bound of the cost in steps of searching this many bytes. A byte costs about one step, or many
+    /// more if the regex needs backtracking.
     pub fn steps(&self, bytes: usize) -> usize {
         match &self.0.matcher {
             Matcher::Steps { .. } => self.starts().len() + bytes,
@@ -178,7 +181,7 @@ impl Regex {
         }
     }
 
-    /// The first alternative that the text allows, and the end of the walk.
+    /// The first alternative whose walk succeeds, and the end of that walk.
     fn walk(&self, text: &[u8]) -> Option<(usize, usize)> {
         let alternatives = self.0.starts.alternatives.iter().enumerate();
         let mut walked = alternatives.filter_map(|(alternative, steps)| {
@@ -236,7 +239,7 @@ impl fmt::Debug for Regex {
     }
 }
 
-/// Parses the pattern with `regex-syntax`. Returns `None` if it may mean something else in its dialect.
+/// Parses the pattern with `regex-syntax`. Returns `None` if the pattern may have another meaning in its dialect.
 fn parsed(pattern: &str, dialect: Dialect) -> Option<Hir> {
     let unicode = match dialect {
         Dialect::Rust => true,
@@ -257,7 +260,7 @@ fn names(pattern: &str, parsed: &Hir) -> Option<Box<[Name]>> {
             HirKind::Capture(group) => {
                 let index = group.index as usize - 1;
                 if let Some(name) = &group.name {
-                    // Any other occurrence of the name has the same letters.
+                    // This may find an earlier occurrence of the name. It has the same letters, so it serves as well.
                     *names.get_mut(index)? = Name {
                         start: pattern.find(&**name)?.try_into().ok()?,
                         length: name.len().try_into().ok()?,

@@ -1,12 +1,13 @@
-//! Recognises patterns that mean the same in both dialects if classes are limited to ASCII, so that the analysis of one
-//! dialect is valid for the other. This is a list of allowed syntax, because the dialects differ in too many ways.
+//! Recognises PCRE patterns that have the same meaning in the dialect of the `regex` crate if classes are limited to
+//! ASCII. `regex-syntax` can then analyse them. Only listed syntax is accepted, because the dialects differ in too many
+//! ways to list the differences.
 
-/// Maximum nesting depth of groups, less than the limit of either parser.
+/// Maximum nesting depth of groups. It is less than the limits of `regex-syntax` and `fancy-regex`.
 const MAX_DEPTH: usize = 20;
 
-/// Whether the pattern consists only of ASCII literals, escaped punctuation, the classes `\d`, `\w`, `\s` and their
-/// negations, simple bracketed classes, unnamed, named or non-capturing groups, alternation, the anchors `^`, `$`, `\A`
-/// and `\z`, and greedy or lazy repetition.
+/// Whether the pattern consists only of ASCII literals, escaped punctuation, `.`, the classes `\d`, `\w`, `\s` and
+/// their negations, simple bracketed classes, unnamed, named or non-capturing groups, alternation, the anchors `^`,
+/// `$`, `\A` and `\z`, and greedy or lazy repetition.
 pub(crate) fn is_plain(pattern: &str) -> bool {
     let mut reader = Reader {
         rest: pattern.as_bytes(),
@@ -88,7 +89,8 @@ impl Reader<'_> {
     }
 
     /// Reads the inside of a bracketed class. Returns `None` for syntax that only one dialect treats specially: nested
-    /// brackets, set operators, and a hyphen that is neither first nor last nor in a range of letters or digits.
+    /// brackets, set operators and most hyphens. A hyphen is allowed only as the first or last character and in a range
+    /// of letters or digits.
     fn class(&mut self) -> Option<bool> {
         self.skip("^");
         let mut first = true;
@@ -99,7 +101,7 @@ impl Reader<'_> {
                 b'\\' => {
                     let escaped = self.next().filter(|byte| is_same_everywhere(*byte));
                     escaped?;
-                    // Each dialect reads `\w-z` differently; neither reads it as a range.
+                    // `\w-z` is no range in either dialect, and the dialects treat it differently.
                     if self.rest.first() == Some(&b'-') && self.rest.get(1) != Some(&b']') {
                         return None;
                     }
@@ -137,7 +139,7 @@ impl Reader<'_> {
             let counts = std::str::from_utf8(counts).ok()?;
             let (min, max) = counts.split_once(',').unwrap_or((counts, counts));
             let digits = |text: &str| text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit());
-            // Only one dialect counts a group that is repeated zero times as a group.
+            // The dialects disagree whether a group that is repeated zero times is counted as a group.
             let none = !max.is_empty() && max.bytes().all(|byte| byte == b'0');
             if min.is_empty() || !digits(min) || !digits(max) || none {
                 return None;
@@ -153,7 +155,7 @@ impl Reader<'_> {
 fn is_same_everywhere(escaped: u8) -> bool {
     match escaped {
         b'd' | b'D' | b'w' | b'W' | b's' | b'S' => true,
-        // Word boundaries.
+        // The `regex` crate reads these as word boundaries.
         b'<' | b'>' => false,
         _ => escaped.is_ascii_punctuation(),
     }

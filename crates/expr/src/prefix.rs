@@ -1,6 +1,6 @@
-//! Finds the literal prefix of a PCRE pattern that is not otherwise understood, so that an index can use it. The result
-//! is conservative: every text in which the regex matches begins with it. It is empty if the pattern is not anchored at
-//! the start of the text.
+//! Finds the literal prefix of a PCRE pattern that `regex-syntax` cannot analyse (see `plain`), so that an index can
+//! use the prefix. Every text that the regex matches begins with the prefix. The prefix may be shorter than possible.
+//! It is empty if the pattern is not anchored at the start of the text.
 
 use fancy_regex::Expr;
 
@@ -19,8 +19,8 @@ struct Prefix {
 }
 
 impl Prefix {
-    /// Adds the literal of this part; returns whether more may follow it. Assertions and look-around are skipped
-    /// because they only narrow the match.
+    /// Adds the literal of this part. Returns whether the next part may extend the prefix. Assertions and look-around
+    /// are skipped because they only narrow the match.
     fn follow(&mut self, part: &Expr) -> bool {
         match part {
             Expr::Empty | Expr::LookAround(..) => true,
@@ -28,7 +28,7 @@ impl Prefix {
                 self.anchored |= *assertion == fancy_regex::Assertion::StartText;
                 true
             }
-            // Beyond ASCII, an escape may mean one byte although the parser shows a character of several bytes.
+            // Beyond ASCII, an escape such as `\xE9` means one byte, but the parser returns a character of two bytes.
             Expr::Literal { val, casei: false } if val.is_ascii() => self.push(val.as_bytes()),
             Expr::Group(group) => self.follow(group),
             Expr::AtomicGroup(group) => self.follow(group),

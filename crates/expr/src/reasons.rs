@@ -22,11 +22,12 @@ pub struct Reason {
 pub struct Distance {
     /// Number of false parts.
     pub parts: u32,
-    /// Number of bytes in the texts of false parts that the request does not match.
+    /// Sum over the false parts. Each part counts the bytes of its literal that remain after the longest prefix that
+    /// the literal shares with a value of the request.
     bytes: usize,
 }
 
-/// Longer texts and lists are cut, because a reader gains nothing from the rest.
+/// Maximum length of a shown text in bytes. Longer texts and lists are cut, because people do not read so much.
 const MAX_TEXT: usize = 2000;
 const MAX_ALTERNATIVES: usize = 20;
 const MAX_VALUES: usize = 20;
@@ -64,8 +65,8 @@ impl Expression {
         distance
     }
 
-    /// Calls `visit` with each false part of a conjunction, or with the expression itself if it is false and no
-    /// conjunction.
+    /// Calls `visit` with each false part of a conjunction and of the conjunctions in it. An expression that is not a
+    /// conjunction counts as one part.
     fn each_false<'e>(
         &'e self,
         fields: &impl Fields,
@@ -83,7 +84,9 @@ impl Expression {
         }
     }
 
-    /// Number of bytes of the expression's nearest text that the request does not match.
+    /// Number of bytes of the literal that remain after the longest prefix that it shares with a value of the request.
+    /// For alternatives, this is the smallest number. The prefix is compared for every test, also for `=^` and
+    /// `contains`, because this is only an estimate.
     fn missing(&self, fields: &impl Fields) -> usize {
         match self {
             Self::All(parts) => parts.iter().map(|part| part.missing(fields)).sum(),
@@ -208,7 +211,7 @@ mod tests {
 
     fn read(text: &str) -> Expression {
         let mut compile = |pattern: &str| Regex::new(pattern, Dialect::Rust);
-        crate::read(text, Subsystem::Http, &mut compile).expect("it is an expression")
+        crate::read(text, Subsystem::Http, &mut compile).expect("a valid expression")
     }
 
     fn reasons(text: &str) -> Vec<Reason> {

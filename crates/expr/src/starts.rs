@@ -1,9 +1,10 @@
-//! Derives [`Steps`] from a pattern: every text that the pattern matches begins with them. Alternatives are expanded as
-//! long as they are few. The first part that cannot be expressed as a step ends the steps, so that they may demand less
-//! than the pattern, but never more.
+//! Derives [`Steps`] from a pattern. The steps describe how every text that the pattern matches begins. A few
+//! alternatives are expanded. The steps stop at the first part that cannot be expressed as a step. They may therefore
+//! match more texts than the pattern, but never fewer.
 //!
-//! A class may be walked greedily and without backtracking if its length does not depend on the parts behind it. This
-//! is so if its length is fixed, if the next part cannot begin with a byte of the class, or if the rest cannot fail.
+//! A class may be walked greedily and without backtracking if the length of its match does not depend on the parts
+//! behind it. This is so in three cases: the class has a fixed length, the next part cannot begin with a byte of the
+//! class, or the rest cannot fail.
 
 use crate::steps::{Beyond, ByteSet, Class, Step, Steps};
 use regex_syntax::hir::{self, Hir, HirKind, Look};
@@ -11,10 +12,11 @@ use regex_syntax::hir::{self, Hir, HirKind, Look};
 /// Maximum number of alternatives that are expanded.
 const MAX_ALTERNATIVES: usize = 8;
 
-/// Maximum number of steps of one alternative. Parts behind them are ignored.
+/// Maximum number of steps of one alternative. Further parts of the pattern are ignored.
 pub(crate) const MAX_STEPS: usize = 64;
 
-/// Maximum number of visited parts in all alternatives together, because nested branches are expanded repeatedly.
+/// Maximum number of visited parts in all alternatives together. The limit is necessary because nested branches are
+/// visited once per alternative.
 const MAX_WORK: usize = 2_000;
 
 /// Maximum number of repetitions of a byte that are written out as a literal.
@@ -27,7 +29,7 @@ pub(crate) struct Starts {
     pub(crate) alternatives: Box<[Steps]>,
     /// Positions of the groups if all alternatives are whole, ordered by alternative and group number.
     pub(crate) groups: Box<[Span]>,
-    /// Whether no class contains more than the regex says.
+    /// Whether every class contains exactly the characters that the regex says. If false, a class may contain more.
     pub(crate) exact: bool,
 }
 
@@ -40,7 +42,8 @@ pub(crate) struct Span {
     pub(crate) end: Position,
 }
 
-/// A position: an offset in bytes from the beginning of a step, or from the end of the last step.
+/// A position in a walked text, as an offset in bytes from the beginning of a step. The step after the last one begins
+/// where the walk ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) step: u8,
@@ -56,7 +59,7 @@ impl Starts {
         }
     }
 
-    /// The result for a regex of which only the literal prefix is known.
+    /// The result for a regex of which only a literal prefix is known.
     pub(crate) fn literal(literal: Vec<u8>) -> Self {
         if literal.is_empty() {
             return Self::unknown();
@@ -71,10 +74,10 @@ impl Starts {
         }
     }
 
-    /// Analyses a pattern whose classes are Unicode (`unicode`) or bytes.
+    /// Analyses a pattern. `unicode` is true if its classes contain characters, and false if they contain bytes.
     pub(crate) fn of(pattern: &Hir, unicode: bool) -> Self {
-        // Unicode classes and literals consist of whole characters. Mixed with bytes, a walk could stop inside a
-        // character.
+        // Unicode classes and literals consist of whole characters. If the pattern also matched single bytes, a walk
+        // could stop inside a character.
         if unicode && !pattern.properties().is_utf8() {
             return Self::unknown();
         }
@@ -110,7 +113,8 @@ impl Starts {
         }
     }
 
-    /// Whether the steps describe the whole regex for ASCII texts. If they are `exact` too, this is so for all texts.
+    /// Whether the steps describe the whole regex for ASCII texts. If `exact` is true too, they describe it for all
+    /// texts.
     pub(crate) fn is_whole(&self) -> bool {
         self.alternatives.iter().all(|steps| steps.whole)
     }
@@ -125,9 +129,9 @@ struct Reader {
 #[derive(Debug, Clone, Default)]
 struct Path {
     anchored: bool,
-    /// Whether the parts behind this are ignored.
+    /// Whether all further parts are ignored.
     stopped: bool,
-    /// Whether the text must end here.
+    /// Whether the text must end at the current position.
     ended: bool,
     parts: Vec<Part>,
     spans: Vec<Span>,
@@ -289,12 +293,13 @@ impl Path {
         if self.parts.is_empty() {
             self.anchored = true;
         } else {
-            // The anchor can still match, since the parts before it may be empty.
+            // The anchor can still match, because the parts before it may be empty.
             self.stopped = true;
         }
     }
 
-    /// Whether a part may follow. A part behind the end of the text stops the path.
+    /// Returns whether another part may be appended. If not, the path is stopped. This is so without a start anchor,
+    /// after an end anchor, and after `MAX_STEPS` parts.
     fn may_go_on(&mut self) -> bool {
         self.stopped |= !self.anchored || self.ended || self.parts.len() == MAX_STEPS;
         !self.stopped
@@ -342,7 +347,7 @@ impl Path {
         }
     }
 
-    /// Whether a group begins or ends at the current position.
+    /// Whether a group begins or ends at the current position. Assumed if the position is too large.
     fn is_parted(&self) -> bool {
         let here = self.place();
         let mut spans = self.spans.iter();
@@ -441,9 +446,9 @@ struct Rest {
     first: ByteSet,
     /// Whether the rest is unknown.
     unknown: bool,
-    /// Whether the rest may be empty at any position in the text.
+    /// Whether the rest may match nothing at any position in the text.
     may_be_empty: bool,
-    /// Whether every text satisfies the rest.
+    /// Whether the rest matches every text.
     cannot_fail: bool,
 }
 
@@ -457,13 +462,13 @@ impl Rest {
         }
     }
 
-    /// Whether the class takes as many bytes as it can in every match.
+    /// Whether the class takes as many bytes as possible in every match of the regex.
     fn leaves(&self, class: &Class, greedy: bool) -> bool {
         let apart = !self.unknown && self.first.is_disjoint(&class.bytes());
         class.min() == class.max() || apart || (greedy && self.cannot_fail)
     }
 
-    /// The continuations at the position before the class.
+    /// Returns the possible continuations at the position before the class.
     fn behind(self, class: &Class) -> Self {
         if class.min() > 0 {
             return Self::starting(class.bytes());

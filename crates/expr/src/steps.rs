@@ -1,5 +1,5 @@
-//! Describes the condition of a regex on the start of a text as steps that are walked without backtracking. An index
-//! can follow them, and for most regexes on paths they describe the whole regex. `starts` derives them from a pattern.
+//! Steps describe how every text that a regex matches begins. They are walked without backtracking, and an index can
+//! follow them. For most regexes on paths, the steps describe the whole regex. `starts` derives them from a pattern.
 
 use regex_syntax::hir::{self, Hir, HirKind};
 use std::sync::LazyLock;
@@ -20,8 +20,8 @@ pub enum Step {
     Class(Class),
 }
 
-/// A repeated class of bytes and characters. Beyond ASCII it may contain more than the regex says, but never less.
-// The type is kept small because most regexes have several.
+/// A repeated class of bytes or characters. Beyond ASCII it may contain more than the regex says, but never less.
+// The type is kept small because most regexes have several classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Class {
     ascii: [u64; 2],
@@ -40,7 +40,7 @@ pub(crate) enum Beyond {
     Bytes,
     /// All characters. Bytes that are not valid UTF-8 are not included.
     Characters,
-    /// The characters of a named Unicode class.
+    /// The characters of a Unicode class that has a name.
     In(Property),
     NotIn(Property),
 }
@@ -78,7 +78,7 @@ impl Property {
         &PROPERTIES[self as usize]
     }
 
-    /// Whether the property contains this character, which is not ASCII.
+    /// Whether the property contains this character. The character must not be ASCII.
     fn has(self, character: char) -> bool {
         let ranges = self.ranges();
         let after = ranges.partition_point(|(start, _)| *start <= character);
@@ -112,7 +112,8 @@ impl Beyond {
     }
 }
 
-/// Whether two sets beyond ASCII are complementary: they share no character and together contain all.
+/// Whether two sets beyond ASCII are complementary. Such sets share no character, and together they contain all
+/// characters beyond ASCII.
 fn are_others(left: &[(char, char)], right: &[(char, char)]) -> bool {
     let mut all: Vec<_> = left.iter().chain(right).copied().collect();
     all.sort_unstable();
@@ -144,7 +145,7 @@ pub struct ByteSet {
 }
 
 impl Steps {
-    /// A sequence without a condition, for a regex of which nothing is known.
+    /// A sequence without steps, for a regex of which nothing is known. Every text can be walked.
     pub(crate) fn unknown() -> Self {
         Self {
             steps: Box::new([]),
@@ -157,8 +158,8 @@ impl Steps {
         &self.steps
     }
 
-    /// Whether the steps describe the whole regex: if an ASCII text allows the walk to its end, the regex matches, and
-    /// the match is the range walked.
+    /// Whether the steps describe the whole regex. If so, the regex matches every ASCII text whose walk succeeds, and
+    /// the match is the walked range.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
@@ -168,14 +169,14 @@ impl Steps {
         self.ends_text
     }
 
-    /// Walks the text and returns the end of the walk. Returns `None` if a step fails or the walk must end at the end
-    /// of the text and does not.
+    /// Walks the text and returns the end of the walk. Returns `None` if a step fails. Also returns `None` if
+    /// [`Self::ends_text`] is true and the walk ends before the end of the text.
     pub fn walk(&self, text: &[u8]) -> Option<usize> {
         let end = self.walk_through(text, &mut |_| {})?;
         (!self.ends_text || end == text.len()).then_some(end)
     }
 
-    /// Walks the text as [`Self::walk`] does, but may end anywhere. Calls `at` with the beginning of each step.
+    /// Walks the text like [`Self::walk`], but ignores [`Self::ends_text`]. Calls `at` with the beginning of each step.
     pub(crate) fn walk_through(&self, text: &[u8], at: &mut impl FnMut(usize)) -> Option<usize> {
         let mut walked = 0;
         for step in &self.steps {
@@ -269,6 +270,7 @@ impl Class {
 }
 
 impl ByteSet {
+    /// Whether the set contains the byte. Beyond ASCII, a set contains either all bytes or none.
     pub fn contains(&self, byte: u8) -> bool {
         if byte.is_ascii() {
             self.ascii[usize::from(byte >> 6)] >> (byte & 63) & 1 == 1
@@ -308,6 +310,7 @@ impl ByteSet {
         self.beyond = beyond;
     }
 
+    /// Returns a set for comparisons with [`Self::is_disjoint`]. Its characters beyond ASCII are only those of one set.
     #[must_use]
     pub(crate) fn union(self, other: Self) -> Self {
         Self {

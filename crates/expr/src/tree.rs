@@ -5,10 +5,10 @@ use crate::field::{AddressField, NumberField, TextField};
 use crate::pattern::Regex;
 use std::net::IpAddr;
 
-/// A predicate on a request.
+/// A condition on a request: a predicate or a combination of expressions.
 #[derive(Debug, Clone)]
 pub enum Expression {
-    /// True when every part is true.
+    /// True when every part is true. Parts are evaluated in order, up to the first that is false.
     All(Box<[Expression]>),
     /// True when at least one part is true. Parts are evaluated in order, up to the first that is true.
     Any(Box<[Expression]>),
@@ -27,7 +27,7 @@ pub struct TextPredicate {
     pub test: TextTest,
 }
 
-/// The number of a field's values that must pass. A field without a value never passes.
+/// Whether all values of a field must pass or one is enough. A field without a value never passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantifier {
     All,
@@ -99,17 +99,17 @@ pub enum AddressTest {
 }
 
 impl Expression {
-    /// An expression that is true when every part is. A single part is returned unchanged.
+    /// Returns an expression that is true when every part is true. A single part is returned unchanged.
     pub fn all(parts: Vec<Expression>) -> Self {
         single(parts).unwrap_or_else(|parts| Self::All(parts.into_boxed_slice()))
     }
 
-    /// An expression that is true when at least one part is. A single part is returned unchanged.
+    /// Returns an expression that is true when at least one part is true. A single part is returned unchanged.
     pub fn any(parts: Vec<Expression>) -> Self {
         single(parts).unwrap_or_else(|parts| Self::Any(parts.into_boxed_slice()))
     }
 
-    /// A test of an unconverted field that all its values must pass.
+    /// Returns a test that all values of the field must pass, without conversion of the values.
     pub fn text(field: TextField, test: TextTest) -> Self {
         TextPredicate {
             field,

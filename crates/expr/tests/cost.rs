@@ -1,5 +1,5 @@
-//! Checks that the cost of adversarial input grows about linearly with its size. For regexes, the allocated memory is
-//! the measure; for the texts of expressions, the number of instructions.
+//! Checks that the cost of adversarial input grows about linearly with its size. The cost of a regex is the memory
+//! allocated to compile it. The cost of an expression's text is the number of instructions.
 
 use expr::syntax::MAX_DEPTH;
 use expr::{Dialect, Regex, Subsystem, check_pcre, modernized, parse};
@@ -10,10 +10,10 @@ use testkit::memory::{Counting, Counts};
 #[global_allocator]
 static ALLOCATOR: Counting<System> = Counting(System);
 
-/// Maximum cost of any pattern.
+/// Maximum number of bytes that compiling any pattern may allocate.
 const MOST: u64 = 256 << 20;
 
-/// Number of bytes that the work allocates.
+/// Number of bytes that `work` allocates in total.
 fn cost(work: impl FnOnce()) -> u64 {
     let before = Counts::of_this_thread();
     work();
@@ -146,7 +146,7 @@ fn twice_the_pattern_takes_not_much_more_than_twice_the_work() {
     for (name, pattern) in PATTERNS {
         let (once, twice) = (costs(&pattern(40)), costs(&pattern(80)));
         for (once, twice) in once.into_iter().zip(twice) {
-            // Some are quadratic in their nesting depth, which is limited.
+            // The cost of some patterns is quadratic in their nesting depth, but that depth is limited.
             assert!(
                 twice <= 3 * once + (1 << 20),
                 "{name}: {once} bytes, and {twice} for twice as much"
@@ -161,8 +161,8 @@ fn repeated((begin, again, end): &(&str, &str, &str), size: usize) -> String {
     [begin, again.as_str(), end].concat()
 }
 
-/// Performs every step between the arrival of a text in the Admin API or the command line and the compiled expression
-/// or the printed error.
+/// Performs every step that the Admin API and the command line perform with a text, up to the compiled expression or
+/// the printed error.
 fn read_check_and_print(text: &str) {
     black_box(modernized(text));
     let parsed = match parse(text) {
@@ -222,7 +222,7 @@ fn an_expression_costs_as_much_as_it_is_long() {
     );
 }
 
-/// Tests the deepest allowed groups, with growing numbers of groups and growing contents.
+/// Tests the deepest allowed groups. The number of groups and the length of their contents grow.
 #[test]
 fn deep_groups_cost_as_much_as_they_are_long() {
     let deep = |inner: &str| {

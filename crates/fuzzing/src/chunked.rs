@@ -1,5 +1,5 @@
-//! Chunked bodies: reading a body in one piece, in two pieces or byte by byte gives the same result, and a simple
-//! reference reader agrees.
+//! Chunked bodies: reading a body in one piece, in two pieces or byte by byte gives the same result. A simple reference
+//! reader returns the same payload.
 
 use net::http1::{Body, Framing};
 
@@ -8,6 +8,7 @@ use net::http1::{Body, Framing};
 enum End {
     /// The body is complete and has this many bytes.
     Whole(usize),
+    /// The body is valid so far, and the input ends before the body is complete.
     Open,
     Refused,
 }
@@ -31,7 +32,10 @@ pub fn chunked_body(data: &[u8]) {
             assert!(length <= data.len());
             assert_eq!(plainly(&data[..length]), Some(payload));
         }
-        End::Open => assert!(plainly(data).is_none(), "it was whole"),
+        End::Open => assert!(
+            plainly(data).is_none(),
+            "the reference reader found a complete body"
+        ),
         End::Refused => {}
     }
 }
@@ -51,7 +55,11 @@ fn read<'d>(pieces: impl IntoIterator<Item = &'d [u8]>) -> (End, Vec<u8>) {
         if body.is_done() {
             return (End::Whole(taken), payload);
         }
-        assert_eq!(length, piece.len(), "bytes left behind");
+        assert_eq!(
+            length,
+            piece.len(),
+            "the body is incomplete, but bytes were not consumed"
+        );
     }
     (End::Open, payload)
 }

@@ -1,4 +1,5 @@
-//! Stored entities: invalid bytes are refused, and a decoded entity is encoded to the same bytes.
+//! Stored entities: invalid bytes are refused without a panic. A decoded entity can be encoded and decoded again, and
+//! encoding it a second time gives the same bytes as the first time.
 
 use model::schema::{RouterFlavor, registry};
 use model::{EntityKind, Object, codec as stored};
@@ -18,6 +19,10 @@ pub fn codec(data: &[u8]) {
         return;
     };
     let encoded = stored::encode(&entity);
-    let decoded: Object = stored::decode(&encoded).expect("what was encoded is decoded");
-    assert_eq!(stored::encode(&decoded), encoded, "encoded twice");
+    let decoded: Object = stored::decode(&encoded).expect("encoded bytes can be decoded");
+    assert_eq!(
+        stored::encode(&decoded),
+        encoded,
+        "the second encoding differs from the first"
+    );
 }

@@ -7,7 +7,7 @@ use model::schema::{Context, RouterFlavor, registry};
 use model::{EntityKind, Object, codec};
 use std::time::Duration;
 
-/// Checks a document. The first byte of the input chooses the format; the rest is the document.
+/// Checks a document. The first byte of the input chooses the format and the form of errors. The rest is the document.
 pub fn document(data: &[u8]) {
     let Some((&first, text)) = data.split_first() else {
         return;
@@ -28,7 +28,7 @@ pub fn document(data: &[u8]) {
         Err(error) => {
             assert!(
                 !format_cli_errors(error, text, format, options.context.flavor).is_empty(),
-                "an error says something"
+                "an error must have a message"
             );
         }
     }
@@ -40,7 +40,7 @@ pub fn document(data: &[u8]) {
     assert_eq!(
         loaded.as_ref().ok().map(kinds),
         whole.as_ref().ok().map(kinds),
-        "a text is loaded piece by piece as it is in one"
+        "loading the text and loading the parsed object give different entities"
     );
 }
 
@@ -53,7 +53,7 @@ fn kinds(document: &Document) -> Vec<EntityKind> {
 /// Checks that every entity to be written can be decoded and shown as JSON.
 fn readable(document: &Document) {
     for put in &document.puts {
-        let entity: Object = codec::decode(&put.entity).expect("what was encoded is decoded");
+        let entity: Object = codec::decode(&put.entity).expect("encoded bytes can be decoded");
         let schema = registry().entity(put.kind);
         let mut shown = Vec::new();
         schema.write_json(&entity, &mut shown);
@@ -61,7 +61,7 @@ fn readable(document: &Document) {
         let mut stored = Vec::new();
         schema
             .write_stored_json(&put.entity, RouterFlavor::default(), &mut stored)
-            .expect("what was encoded is shown");
+            .expect("encoded bytes can be shown as JSON");
         assert!(serde_json::from_slice::<Object>(&stored).is_ok());
     }
 }

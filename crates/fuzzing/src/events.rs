@@ -1,9 +1,10 @@
-//! Messages on the events socket: an opening, and frames.
+//! Messages on the events socket: encoding a decoded opening or frame gives the same bytes, and an incomplete frame is
+//! never decoded.
 
 use crate::beginnings;
 use admin::events::wire::{self, Frame, MAX_FRAME, OPENING};
 
-/// Checks a client's opening and the frames after it: encoding an accepted one again gives the same bytes.
+/// Checks a client's opening and the frames after it.
 pub fn events(data: &[u8]) {
     let Some((opening, frames)) = data.split_first_chunk::<OPENING>() else {
         return;

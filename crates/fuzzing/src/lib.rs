@@ -53,11 +53,11 @@ pub use router::router;
 pub use schema::schema;
 pub use uri::uri;
 
-/// Maximum number of cuts that a check tries. For longer input it skips some cuts.
+/// Maximum number of prefixes of an input that a check tries.
 const MAX_CUTS: usize = 300;
 
-/// Returns prefixes of the bytes, as if a connection had stopped there: all prefixes of short input, some of long
-/// input.
+/// Returns prefixes of the bytes, as if the rest had not arrived yet. Short input gives all its prefixes, long input
+/// only some.
 fn beginnings(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let step = bytes.len() / MAX_CUTS + 1;
     (0..bytes.len()).step_by(step).map(|end| &bytes[..end])

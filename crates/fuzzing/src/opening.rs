@@ -1,5 +1,5 @@
-//! Bytes before a connection's first request: a PROXY protocol header, and the client hello that names a server.
-//! Neither is found before it is complete, and further bytes do not change the result.
+//! Bytes before a connection's first request: a PROXY protocol header, and the TLS ClientHello with the server name.
+//! Neither is accepted before it is complete, and further bytes do not change the result.
 
 use crate::beginnings;
 use net::{client_hello, proxy_protocol};

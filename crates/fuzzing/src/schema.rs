@@ -1,4 +1,4 @@
-//! Entities: a schema completes every object or returns an error.
+//! Entities: a schema completes every object or returns an error. Storing a completed entity does not change its JSON.
 
 use model::schema::{Context, registry};
 use model::{EntityKind, Object, codec};
@@ -22,11 +22,8 @@ pub fn schema(data: &[u8]) {
     schema.write_json(&entity, &mut shown);
     assert!(serde_json::from_slice::<Object>(&shown).is_ok());
     let decoded: Object =
-        codec::decode(&codec::encode(&entity)).expect("what was encoded is decoded");
+        codec::decode(&codec::encode(&entity)).expect("encoded bytes can be decoded");
     let mut again = Vec::new();
     schema.write_json(&decoded, &mut again);
-    assert_eq!(
-        shown, again,
-        "storing an entity changes nothing that is shown"
-    );
+    assert_eq!(shown, again, "storing an entity must not change its JSON");
 }

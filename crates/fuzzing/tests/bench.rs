@@ -1,5 +1,5 @@
-//! The connection without a socket behaves like one with a socket. Without these tests, fuzzing it could find nothing
-//! because of a broken test setup.
+//! Checks that the fuzzed connection, which has no socket, serves requests like a real one. If its setup were broken,
+//! fuzzing would exercise nothing and still pass.
 
 use net::memory::Then;
 use proxy::session::memory::Bench;
@@ -40,7 +40,7 @@ fn an_upstream_that_is_not_there_is_told() {
 #[test]
 fn streams_of_http2_are_served() {
     let settings = b"\0\0\0\x04\0\0\0\0\0";
-    // Indexed fields GET, http and /, then a literal authority.
+    // In HPACK: the indexed fields `GET`, `http` and `/`, then an `:authority` field with a literal value.
     let headers = b"\0\0\x07\x01\x05\0\0\0\x01\x82\x86\x84\x41\x02ab";
     let client = [&settings[..], headers].concat();
     for piece in [64, usize::MAX] {

@@ -1,5 +1,6 @@
-//! Persistent tables: a changed copy owns the changed parts and shares the rest. A change costs in proportion to its
-//! size, not to the size of the table, and readers of the previous version are not affected.
+//! Persistent tables. A changed copy owns the changed parts and shares the rest with the previous version. The cost of
+//! a change therefore depends on the size of the change and hardly on the size of the table. Readers of the previous
+//! version are not affected.
 
 #![forbid(unsafe_code)]
 

@@ -1,22 +1,25 @@
-//! Cost tests: they count the instructions that a piece of code takes for one input and for an input of twice the size,
-//! and fail if the second count is much more than twice the first. Unlike time, the number of instructions is the same
-//! in every run.
+//! Cost tests check that the cost of code grows about linearly with its input. A cost test counts the instructions for
+//! one input and for an input of twice the size. It fails if the second count is much more than twice the first.
+//! Unlike time, the number of instructions is the same in every run.
 //!
-//! The test that counts starts itself again, alone and under callgrind (Debian package `valgrind`), once for each size.
+//! To count, a test runs its own program again under callgrind (Debian package `valgrind`), once for each size. Each of
+//! these runs contains only this test.
 
 use std::hint::black_box;
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
-/// Environment variable with the input size, set for a test that runs under callgrind.
+/// Environment variable with the input size. It is set only for a test that runs under callgrind.
 const SIZE: &str = "TESTKIT_COST_SIZE";
 
-/// Maximum growth that counts as linear. Sorting takes a little more than twice as long for twice the input.
+/// Maximum growth that counts as linear. It is more than 2 because sorting twice the input takes a little more than
+/// twice the instructions.
 const MOST: f64 = 2.35;
 
 /// Panics if `work` takes much more than twice the instructions for an input of twice the size. `work` must be a
-/// closure in the test itself. The instructions of `set_up` are not counted. Both run once at a small size before
-/// counting, because code that is built at its first use does not belong to the cost.
+/// closure in the test function itself, because the name of the test is taken from the type of the closure. The
+/// instructions of `set_up` are not counted. Both run once at a small size before counting, because the cost does not
+/// include values that are created at their first use.
 pub fn assert_linear<I>(size: usize, set_up: impl Fn(usize) -> I, work: impl Fn(I)) {
     let test = name_of(&work);
     if let Some(growth) = growth(size, set_up, work) {
@@ -27,8 +30,8 @@ pub fn assert_linear<I>(size: usize, set_up: impl Fn(usize) -> I, work: impl Fn(
     }
 }
 
-/// Returns how many times as many instructions an input of twice the size takes. Returns `None` if nothing was
-/// compared: under callgrind, or if valgrind is missing outside of CI.
+/// Returns the number of instructions for `2 * size` divided by the number for `size`. Returns `None` if nothing was
+/// compared. That is so in the run under callgrind, and if valgrind is missing outside of CI.
 fn growth<I>(size: usize, set_up: impl Fn(usize) -> I, work: impl Fn(I)) -> Option<f64> {
     let test = name_of(&work);
     if let Ok(size) = std::env::var(SIZE) {
@@ -81,8 +84,8 @@ fn count(test: &str, size: usize) -> Option<u64> {
     }
 }
 
-// This function is not generic, so that it has exactly one symbol. The statement after the call keeps the compiler from
-// making the call a jump, which would not return here.
+// Callgrind counts from the entry of this function to its return. The function is not generic, so that it has exactly
+// one symbol. The statement after the call prevents a tail call, which would leave this function before the work.
 #[inline(never)]
 fn counted_by_callgrind(work: &mut dyn FnMut()) {
     work();

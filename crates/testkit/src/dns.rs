@@ -26,7 +26,7 @@ struct ServerState {
     asked: Vec<String>,
 }
 
-/// Function that replaces the correct answer by any number of messages.
+/// A function that replaces the correct response by any number of messages.
 type Behaviour = dyn Fn(&Question, Vec<u8>) -> Vec<Vec<u8>> + Send + Sync;
 
 /// A query that the server received.
@@ -59,8 +59,8 @@ impl NameServer {
         Self { address, state }
     }
 
-    /// Adds records, written as lines of a zone file: `name ttl kind data`. Names are absolute, without the final dot.
-    /// The new records replace all records that have the same name and kind.
+    /// Adds records. `zone` contains a line `name ttl type data` for each record. Names are absolute, without the final
+    /// dot. The new records replace all records that have the same name and type.
     pub fn set(&self, zone: &str) {
         let lines = zone.lines().map(str::trim).filter(|line| !line.is_empty());
         let records: Vec<_> = lines.map(encode).collect();
@@ -82,12 +82,13 @@ impl NameServer {
         self.behave(|_, _| Vec::new());
     }
 
-    /// Answers every query with this response code, for example 2 for "server failure".
+    /// Answers every query with this response code, for example 2 (SERVFAIL).
     pub fn fail(&self, code: u8) {
         self.behave(move |question, _| vec![question.reply(code, &[])]);
     }
 
-    /// Sends the messages that `behaviour` returns instead of the correct answer, which it receives as an argument.
+    /// From now on, sends the messages that `behaviour` returns instead of the correct response. `behaviour` receives
+    /// the query and the correct response.
     pub fn behave(
         &self,
         behaviour: impl Fn(&Question, Vec<u8>) -> Vec<Vec<u8>> + Send + Sync + 'static,
@@ -95,21 +96,25 @@ impl NameServer {
         self.state().behaviour = Some(Arc::new(behaviour));
     }
 
-    /// Sends correct answers again.
+    /// Sends correct responses again.
     pub fn recover(&self) {
         self.state().behaviour = None;
     }
 
-    /// Returns the queries since the last call, each as `name kind`.
+    /// Returns the queries since the last call, each as `name type`.
     pub fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.state().asked)
     }
 
-    /// Waits until this query, as `name kind`, has arrived since the last call of [`NameServer::asked`].
+    /// Waits until this query has arrived. Only queries since the last call of [`NameServer::asked`] count. The query
+    /// is written as `name type`.
     pub fn wait_for(&self, question: &str) {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !self.state().asked.iter().any(|asked| asked == question) {
-            assert!(Instant::now() < deadline, "nobody asked: {question}");
+            assert!(
+                Instant::now() < deadline,
+                "the query did not arrive: {question}"
+            );
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -153,7 +158,7 @@ impl Question {
         })
     }
 
-    /// Builds a reply with a response code and encoded records.
+    /// Builds a response with a response code and encoded records.
     pub fn reply(&self, code: u8, answers: &[Vec<u8>]) -> Vec<u8> {
         let mut message = self.id.to_be_bytes().to_vec();
         message.extend([0x81, 0x80 | code, 0, 1]);
@@ -170,7 +175,7 @@ impl Question {
         message
     }
 
-    /// Builds a reply that is marked as truncated.
+    /// Builds an empty response that is marked as truncated.
     pub fn truncated(&self) -> Vec<u8> {
         let mut message = self.reply(0, &[]);
         message[2] |= 0x02;
@@ -183,7 +188,7 @@ impl Question {
     }
 }
 
-/// Encodes a line of a zone file as a record of a message.
+/// Encodes a line `name ttl type data` as a record of a message.
 pub fn encoded(line: &str) -> Vec<u8> {
     encode(line).1
 }
@@ -255,10 +260,10 @@ fn right_answer(question: &Question, state: &ServerState) -> Vec<u8> {
 fn encode(line: &str) -> ((String, u16), Vec<u8>) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [name, ttl, kind, data @ ..] = &words[..] else {
-        panic!("no record: {line}");
+        panic!("not a record: {line}");
     };
     let number = TYPES.iter().find(|(known, _)| known == kind);
-    let (_, number) = *number.unwrap_or_else(|| panic!("no type: {line}"));
+    let (_, number) = *number.unwrap_or_else(|| panic!("unknown record type: {line}"));
     let data = match (*kind, data) {
         ("A", [ip]) => ip.parse::<Ipv4Addr>().expect("IPv4").octets().to_vec(),
         ("AAAA", [ip]) => ip.parse::<Ipv6Addr>().expect("IPv6").octets().to_vec(),
@@ -268,7 +273,7 @@ fn encode(line: &str) -> ((String, u16), Vec<u8>) {
             let numbers = numbers.map(|text| text.parse::<u16>().expect("a number").to_be_bytes());
             [numbers.concat(), encode_name(target)].concat()
         }
-        _ => panic!("no data: {line}"),
+        _ => panic!("wrong data for the record type: {line}"),
     };
     let length = u16::try_from(data.len()).expect("short data");
     let record = [

@@ -1,4 +1,4 @@
-//! The real program, started on free ports with its own prefix.
+//! Starts the real program on free ports with a prefix of its own.
 
 use crate::http::{self, HttpResponse};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Time limit for starting and stopping; more than either takes on a busy machine.
+/// Time limit for starting and stopping. Even on a busy machine, both take less.
 const LIMIT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const ADDRESSES_FILE: &str = "silverback.addresses.json";
@@ -22,7 +22,7 @@ const LOG_FILE: &str = "test.log";
 pub struct Launch {
     binary: PathBuf,
     prefix: PathBuf,
-    /// The temporary prefix, removed with the gateway; `None` if the caller chose the prefix.
+    /// The temporary prefix, which is removed with the gateway. `None` if the caller chose the prefix.
     _directory: Option<TempDir>,
     file: Option<PathBuf>,
     /// Maximum number of open files.
@@ -31,12 +31,13 @@ pub struct Launch {
     conf: Option<PathBuf>,
     settings: Vec<(String, String)>,
     variables: Vec<(String, String)>,
-    /// Standard error of the gateway, instead of the log file.
+    /// The destination of the gateway's standard error. `None` means the log file.
     errors: Option<Stdio>,
 }
 
 impl Launch {
-    /// Launches the binary with a new temporary prefix and one worker, on free ports of the loopback address.
+    /// Creates a launch of the binary with a new temporary prefix and one worker, on free ports of the loopback
+    /// address. [`Launch::start`] starts the gateway.
     pub fn new(binary: impl Into<PathBuf>) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let prefix = directory.path().to_owned();
@@ -46,7 +47,7 @@ impl Launch {
         }
     }
 
-    /// Launches like [`Launch::new`], but with a prefix that is kept when the gateway stops.
+    /// Creates a launch like [`Launch::new`], but with a prefix that is kept when the gateway stops.
     pub fn in_prefix(binary: impl Into<PathBuf>, prefix: impl Into<PathBuf>) -> Self {
         Self {
             binary: binary.into(),
@@ -92,7 +93,7 @@ impl Launch {
         self
     }
 
-    /// Writes a settings file. The test can overwrite it while the gateway runs.
+    /// Writes a settings file `silverback.conf` in the prefix. The test can overwrite it while the gateway runs.
     pub fn conf(mut self, text: &str) -> Self {
         let path = self.prefix.join("silverback.conf");
         fs::create_dir_all(&self.prefix).expect("the prefix can be created");
@@ -101,12 +102,13 @@ impl Launch {
         self
     }
 
+    /// Sets an environment variable of the gateway. Commands of [`Launch::other`] do not get it.
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Starts with a declarative configuration, which is written to a file in the prefix.
+    /// Sets the declarative configuration to start with. It is written to a file in the prefix immediately.
     pub fn configuration(self, text: &str) -> Self {
         let path = self.prefix.join("kong.yml");
         fs::create_dir_all(&self.prefix).expect("the prefix can be created");
@@ -123,7 +125,8 @@ impl Launch {
         &self.prefix
     }
 
-    /// Returns the command that starts the gateway, without the gateway's variables of this process.
+    /// Returns the command that starts the gateway. It does not inherit the `KONG_` and `SILVERBACK_` variables of the
+    /// test's own environment, because they would change the settings.
     pub fn command(&self) -> Command {
         let mut command = match self.open_files {
             None => Command::new(&self.binary),
@@ -147,7 +150,8 @@ impl Launch {
         command
     }
 
-    /// Returns another command of the program (`stop`, `check` …) with the same settings.
+    /// Returns another command of the program (`stop`, `check` …) with the same prefix, settings file and `--set`
+    /// arguments. Unlike [`Launch::command`], it inherits the environment of the test unchanged.
     pub fn other(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(words);
@@ -207,13 +211,15 @@ impl Launch {
 /// A running gateway. It is killed when dropped.
 #[derive(Debug)]
 pub struct Gateway {
-    /// The first listener of the proxy without TLS.
+    /// The first listener of the proxy without TLS. The port is 0 if there is none.
     pub proxy: SocketAddr,
     /// The first TLS listener of the proxy.
     pub proxy_tls: Option<SocketAddr>,
+    /// The first listener of the Admin API without TLS. The port is 0 if there is none.
     pub admin: SocketAddr,
     /// The first TLS listener of the Admin API.
     pub admin_tls: Option<SocketAddr>,
+    /// The first listener of the Status API without TLS. The port is 0 if there is none.
     pub status: SocketAddr,
     /// The first TLS listener of the Status API.
     pub status_tls: Option<SocketAddr>,
@@ -221,7 +227,7 @@ pub struct Gateway {
     addresses: Value,
     launch: Launch,
     child: Child,
-    /// The process that replaced `child` after an upgrade. It is not a child of this process.
+    /// The id of the process that replaced `child` in an upgrade. That process is not a child of the test process.
     successor: Option<u32>,
 }
 
@@ -254,7 +260,7 @@ impl Gateway {
         texts.collect()
     }
 
-    /// Returns the id of the process that serves.
+    /// Returns the id of the process that serves: the started process, or the process of the last upgrade.
     pub fn pid(&self) -> u32 {
         self.successor.unwrap_or(self.child.id())
     }
@@ -267,7 +273,7 @@ impl Gateway {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned());
         }
         let text = fs::read_to_string(self.launch.prefix.join(PID_FILE));
-        let pid = text.expect("it is there").trim().parse();
+        let pid = text.expect("the PID file exists").trim().parse();
         self.successor = Some(pid.expect("a number"));
         Ok(())
     }
@@ -328,32 +334,34 @@ impl Gateway {
         assert!(status.success(), "kill -s {name} failed");
     }
 
-    /// Whether the process that was started first has exited; an upgrade may have replaced it.
+    /// Whether the process that was started first has exited. This does not depend on the processes of later upgrades.
     pub fn first_has_ended(&mut self) -> bool {
         let status = self.child.try_wait();
         status.expect("a child can be waited for").is_some()
     }
 
-    /// Waits until the process of the last upgrade has exited. It cannot be waited for as a child.
+    /// Waits until the process of the last upgrade has exited. This polls, because that process is not a child of the
+    /// test process.
     pub fn wait_for_successor(&self) {
         let deadline = Instant::now() + LIMIT;
         while is_alive(self.pid()) {
             assert!(
                 Instant::now() < deadline,
-                "it does not end:\n{}",
+                "the upgraded process does not exit:\n{}",
                 self.log()
             );
             thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Kills the gateway immediately, as a crash would.
+    /// Kills the gateway with SIGKILL, so that it stops as in a crash.
     pub fn kill(mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits until the process exits by itself. Panics if that takes longer than a minute.
+    /// Waits until the process that was started first exits by itself. Panics if that takes longer than a minute. See
+    /// [`Gateway::wait_for_successor`] for the process of an upgrade.
     pub fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -362,14 +370,14 @@ impl Gateway {
             }
             assert!(
                 Instant::now() < deadline,
-                "the gateway does not end:\n{}",
+                "the gateway does not exit:\n{}",
                 self.log()
             );
             thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Waits until the process exits by itself, without a time limit.
+    /// Waits like [`Gateway::wait`], but without a time limit.
     pub fn wait_forever(&mut self) {
         let _ = self.child.wait();
     }
@@ -380,10 +388,11 @@ impl Gateway {
         let status = fs::read_to_string(path).expect("the process runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        number.expect("the kernel tells it") * 1024
+        number.expect("the kernel reports VmHWM") * 1024
     }
 
-    /// Sends SIGTERM and waits until the process has exited.
+    /// Sends SIGTERM and waits until the gateway has exited. After an upgrade, this does not wait for the new process:
+    /// send the signal with [`Gateway::signal`] and call [`Gateway::wait_for_successor`] instead.
     pub fn stop(mut self) -> ExitStatus {
         self.signal("TERM");
         self.wait()
@@ -406,7 +415,8 @@ impl Drop for Gateway {
     }
 }
 
-/// Whether a process runs. A zombie does not count: without an init process, an orphan stays a zombie after it exits.
+/// Whether a process runs. A zombie does not count as running. In a container without an init process, an orphan stays
+/// a zombie after it exits.
 fn is_alive(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat"));
     status.is_ok_and(|status| {

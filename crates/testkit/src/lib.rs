@@ -1,9 +1,11 @@
 //! Support for tests of the whole program: the real binary on free ports, upstreams that echo or misbehave, and a plain
-//! HTTP client that sends exactly the bytes it is given. All of it is blocking and needs no runtime, so that a test
-//! reads from top to bottom. The crate also has real and adversarial rule sets for routers ([`rules`]), an allocator
-//! that counts ([`memory`]), tests of how cost grows with the input ([`cost`]), and random numbers ([`random`]).
+//! HTTP client that sends exactly the bytes it is given. All functions block and need no async runtime, so that a test
+//! reads from top to bottom.
 //!
-//! For development only: every failure panics with the expected value.
+//! The crate also has real and adversarial rule sets for routers ([`rules`]), an allocator that counts allocations
+//! ([`memory`]), tests of how cost grows with the input ([`cost`]), and random numbers ([`random`]).
+//!
+//! For development only: every failure panics.
 
 #![deny(unsafe_code)]
 

@@ -44,7 +44,7 @@ fn shown_class(class: &Class) -> String {
 }
 
 fn starts(pattern: &str, dialect: Dialect) -> String {
-    let regex = Regex::new(pattern, dialect).expect("it is a pattern");
+    let regex = Regex::new(pattern, dialect).expect("a valid pattern");
     let alternatives: Vec<_> = regex.starts().iter().map(shown).collect();
     alternatives.join(" or ")
 }
@@ -74,19 +74,19 @@ fn patterns_of_api_paths_are_steps() {
 #[test]
 fn steps_end_where_greed_could_be_wrong() {
     for (pattern, expected) in [
-        // The longest run may take bytes that must follow it.
+        // The longest run may include bytes that the next part needs.
         ("^/[^/]+x$", "/[^/]{1,}…"),
         ("^/[a-c]*[0-9]?b", "/[abc]{0,}…"),
         ("^/.*/x", "/[^]{0,}…"),
         ("^/a[^/]+?", "/a[^/]{1,}…"),
-        // Repeated groups and parts that no step can express.
+        // No step can express repeated groups and these other parts.
         ("^/a(?:/[^/]+)*$", "/a…"),
         ("^/a(?:bc){2}", "/a…"),
         (r"^/a\b/b", "/a…"),
         ("^/a$/b", "/a…"),
         ("^/a^", "/a…"),
         ("^/(a|b1|c1|d1|e1|f1|g1|h1|i1)/", "/…"),
-        // Patterns that are not anchored at the start.
+        // These patterns are not anchored at the start.
         ("/a", "…"),
         ("^/a|/b", "…"),
         ("(?m)^/a", "…"),

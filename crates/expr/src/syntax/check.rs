@@ -1,4 +1,5 @@
-//! Checks that fields exist and operators fit their types, in the same order as Kong.
+//! Checks that fields exist and that operators fit their types. The checks have the same order as in Kong, so that Kong
+//! and this crate report the same error first.
 
 use super::Subsystem;
 use super::error::{Error, ErrorKind, Type};
@@ -12,7 +13,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An expression whose fields exist and whose operators fit them. Only its regexes are unchecked.
+/// An expression whose fields exist and whose operators fit the fields. Only its regexes are not checked yet.
 #[derive(Debug, Clone)]
 pub struct Typed {
     pub(super) text: Arc<str>,
@@ -125,7 +126,8 @@ fn typed(test: &Test, subsystem: Subsystem) -> Result<TypedNode, Wrong> {
     }
 }
 
-/// Checks that field and literal have the same type. Operators with rules of their own are exempt.
+/// Checks that field and literal have the same type. `in` and `not in` are exempt, because their literal is a block.
+/// For `~`, this checks only that the literal is a text.
 fn same_types(test: &Test, field: Type) -> Result<(), Wrong> {
     let literal = type_of(&test.predicate.literal);
     let operator = test.predicate.operator;

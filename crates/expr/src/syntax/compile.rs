@@ -1,5 +1,5 @@
-//! Compiles a checked expression to the executable one. Double negations and groups nested in a group of the same kind
-//! are flattened, because that changes no observable result.
+//! Compiles a checked expression to the executable one. Double negations are removed and groups in a group of the same
+//! kind are inlined, because neither changes a result.
 
 use super::check::{Typed, TypedNode, TypedTest, TypedText};
 use super::error::{Error, ErrorKind};
@@ -7,7 +7,7 @@ use crate::pattern::{Regex, RegexError};
 use crate::tree::{Expression, TextPredicate, TextTest};
 
 impl Typed {
-    /// Compiles the expression. `regexes` compiles each pattern, in the order of the text.
+    /// Compiles the expression. Calls `regexes` to compile each pattern, in the order of the text.
     pub fn compile(
         &self,
         regexes: &mut dyn FnMut(&str) -> Result<Regex, RegexError>,

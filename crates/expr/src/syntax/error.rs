@@ -1,5 +1,5 @@
-//! Errors in the text of an expression. A printed error begins with Kong's message, followed by the line with the
-//! affected part underlined, and a hint.
+//! Errors in the text of an expression. A printed error consists of Kong's message, the line with the affected part
+//! underlined, and a hint if there is one.
 
 use super::excerpt::Excerpt;
 use super::{MAX_DEPTH, MAX_LENGTH};
@@ -11,7 +11,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     pub kind: ErrorKind,
-    /// The affected bytes of the text. Empty if something is missing there.
+    /// The affected bytes of the text. An empty range is the position where something is missing.
     pub span: Range<usize>,
     excerpt: Box<Excerpt>,
 }
@@ -230,7 +230,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Shortens the message of the regex crate, which shows the pattern between its first line and the actual error.
+/// Shortens the message of the `regex` crate to its first line and the actual error. The message shows the pattern
+/// between these two.
 fn first_line(text: &str) -> String {
     let first = text.lines().next().unwrap_or_default();
     match text.rsplit_once("\nerror: ") {

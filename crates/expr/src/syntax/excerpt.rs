@@ -7,7 +7,8 @@ use std::ops::Range;
 const WIDTH: usize = 100;
 /// Maximum number of columns shown before the marked part.
 const BEFORE: usize = 50;
-/// Maximum number of characters shown of a part of the line, because some characters take no column.
+/// Maximum number of characters shown of a part of the line. The limits on columns are not enough, because some
+/// characters take no column.
 const MAX_CHARACTERS: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,7 +105,7 @@ impl fmt::Display for Excerpt {
     }
 }
 
-/// Returns the end of the text before the marked part, as far as there is room.
+/// Returns the end of the text before the marked part, at most [`BEFORE`] columns.
 fn beginning(before: &str) -> String {
     let mut columns = 0;
     let mut from = before.len();
@@ -123,7 +124,7 @@ fn beginning(before: &str) -> String {
     shown
 }
 
-/// Appends as much as there is room for. Returns whether that was the whole text.
+/// Appends as much of the text as fits in [`WIDTH`] columns. Returns whether that was the whole text.
 fn append(shown: &mut String, text: &str) -> bool {
     let mut columns = width(shown);
     for (number, character) in text.chars().enumerate() {
@@ -149,8 +150,8 @@ fn printable(character: char) -> char {
     }
 }
 
-/// Returns how many columns a terminal uses for a character, precisely enough to place a caret: combining marks use
-/// none, East Asian scripts and symbols use two.
+/// Returns how many columns a terminal uses for a character, precisely enough to place a caret. Combining marks use no
+/// column. East Asian scripts and symbols use two columns.
 fn columns_of(character: char) -> usize {
     match u32::from(character) {
         0x300..=0x36f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f => 0,

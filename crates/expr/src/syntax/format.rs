@@ -7,9 +7,10 @@ use std::fmt::{self, Write};
 const INDENT: usize = 4;
 
 impl Parsed {
-    /// Formats the expression in lines of at most `width` characters, as far as it can be broken between predicates. A
-    /// group that fits in one line is written in one. Otherwise each of its parts has its own line, with the operator
-    /// in front. Formatting the result again with the same width does not change it.
+    /// Formats the expression in lines of at most `width` characters. Lines are broken only between predicates, so a
+    /// long predicate may exceed the width. A group that fits in one line is written in one line. Otherwise each of its
+    /// parts begins a new line, with the operator in front. Formatting the result again with the same width does not
+    /// change it.
     pub fn format(&self, width: usize) -> String {
         let mut layout = Layout {
             width,
@@ -91,7 +92,7 @@ enum Parentheses {
     Without,
 }
 
-/// Stops writing at the end of the line, so that a node that does not fit costs no more than the available room.
+/// A writer that fails at the end of the line, so that a node that does not fit costs no more than the available room.
 struct Line<'l> {
     text: &'l mut String,
     room: usize,

@@ -1,11 +1,14 @@
-//! The text form of expressions. Each of the three reading steps has a type: [`parse`] turns a text into [`Parsed`],
-//! which can be printed and formatted. [`Parsed::check`] resolves fields and types and returns [`Typed`].
-//! [`Typed::compile`] compiles the regexes and returns the executable [`Expression`]. [`read`] performs all three
-//! steps.
+//! The text form of expressions. A text is read in three steps, and each step returns a type of its own:
+//!
+//! 1. [`parse`] returns [`Parsed`], which can be printed and formatted.
+//! 2. [`Parsed::check`] resolves fields and types and returns [`Typed`].
+//! 3. [`Typed::compile`] compiles the regexes and returns the executable [`Expression`].
+//!
+//! [`read`] performs all three steps.
 //!
 //! The language, including its precedence, is that of Kong's expression router (atc-router 1.6): `||` binds tighter
-//! than `&&`. Every refused text gets an [`Error`] with a position in it. Nesting and length are limited, so that no
-//! text can exhaust the stack or use much memory, neither here nor during evaluation.
+//! than `&&`. Every refused text gets an [`Error`] with a position in the text. Nesting and length are limited. No
+//! text can therefore exhaust the stack or use much memory while it is read or evaluated.
 
 mod check;
 mod compile;
@@ -30,7 +33,7 @@ use crate::tree::Expression;
 /// Maximum length of a text in bytes, enough for ten thousand hosts in one expression.
 pub const MAX_LENGTH: usize = 1 << 20;
 
-/// Maximum nesting depth of groups and negations. A chain of one operator is a single level, however long.
+/// Maximum nesting depth of groups and negations. A chain of one operator is a single level, however long it is.
 pub const MAX_DEPTH: usize = 256;
 
 /// The kind of traffic of a route, which determines the available fields.
@@ -42,7 +45,7 @@ pub enum Subsystem {
     Stream,
 }
 
-/// Parses a text by the grammar alone. Names and types are not checked yet.
+/// Parses a text and checks only the grammar. Names and types are not checked yet.
 pub fn parse(text: &str) -> Result<Parsed, Error> {
     parser::parse(text)
 }

@@ -1,5 +1,5 @@
-//! Property tests with random trees: printing and formatting preserve the tree, the spelling of a text makes no
-//! difference, and a compiled expression has the result that Kong's rules give for the tree.
+//! Property tests with random trees. They check that printing and formatting preserve the tree, that the spelling of a
+//! text makes no difference, and that a compiled expression has the same result as the reference evaluator in `naive`.
 
 mod naive;
 mod spelling;
@@ -171,7 +171,7 @@ fn tree(predicate: impl Strategy<Value = Predicate> + 'static) -> impl Strategy<
     })
 }
 
-/// Creates a group as the parser does, without nesting it directly in a group of the same kind.
+/// Creates a group as the parser does: a part that is a group of the same kind is inlined.
 fn all(parts: Vec<Node>) -> Node {
     let open = |part| match part {
         Node::All(parts) => parts,

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A text that matches the grammar. Two are equal if they contain the same terms in the same order, regardless of
-/// blanks, redundant parentheses and the spelling of literals. The printed form parses to an equal value.
+/// A text that matches the grammar. Two values are equal if they contain the same terms in the same order, regardless
+/// of blanks, redundant parentheses and the spelling of literals. The printed form parses to an equal value.
 #[derive(Debug, Clone)]
 pub struct Parsed {
     /// The text, for errors of later steps.
@@ -128,7 +128,8 @@ impl Function {
 }
 
 impl Operator {
-    /// All operators, ordered so that none comes before another that begins with it.
+    /// All operators, in the order in which the parser tries them. An operator that begins with another one, such as
+    /// `>=` with `>`, comes first.
     pub(super) const ALL: [Self; 12] = [
         Self::Equal,
         Self::NotEqual,
@@ -164,7 +165,7 @@ impl Operator {
 
 impl Span {
     pub(super) fn new(range: Range<usize>) -> Self {
-        // Longer texts are not parsed.
+        // Every position fits in 32 bits, because longer texts are refused before they are parsed.
         let narrow = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         Self {
             start: narrow(range.start),

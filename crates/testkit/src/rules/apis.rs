@@ -39,11 +39,11 @@ pub enum Part {
         between: &'static str,
         second: &'static str,
     },
-    /// The last part of a template; it matches one or more segments.
+    /// A parameter at the end of a template. It matches one or more segments.
     Rest(&'static str),
 }
 
-/// Sample values of parameters, one for each usual form of text.
+/// Sample values of parameters: names, numbers, versions, identifiers, hashes and escapes.
 const VALUES: [&str; 8] = [
     "octocat",
     "42",
@@ -112,8 +112,8 @@ impl Template {
         }
     }
 
-    /// Returns the regex that follows `~` in a route's path. Parameters become named groups; the regex is anchored at
-    /// the end.
+    /// Returns the regex that follows `~` in a route's path. Parameters become named groups. The regex is anchored at
+    /// the end only, because the router anchors it at the start.
     pub fn regex(&self) -> String {
         let mut regex = String::new();
         for part in &self.segments {
@@ -124,9 +124,10 @@ impl Template {
         regex
     }
 
-    /// Returns a priority for templates that match the same path: the more specific template has the greater one.
+    /// Returns the priority of the template. If two templates match the same path, the more specific template has the
+    /// greater priority.
     pub fn priority(&self) -> u16 {
-        // Kong's priority value has room for 12 bits.
+        // Each literal segment sets a bit. Earlier segments have higher bits. A template has at most 12 segments.
         let bits = self.segments.iter().zip((0..12).rev());
         bits.filter(|(part, _)| matches!(part, Part::Literal(_)))
             .fold(0, |all, (_, bit)| all | 1 << bit)
@@ -135,7 +136,7 @@ impl Template {
     /// Returns an expression without regexes that compares the number of segments and all literal segments.
     fn segments_expression(&self, prefix: &str) -> String {
         let before = usize::from(!prefix.is_empty());
-        // An empty segment after a final slash does not count.
+        // The expression language does not count the empty segment after a final slash.
         let own = self.segments.iter();
         let count = before + own.filter(|part| **part != Part::Literal("")).count();
         let operator = match self.segments.last() {
@@ -179,7 +180,8 @@ impl Template {
         path
     }
 
-    /// Whether a normalised path matches, computed without regexes. The routers' results are compared with this.
+    /// Whether a normalised path matches the template. This uses no regexes, so that tests can compare the results of
+    /// routers with it.
     pub fn takes(&self, path: &str) -> bool {
         let Some(inner) = path.strip_prefix('/') else {
             return false;

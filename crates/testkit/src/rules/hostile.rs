@@ -2,7 +2,7 @@
 
 use super::{Rule, Sample, repeated};
 
-/// Maximum length of a path in the longest request head.
+/// Length in bytes of the long paths, which is about the most that a request head can contain.
 const LONG: usize = 8 << 10;
 
 /// A rule set that is expensive for a router, with one request.
@@ -141,7 +141,8 @@ fn path(path: String) -> Rule {
     }
 }
 
-/// Adds a header condition that no request fulfils, so that no other part of the rule can decide the match.
+/// Adds a header condition that no request fulfils. The other parts of the rule may match, but the rule never does, and
+/// the router must try the next candidate.
 fn with_header(rule: Rule) -> Rule {
     Rule {
         headers: vec![("x-none".to_owned(), "~*^yes$".to_owned())],

@@ -1,4 +1,4 @@
-//! Applies Kong's rules directly to the parsed tree.
+//! A simple reference evaluator: it applies Kong's rules directly to the parsed tree.
 
 use super::super::tree::{Function, Literal, Node, Operator, Predicate};
 use crate::{AddressField, Fields, NumberField, TextField};
@@ -57,7 +57,7 @@ fn predicate(predicate: &Predicate, request: &Request) -> bool {
 }
 
 fn text(predicate: &Predicate, value: &[u8], literal: &str) -> bool {
-    // All letters of the values are ASCII.
+    // This equals Unicode lower case, because all letters of the random values are ASCII.
     let value = if predicate.functions.contains(&Function::Lower) {
         value.to_ascii_lowercase()
     } else {
@@ -71,7 +71,7 @@ fn text(predicate: &Predicate, value: &[u8], literal: &str) -> bool {
         Operator::EndsWith => value.ends_with(wanted),
         Operator::Contains => (0..=value.len()).any(|at| value[at..].starts_with(wanted)),
         Operator::Matches => regex::bytes::Regex::new(literal).unwrap().is_match(&value),
-        other => panic!("{other:?} is not for texts"),
+        other => panic!("{other:?} does not apply to texts"),
     }
 }
 
@@ -83,7 +83,7 @@ fn number(operator: Operator, value: i64, literal: i64) -> bool {
         Operator::GreaterOrEqual => value >= literal,
         Operator::Less => value < literal,
         Operator::LessOrEqual => value <= literal,
-        other => panic!("{other:?} is not for numbers"),
+        other => panic!("{other:?} does not apply to numbers"),
     }
 }
 
@@ -93,7 +93,7 @@ fn address(predicate: &Predicate, value: IpAddr) -> bool {
         (Operator::NotEqual, Literal::Address(literal)) => value != *literal,
         (Operator::In, Literal::Block(block)) => block.contains(value),
         (Operator::NotIn, Literal::Block(block)) => !block.contains(value),
-        other => panic!("{other:?} is not for addresses"),
+        other => panic!("{other:?} does not apply to addresses"),
     }
 }
 
@@ -110,7 +110,7 @@ impl Request {
             "http.headers.x_a" => self.several[0].clone(),
             "http.headers.X_B" => self.several[1].clone(),
             "http.queries.Q" => self.several[2].clone(),
-            other => panic!("there is no {other}"),
+            other => panic!("unexpected field {other}"),
         }
     }
 }
@@ -124,7 +124,7 @@ impl Fields for Request {
             TextField::Path => 3,
             TextField::Segments { first: 1, last: 1 } => 4,
             TextField::Segments { first: 0, last: 2 } => 5,
-            other => panic!("nobody asks for {other}"),
+            other => panic!("unexpected field {other}"),
         };
         self.single[at].as_deref()
     }
@@ -134,7 +134,7 @@ impl Fields for Request {
             TextField::Header(name) if &**name == "x_a" => 0,
             TextField::Header(name) if &**name == "x_b" => 1,
             TextField::Query(name) if &**name == "Q" => 2,
-            other => panic!("nobody asks for {other}"),
+            other => panic!("unexpected field {other}"),
         };
         let _ = self.several[at].iter().try_for_each(|value| visit(value));
     }
@@ -143,7 +143,7 @@ impl Fields for Request {
         match field {
             NumberField::DestinationPort => self.numbers[0],
             NumberField::SegmentCount => self.numbers[1],
-            NumberField::SourcePort => panic!("nobody asks for the port of the client"),
+            NumberField::SourcePort => panic!("unexpected field net.src.port"),
         }
     }
 
