@@ -1,5 +1,4 @@
-//! Programs under test. Each is started on its own core; its processor time, memory and descriptors are read from
-//! /proc.
+//! Programs under test. Each runs on its own core. Its processor time, memory and descriptors are read from /proc.
 
 use anyhow::{Context, Result, bail};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -13,13 +12,13 @@ use std::time::{Duration, Instant};
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// A child process that is killed when this is dropped.
+/// A child process. Dropping it sends SIGTERM to the process and its descendants.
 pub struct Process {
     name: String,
     child: Child,
 }
 
-/// Memory of a process and its children in MiB.
+/// Memory of a process and its descendants in MiB.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Memory {
     /// All resident pages, including shared ones (RSS).
@@ -91,8 +90,8 @@ impl Process {
         Ok(())
     }
 
-    /// Returns the processor time of all threads so far, including those of child processes, because a server may use
-    /// worker processes.
+    /// Returns the processor time that all living threads have used so far. This includes the threads of descendants,
+    /// because a server may use worker processes. The time of a thread is lost when the thread ends.
     pub fn cpu_time(&self) -> Result<Duration> {
         let mut nanoseconds = 0;
         for pid in family(self.child.id()) {
@@ -119,7 +118,7 @@ impl Process {
         Ok(memory)
     }
 
-    /// Returns the number of open descriptors, including those of child processes.
+    /// Returns the number of open descriptors, including those of descendants.
     pub fn descriptors(&self) -> Result<usize> {
         let mut count = 0;
         for pid in family(self.child.id()) {
@@ -160,7 +159,8 @@ impl Drop for Process {
     }
 }
 
-/// Returns the process and its living children.
+/// Returns the process and its living descendants. /proc lists the children of each thread separately, and only those
+/// of main threads are found here.
 fn family(pid: u32) -> Vec<u32> {
     let mut family = vec![pid];
     let mut at = 0;
@@ -207,7 +207,7 @@ pub fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// Returns the first line of a program's output, for its version.
+/// Returns the first line of a program's output that is not blank. It usually contains the version.
 pub fn first_line_of(program: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program)
         .args(arguments)

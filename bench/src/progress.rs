@@ -4,7 +4,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Instant;
 
-/// A progress bar on a terminal; elsewhere one line per finished case.
+/// The progress of one case. A terminal shows a bar until the case ends. Then one line with the duration is printed.
 pub struct Progress {
     bar: ProgressBar,
     case: String,

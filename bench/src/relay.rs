@@ -1,6 +1,8 @@
-//! A byte relay: forwards the bytes of each client connection to a connection of its own to the upstream and back,
-//! without parsing. It uses one epoll loop, and two reads and two writes per request. The difference between a proxy's
-//! cost and the relay's is the cost of handling HTTP.
+//! A byte relay. The difference between a proxy's cost and the relay's is the cost of handling HTTP.
+//!
+//! The relay opens one upstream connection for each client connection, and forwards the bytes in both directions
+//! without parsing them. It uses one epoll loop, and two reads and two writes per request. When one side stops sending,
+//! the relay closes both connections.
 
 use crate::descriptors;
 use crate::pending::Pending;
@@ -16,7 +18,8 @@ use std::net::SocketAddr;
 const LISTENER: Token = Token(usize::MAX);
 const BUFFER: usize = 64 * 1024;
 
-/// A client connection and its upstream connection. Their tokens are twice the slot's number, and that plus one.
+/// A client connection and its upstream connection. In slot `n` the client has the token `2 * n`, and the upstream
+/// `2 * n + 1`.
 struct Pair {
     client: End,
     upstream: End,
@@ -25,7 +28,7 @@ struct Pair {
 struct End {
     stream: TcpStream,
     readable: bool,
-    /// The peer will send no more than what has arrived, and no further event will report that.
+    /// Whether the peer has stopped sending. No further event reports this, so the relay must read until the end.
     last: bool,
     /// Bytes for this end that its socket has not accepted yet.
     pending: Pending,
@@ -112,7 +115,8 @@ impl Pair {
         if stuck && event.is_writable() && end.pending.flush(&mut end.stream).is_err() {
             return false;
         }
-        // If this end was full, the other side's bytes can be relayed again.
+        // While this end had pending bytes, the relay did not read from the other end. It must read now, because no
+        // event reports the waiting bytes again.
         relay(end, other, buffer) && (!stuck || relay(other, end, buffer))
     }
 }

@@ -1,5 +1,5 @@
-//! The method: each round measures every subject once and begins with a different subject, so that drift of the machine
-//! affects all subjects equally.
+//! The method of measurement. Each round measures every subject once and begins with a different subject, so that drift
+//! of the machine affects all subjects equally.
 
 use crate::harness::{Harness, Subject, figure};
 use crate::load::{Client, Mode, Outcome};
@@ -32,10 +32,10 @@ struct Entry<'a> {
     client: Client,
     figures: Vec<Figure>,
     latency: Option<Outcome>,
-    /// Number of requests sent.
+    /// Number of requests in all loads so far, including the warm-up.
     requests: u64,
     reconnects: u64,
-    /// The reason why the subject's figures do not count.
+    /// The reason why the report leaves out the subject in this case.
     failure: Option<String>,
 }
 
@@ -58,12 +58,13 @@ impl<'a> Entry<'a> {
         })
     }
 
-    /// Runs a load. Returns `None` if a response was wrong; the subject is then left out of the rest of the case.
+    /// Runs a load. Returns `None` if the load failed, if a response was wrong or if none arrived. The subject is then
+    /// left out of the case.
     fn load(&mut self, mode: Mode, duration: Duration) -> Result<Option<Outcome>> {
         if self.failure.is_some() {
             return Ok(None);
         }
-        // If a subject has exited, the samples of the others must not be lost.
+        // An error, for example because the subject has exited, must not discard the samples of the other subjects.
         let mut outcomes = match self.client.run(mode, duration, duration) {
             Ok(outcomes) => outcomes,
             Err(error) => {
@@ -138,7 +139,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Number of figures of `direct`; the further figures need a process.
+/// Number of quantities that are measured for `direct`. The other quantities need a process.
 const OF_DIRECT: usize = 2;
 
 /// Measures CPU per request, requests per second and memory in a closed loop.
@@ -166,7 +167,7 @@ pub fn capacity(
     Ok(())
 }
 
-/// Measures latency from the time when a request was due, at the rate in the options.
+/// Measures latency at the rate in the options. The latency of a request starts at the time when it was due.
 pub fn latency(
     harness: &mut Harness,
     scenario: &mut Scenario,
@@ -184,7 +185,7 @@ pub fn latency(
     Ok(())
 }
 
-/// Connects to a subject. A subject that refuses connections is left out.
+/// Adds a connected entry. If the connection failed, the subject is left out.
 fn enter<'a>(
     harness: &mut Harness,
     scenario: &mut Scenario,

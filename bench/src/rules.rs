@@ -11,8 +11,8 @@ use testkit::rules::{Kind, Rule};
 pub struct Routes {
     pub kind: Kind,
     pub count: usize,
-    /// Number of different requests. Kong caches the results for 5,000 requests: fewer are warm in its cache, more are
-    /// not.
+    /// Number of different requests. Kong's router caches its results for 5,000 requests, so a smaller number is
+    /// answered from the cache.
     pub requests: usize,
 }
 

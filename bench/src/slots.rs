@@ -1,5 +1,6 @@
-//! Connections by number, as in the tokens of epoll events. A number becomes free for another connection only after the
-//! current batch of events, because a later event in the batch may still refer to the old connection.
+//! Connections by number. The tokens of epoll events contain these numbers. A number becomes free for another
+//! connection only after the current batch of events, because a later event in the batch may still refer to the old
+//! connection.
 
 pub struct Slots<T> {
     slots: Vec<Option<T>>,

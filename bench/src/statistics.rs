@@ -1,9 +1,9 @@
 //! Samples of a figure with their statistics: median, spread, distribution, and the difference between two sets of
 //! samples.
 //!
-//! Samples are in the order in which they were taken. A machine drifts, so neighbouring samples resemble each other;
-//! intervals therefore come from a bootstrap that draws blocks of neighbours. Samples that are not finite (from a
-//! failed round) keep their index, so that rounds stay aligned, but are ignored otherwise.
+//! Samples are in the order of the measurements. A machine drifts, so neighbouring samples resemble each other.
+//! Therefore intervals come from a bootstrap that draws blocks of neighbours. Samples that are not finite (from a
+//! failed round) keep their index, so that the rounds of two figures can be compared. Statistics ignore them.
 
 mod bootstrap;
 #[cfg(test)]
@@ -62,7 +62,7 @@ impl Samples {
         self.quantile(1.0)
     }
 
-    /// Returns a confidence interval (for example 0.95) of the median of the sampled quantity.
+    /// Returns a confidence interval for the median of the sampled quantity. `confidence` is a share, for example 0.95.
     pub fn median_interval(&self, confidence: f64) -> Interval {
         bootstrap::median(self, confidence)
     }
@@ -76,8 +76,9 @@ impl Samples {
             .collect()
     }
 
-    /// Returns the range that a plot should show, without samples that lie far outside the bulk (by six times the
-    /// distance between the quartiles). One such sample would compress all others into a line.
+    /// Returns the range that a plot should show. It omits samples that are farther from the quartiles than six times
+    /// the distance between the quartiles. One such sample would compress all others into a line. If the quartiles are
+    /// equal, no sample is omitted.
     pub fn bulk(&self) -> (f64, f64) {
         let sorted = self.sorted();
         let quartiles = [0.25, 0.75].map(|at| quantile_of_sorted(&sorted, at));
@@ -92,8 +93,8 @@ impl Samples {
         )
     }
 
-    /// Returns the density over the bulk at this many points, as a sum of Gaussian kernels with the bandwidth of
-    /// Silverman's rule.
+    /// Returns the density at `places` points, as a sum of Gaussian kernels with the bandwidth of Silverman's rule. The
+    /// points cover the range of [`Self::bulk`] and three bandwidths on each side.
     pub fn density(&self, places: usize) -> Vec<(f64, f64)> {
         let width = self.bandwidth();
         let (low, high) = self.bulk();
@@ -112,8 +113,8 @@ impl Samples {
             .collect()
     }
 
-    /// Returns the cumulative distribution as at most `places` evenly chosen points: a sample, and the share of samples
-    /// that are not larger.
+    /// Returns the cumulative distribution as evenly chosen points. A point is a sample and the share of samples that
+    /// are not larger. There are at most `places` points and the last sample.
     pub fn cumulative(&self, places: usize) -> Vec<(f64, f64)> {
         let sorted = self.sorted();
         let step = sorted.len().div_ceil(places.max(1)).max(1);
@@ -134,7 +135,7 @@ impl Samples {
         if spread.is_finite() {
             return 0.9 * spread * (self.count() as f64).powf(-0.2);
         }
-        // All samples are equal; this gives a narrow peak.
+        // All samples are equal, or there is only one. This bandwidth gives a narrow peak.
         (self.median().abs() / 1000.0).max(f64::MIN_POSITIVE)
     }
 
@@ -177,7 +178,7 @@ impl<'de> Deserialize<'de> for Samples {
     }
 }
 
-/// Writes pairs of numbers with six digits each, as for [`Samples`].
+/// Writes pairs of numbers. Like [`Samples`], measurements are rounded to six digits; counts are exact.
 pub fn rounded_pairs<S: Serializer, T: Copy + Into<Digits>>(
     pairs: &[(f64, T)],
     serializer: S,

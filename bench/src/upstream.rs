@@ -1,5 +1,5 @@
-//! The upstream of every measurement. It answers each GET immediately from memory, on one epoll loop, with one read and
-//! one write.
+//! The upstream of every measurement. It answers each GET immediately from memory. It uses one epoll loop, and one read
+//! and one write for each small response.
 
 use crate::descriptors;
 use crate::pending::Pending;
@@ -16,8 +16,8 @@ const SMALL: usize = 512;
 const BIG: usize = 64 * 1024;
 const HUGE: usize = 10 * 1024 * 1024;
 const BUFFER: usize = 64 * 1024;
-/// Period of the bytes in a body. It is prime, so that a lost, repeated or moved piece of any usual buffer size is
-/// detected.
+/// Period of the bytes in a body. It is prime and thus divides no usual buffer size, so that a lost, repeated or moved
+/// piece is detected.
 const PERIOD: usize = 251;
 
 /// Returns the length of the upstream's response body for this path.
@@ -152,8 +152,8 @@ pub fn accept_one(listener: &TcpListener) -> Result<Option<TcpStream>> {
 }
 
 impl Client {
-    /// Answers every complete request head that has arrived; returns false if the client has disconnected. `last` means
-    /// that the client sends no more and no further event will report that.
+    /// Answers every complete request head that has arrived. Returns false if the client has disconnected. If `last` is
+    /// set, the client has stopped sending. No further event reports this, so this call must read until the end.
     fn advance(&mut self, last: bool, answers: &Answers, buffer: &mut [u8]) -> bool {
         loop {
             if self.pending.flush(&mut self.stream).is_err() {
@@ -194,7 +194,7 @@ impl Client {
     }
 }
 
-/// Starts an upstream in a thread, which runs until the tests end.
+/// Starts an upstream in a thread and returns its address. The thread runs until the tests end.
 #[cfg(test)]
 pub fn in_a_thread() -> SocketAddr {
     let listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).expect("a port is free");

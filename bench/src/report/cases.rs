@@ -6,7 +6,8 @@ use crate::statistics::Samples;
 /// The most important quantity of the project.
 pub const CPU: &str = "CPU per request";
 
-/// Subjects that serve as references, the best first. One that parses nothing shows the minimum cost of a proxy.
+/// Subjects that the others are compared with, the cheapest first. The relay parses nothing, so it shows the minimum
+/// cost of a proxy.
 pub const REFERENCES: [&str; 2] = ["relay", "nginx"];
 
 /// The measurements of one case.
@@ -102,7 +103,8 @@ impl<'a> Case<'a> {
             .collect()
     }
 
-    /// Returns the main quantity as a multiple of the reference's, round by round.
+    /// Returns the subject's main quantity divided by the reference's, round by round. Returns `None` for the reference
+    /// itself.
     pub fn multiples(&self, subject: &str, reference: &str) -> Option<Samples> {
         let main = self.main_quantity()?;
         let own = self.figure(subject, main)?;

@@ -41,8 +41,8 @@ fn blame(report: &Value) -> Option<anyhow::Error> {
     .or_else(|| wrong::<Machine>(report.get("machine")?, "machine"))
 }
 
-/// Returns the error of the first entry of the list `field` that is not a `T`: the one that `inside` finds, or else
-/// serde's error for the entry.
+/// Finds the first entry of the list `field` that is not a `T`, and returns its error. `inside` searches the entry for
+/// a more precise error. If it finds none, serde's error for the entry is returned.
 fn each<T: DeserializeOwned>(
     parent: &Value,
     field: &str,

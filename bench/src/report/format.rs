@@ -1,7 +1,7 @@
 //! Formatting of numbers for people.
 
-/// Formats with three significant digits, but never fewer than those before the point: `0.0123`, `1.23`, `45.6`,
-/// `1,234`.
+/// Formats with three significant digits, or with all digits before the decimal point if there are more: `0.0123`,
+/// `1.23`, `45.6`, `1,234`.
 pub fn number(value: f64) -> String {
     with_decimals(value, decimals(value))
 }
@@ -14,7 +14,7 @@ pub fn number_like(value: f64, like: f64) -> String {
 
 /// Formats a tick of an axis, without trailing zeros.
 pub fn tick(value: f64) -> String {
-    // Summing up steps makes the last digits inexact.
+    // A tick is a multiple of its step, and steps such as 0.1 are not exact in binary.
     let rounded: f64 = format!("{value:.9e}").parse().unwrap_or(value);
     let exact = format!("{rounded}");
     let decimals = exact.split_once('.').map_or(0, |(_, rest)| rest.len());
@@ -40,7 +40,7 @@ fn decimals(value: f64) -> usize {
     if size == 0.0 || size >= 100.0 || !size.is_finite() {
         return 0;
     }
-    // 0.0123 has its first significant digit at position -2, and needs four decimals for three digits.
+    // For example 0.0123: its first significant digit is the second decimal, so three digits need four decimals.
     (2.0 - size.log10().floor()).clamp(0.0, 9.0) as usize
 }
 

@@ -4,7 +4,8 @@ use super::cases::{Case, distinct};
 use super::format::number;
 use super::{Report, Scenario};
 
-/// Returns a table for each scenario with this quantity: the medians, and their ratios to the relay's.
+/// Returns a table for each scenario that has this quantity. A cell has the median, and the median of the ratios to the
+/// relay within a round.
 pub fn markdown(report: &Report, quantity: &str) -> String {
     let tables: Vec<String> = (report.scenarios.iter())
         .filter_map(|scenario| scenario_table(scenario, quantity))

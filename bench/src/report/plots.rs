@@ -1,4 +1,4 @@
-//! The plots of a report. Each is a figure of the page: a drawing, its legend and a caption.
+//! The plots of a report. Each is an HTML `figure` with a caption, a drawing and a legend.
 
 use super::cases::{Case, distinct, titled};
 use super::format::number;
@@ -10,17 +10,18 @@ use anyhow::Result;
 
 const DENSITY_PLACES: usize = 72;
 const CUMULATIVE_PLACES: usize = 128;
-/// Number of intervals of a series. The plot shows the lowest and the highest point of each.
+/// Maximum number of intervals into which a series is divided. The plot shows the lowest and the highest point of each.
 const SERIES_PLACES: usize = 150;
-/// Number of points of a percentile curve.
+/// Number of intervals of a percentile curve.
 const PERCENTILE_PLACES: usize = 100;
-/// Values with a larger ratio between them get a logarithmic axis, because a linear one would not separate the smaller
-/// values.
+/// Ratio of the largest to the smallest value above which an axis is logarithmic. A linear axis would not separate the
+/// smaller values.
 const WIDE: f64 = 12.0;
-/// The limit for distributions. They are narrow, so that on a linear axis for all subjects each would be only a line.
+/// The same ratio for the plots of distributions. It is smaller, because a distribution is narrow: on a linear axis
+/// that shows all subjects, each distribution would look like a vertical line.
 const WIDE_DISTRIBUTION: f64 = 3.0;
 
-/// Draws a bar for each subject, with the range of the middle 90 % of its samples.
+/// Draws the median of each subject as a bar. The error bar spans the middle 90 % of the samples.
 pub fn bars(case: &Case<'_>, quantity: &str, styles: &Styles) -> Result<String> {
     let figures = case.of_quantity(quantity);
     let bar = |figure: &&Figure| Bar {
@@ -103,8 +104,7 @@ pub fn distributions(case: &Case<'_>, quantity: &str, styles: &Styles) -> Result
 }
 
 /// Returns the density of a figure. On a logarithmic axis it is the density of the logarithms, scaled so that all
-/// curves have the same height. Otherwise a curve that spans a factor of two would look flat next to one that varies by
-/// a thousandth.
+/// curves have the same height. Without scaling, a wide distribution would look flat next to a narrow one.
 fn density(figure: &Figure, scale: Scale) -> Vec<(f64, f64)> {
     if scale != Scale::Log {
         return figure.samples.density(DENSITY_PLACES);
@@ -123,8 +123,8 @@ fn density(figure: &Figure, scale: Scale) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Draws latency by percentile, up to the slowest request. If the subjects' rates differ, the legend has them;
-/// otherwise the title has.
+/// Draws latency by percentile, up to p99.99. The title shows the rate of requests. If the subjects have different
+/// rates, the legend shows them instead.
 pub fn latency(case: &Case<'_>, styles: &Styles) -> Result<String> {
     let answered: Vec<&Latency> = (case.latencies.iter())
         .filter(|latency| latency.requests() > 0)
@@ -166,7 +166,7 @@ pub fn latency(case: &Case<'_>, styles: &Styles) -> Result<String> {
 }
 
 fn percentiles(latency: &Latency) -> Vec<(f64, f64)> {
-    // Beyond this percentile there are no requests.
+    // Every percentile above this one is the slowest request, so further points would have no new information.
     let last = 1.0 - 1.0 / latency.requests() as f64;
     (0..=PERCENTILE_PLACES)
         .map(|place| 1.0 - 10_f64.powf(-4.0 * place as f64 / PERCENTILE_PLACES as f64))
@@ -211,7 +211,8 @@ pub fn series(case: &Case<'_>, styles: &Styles) -> Result<String> {
     Ok(plots)
 }
 
-/// Returns the lowest and the highest point of each interval, so that outliers stay visible however short they were.
+/// Returns the lowest and the highest point of each interval, with the times divided by `unit` (in seconds). Outliers
+/// stay visible, even if they were short.
 fn thinned(points: &[(f64, f64)], unit: f64) -> Vec<(f64, f64)> {
     let stretch = points.len().div_ceil(SERIES_PLACES).max(1);
     let mut thinned = Vec::new();
@@ -232,8 +233,8 @@ fn thinned(points: &[(f64, f64)], unit: f64) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Draws cost against size: a plot with all subjects for each axis, quantity and line. The lines of a single subject
-/// share a plot.
+/// Draws cost against size. Each axis, quantity and line has a plot that shows all subjects. If there is only one
+/// subject, all its lines share a plot.
 pub fn sizes(scenario: &Scenario, styles: &Styles) -> Result<String> {
     let points: Vec<Point<'_>> = scenario.figures.iter().filter_map(Point::of).collect();
     let mut plots = String::new();
@@ -275,7 +276,7 @@ impl<'a> Point<'a> {
     }
 }
 
-/// Draws the plots of one axis and quantity, with the same range of y for all lines.
+/// Draws the plots of one axis and quantity. All plots have the same range of values, so that they can be compared.
 fn sizes_of(group: &[&Point<'_>], styles: &Styles) -> Result<String> {
     let Some(first) = group.first() else {
         return Ok(String::new());
@@ -385,7 +386,7 @@ fn legend<'a>(names: impl Iterator<Item = &'a str>, styles: &Styles) -> String {
     legend_of(names.map(|name| (styles.style(name), name.to_owned())))
 }
 
-/// Returns a legend next to the drawing, where it hides nothing.
+/// Returns a legend as HTML outside the drawing, where it cannot cover a curve.
 fn legend_of(entries: impl Iterator<Item = (&'static Style, String)>) -> String {
     let entries: String = entries
         .map(|(style, name)| {

@@ -1,5 +1,5 @@
-//! The appearance of a subject, the same on the whole page: a colour, and also dashes and a marker, for readers who
-//! cannot distinguish the colours.
+//! The appearance of a subject, which is the same on the whole page. A style has a colour. It also has dashes and a
+//! marker, for readers who cannot distinguish the colours.
 //!
 //! plotters supports neither dark mode nor dashes. The page's style sheet therefore applies both to everything that is
 //! drawn in the colour of a style.
@@ -81,7 +81,7 @@ fn code(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02X}{green:02X}{blue:02X}")
 }
 
-/// The style of each subject.
+/// The styles by name, as indexes into `STYLES`.
 pub struct Styles(Vec<(String, usize)>);
 
 impl Styles {
@@ -95,13 +95,13 @@ impl Styles {
         Self::named(subjects.map(String::as_str))
     }
 
-    /// Assigns styles in order to names that are not subjects.
+    /// Assigns a style to each name: the fixed style of a subject in `KNOWN`, or else the next free style.
     pub fn named<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let names = distinct(names);
         let known = |name: &str| KNOWN.iter().position(|known| *known == name);
         let taken: Vec<usize> = names.iter().filter_map(|name| known(name)).collect();
-        // Free styles are taken from the end: first those of no known subject, then those of known subjects that did
-        // not take part.
+        // Free styles are assigned from the end of the list. The styles that belong to no subject are there. The styles
+        // of known subjects that are absent from this report follow.
         let mut free = (0..STYLES.len())
             .rev()
             .filter(|index| !taken.contains(index))

@@ -1,7 +1,7 @@
 //! Drawings by plotters: lines over two axes, and bars. This module does not depend on reports.
 //!
-//! Drawings have twice the size at which they are shown, because plotters rounds to whole units and curves would have
-//! steps.
+//! Drawings have twice the size at which they are shown. plotters rounds coordinates to whole units, so curves would
+//! otherwise have visible steps.
 
 use super::format::tick;
 use super::style::{GRID, INK, Marker, Style};
@@ -21,13 +21,14 @@ const LETTER: f64 = 12.0;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-/// An axis. `place` maps each value to its position.
+/// An axis. [`Scale::place`] maps each value to its position.
 pub struct Axis {
     title: String,
     scale: Scale,
-    /// Ends of the axis as positions.
+    /// Position at which the axis begins. `high` is the position at which it ends.
     low: f64,
     high: f64,
+    /// Positions and labels.
     ticks: Vec<(f64, String)>,
 }
 
@@ -42,7 +43,7 @@ pub enum Scale {
 
 impl Axis {
     pub fn linear(title: &str, low: f64, high: f64) -> Self {
-        // An empty range has no scale.
+        // A range of length zero cannot be drawn, so it is widened.
         let (low, high) = if high > low {
             (low, high)
         } else {
@@ -81,7 +82,7 @@ impl Axis {
         }
     }
 
-    /// Creates an axis from the fastest request to the slowest of 10,000.
+    /// Creates an axis of percentiles from 0 to 99.99.
     pub fn nines(title: &str) -> Self {
         let percentiles = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999];
         let ticks = percentiles
@@ -97,8 +98,8 @@ impl Axis {
         }
     }
 
-    /// Creates a logarithmic axis if the ratio of the values' ends exceeds `span`. Otherwise creates a linear one,
-    /// which starts at zero if `zero` is set.
+    /// Creates a logarithmic axis if `high / low` exceeds `span`, and otherwise a linear one. The linear axis starts at
+    /// zero if `zero` is set and no value is negative.
     pub fn fitting(title: &str, (low, high): (f64, f64), span: f64, zero: bool) -> Self {
         if low > 0.0 && high / low > span {
             return Self::log(title, low, high);
@@ -171,6 +172,7 @@ impl Ranged for Places {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        // plotters calls this a second time, for light grid lines between the ticks. There are none.
         if hint.weight().allow_light_points() {
             Vec::new()
         } else {
@@ -196,8 +198,8 @@ impl Scale {
 pub struct Line {
     pub style: &'static Style,
     pub points: Vec<(f64, f64)>,
-    /// The range of each point, in the order of the points. If it is empty, the line has no error bars and only a few
-    /// markers.
+    /// The range of each point for its error bar, in the order of the points. If this is empty, the line has no error
+    /// bars and at most three markers.
     pub spread: Vec<(f64, f64)>,
 }
 
@@ -244,7 +246,8 @@ pub fn lines(x: &Axis, y: &Axis, lines: &[Line]) -> Result<String> {
     })
 }
 
-/// Whether a point of a curve has a marker. A curve has three markers, which is enough to distinguish curves.
+/// Whether a point of a curve has a marker. Three markers are enough to distinguish curves. A curve with eight points
+/// or fewer has none.
 fn marked(index: usize, count: usize) -> bool {
     count > 8 && [1, 2, 3].iter().any(|quarter| index == count * quarter / 4)
 }
@@ -287,7 +290,7 @@ pub struct Bar {
     pub text: String,
 }
 
-/// Draws horizontal bars from zero, each with an error bar, its name on the left and its value on the right.
+/// Draws horizontal bars that start at zero. Each has an error bar, its label on the left and its value on the right.
 pub fn bars(title: &str, bars: &[Bar]) -> Result<String> {
     let ends = bars.iter().flat_map(|bar| [bar.low, bar.high, bar.value]);
     let (low, high) = range(ends.chain([0.0]));
@@ -349,7 +352,8 @@ fn whisker(root: &Area<'_>, low: (i32, i32), high: (i32, i32)) -> Result<(), Pro
 
 type Problem = Box<dyn std::error::Error + 'static>;
 
-/// Creates a drawing of this size, to be shown at half of it, and removes needless output of plotters.
+/// Creates a drawing of this size, which the page shows at half the size. Removes attributes and line breaks of
+/// plotters that have no effect, to keep the page small.
 fn draw(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result<(), Problem>) -> Result<String> {
     let mut svg = String::new();
     {
@@ -374,7 +378,7 @@ fn draw(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Result<(), Problem>) -
         .replace("\n<", "<"))
 }
 
-/// Returns the lowest and the highest of the finite values.
+/// Returns the lowest and the highest of the finite values, or 0 and 1 if there are none.
 pub fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let finite = values.filter(|value| value.is_finite());
     let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {

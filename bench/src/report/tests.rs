@@ -1,4 +1,4 @@
-//! A synthetic report for tests, and properties of everything that is generated from reports.
+//! A synthetic report for tests, and tests of the page, the terminal output and the Markdown generated from it.
 
 use super::cases::CPU;
 use super::*;

@@ -1,6 +1,6 @@
-//! `admin`: writes of single entities through the Admin API on the embedded store, each durable and live when its
-//! response arrives; lists of collections of up to a million entities; and the effect of ten changes per second on
-//! traffic.
+//! `admin`: the Admin API on the embedded store. Measures writes of single entities, each of which is durable and live
+//! when its response arrives. Also measures lists of up to a million entities, and the effect of ten changes per second
+//! on traffic.
 
 use super::pushes::{self, Disturbance};
 use crate::configuration::{self, Plugins, Shape};
@@ -24,7 +24,7 @@ const CLIENTS: [usize; 3] = [1, 16, 64];
 const CREATES: usize = 2_000;
 const ROUTES: usize = 10_000;
 const CONSUMERS: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
-/// Number of requests of one kind in a sample.
+/// Number of requests in one sample of changes or lists.
 const BATCH: usize = 100;
 
 pub fn run(harness: &mut Harness) -> Result<Scenario> {
@@ -123,7 +123,7 @@ fn changes(harness: &mut Harness, scenario: &mut Scenario, build: &Build) -> Res
     scenario.figures.extend(figures);
     drop(gateway);
     let gateway = harness.writable(build, &shape.text(harness.upstream))?;
-    // No request of the load uses this route, so that only the cost of the change is measured and not its effect.
+    // No request of the load uses this route, so the changes affect traffic only through their own cost.
     let aside = r#"{"name":"aside","paths":["/aside"]}"#;
     Api::connect(gateway.admin)?.exchange("POST", "/routes", aside, 201)?;
     let disturbance = Disturbance {
@@ -205,7 +205,7 @@ fn first_ids(gateway: &Gateway) -> Result<Vec<String>> {
     Ok(ids.map(str::to_owned).collect())
 }
 
-/// Runs `work` in this many threads at the same time and joins the results.
+/// Runs `work` in this many threads at the same time and returns all their results in one list.
 fn at_once(clients: usize, work: impl Fn(usize) -> Result<Vec<f64>> + Sync) -> Result<Vec<f64>> {
     let work = &work;
     std::thread::scope(|scope| {

@@ -1,6 +1,5 @@
 //! `config`: the three tests of the publication on Kong's LMDB storage engine. They measure how long a `POST /config`
 //! takes, how long the router and the plugin chains take to rebuild, and how changes in the background affect traffic.
-//! router and the plugin plans take to rebuild, and what traffic feels of changes in the background.
 
 use super::{pushes, rebuild};
 use crate::configuration::{Plugins, Shape};
@@ -55,7 +54,7 @@ fn loads() -> [(&'static str, Shape); 3] {
     ]
 }
 
-/// Loads three configurations in sequence into a new gateway in each round.
+/// Starts a new gateway in each round and loads three configurations into it, one after the other.
 fn post(harness: &mut Harness, case: &str, shape: &Shape) -> Result<Vec<Figure>> {
     let unchanged = shape.text(harness.upstream);
     let changed = Shape {

@@ -1,6 +1,5 @@
 //! `gateway`: the cost of routes, credentials and plugins against their number. Each request uses another route and
 //! another key than the request before it.
-//! another key than the one before.
 
 use super::routes;
 use crate::configuration::{self, Plugins, Shape};
@@ -17,7 +16,7 @@ const CREDENTIALS: [usize; 4] = [1, 100, 10_000, 1_000_000];
 /// Number of routes and keys in the published LMDB test.
 const PUBLISHED: usize = 10_000;
 
-/// One line of the plot.
+/// One line of the plot of cost against size.
 struct Line {
     name: &'static str,
     axis: &'static str,
@@ -147,8 +146,8 @@ fn measure(
     rounds::capacity(harness, scenario, &case, &subjects)
 }
 
-/// Measures 10,000 routes and keys, with key-auth and request-termination on every route: the figures of part 1 by this
-/// method. nginx and the other peers have a single route and no authentication.
+/// Measures the configuration of the published LMDB test: 10,000 routes and keys, with key-auth and request-termination
+/// on every route. nginx and the other competitors have a single route and no authentication.
 fn published(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
     let name = "LMDB test, 10000 routes and keys, peers bare";
     let latency = format!(
@@ -183,7 +182,7 @@ fn published(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
     Ok(())
 }
 
-/// Whether the first build implements rate limiting. Without it, the case would look cheap.
+/// Whether the first build implements rate limiting. A build that ignores the plugin would seem to do it at no cost.
 fn limits_rates(harness: &mut Harness) -> Result<bool> {
     let Some(build) = harness.builds.first().cloned() else {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! HTTP/2 over TLS: which programs support it, and the cost of a request.
+//! HTTP/2 over TLS: starts the programs that support it, and measures the cost of a request.
 
 use crate::configuration::{Plugins, Shape};
 use crate::h2load::{H2load, Load, MISSING};
@@ -16,7 +16,7 @@ pub const NOT_SERVED: &str = "this version does not serve HTTP/2 yet";
 const CASE: &str = "512 B, 64 connections, HTTP/2";
 const CONNECTIONS: usize = 64;
 const STREAMS: usize = 16;
-/// Number of requests; large enough that the handshakes of h2load's new connections do not matter.
+/// Number of requests in a run of h2load. It is large enough that the handshakes of the new connections do not matter.
 const REQUESTS: usize = 50_000;
 
 /// An HTTP/2 listener of a subject.
@@ -26,7 +26,7 @@ pub struct Listener {
     process: Process,
 }
 
-/// Adds the cost of a request over HTTP/2, or the reason why it is unknown.
+/// Adds the cost of a request over HTTP/2 to the scenario, or a note why it was not measured.
 pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
     if !harness.wants(CASE) {
         return Ok(());
@@ -69,7 +69,7 @@ pub fn builds(harness: &mut Harness, h2load: &H2load) -> Result<Option<Vec<Liste
     Ok(Some(listeners))
 }
 
-/// Starts the installed peers with these names.
+/// Starts the installed competitors with these names.
 pub fn peers(harness: &mut Harness, names: &[&str], http2: Http2) -> Result<Vec<Listener>> {
     let certificate = harness.certificate.clone();
     let workload = Workload {
@@ -96,8 +96,8 @@ pub fn peers(harness: &mut Harness, names: &[&str], http2: Http2) -> Result<Vec<
     Ok(listeners)
 }
 
-/// Returns the figures of the subjects that answered every request with the upstream's body. Other subjects are left
-/// out and noted.
+/// Adds the figures of the subjects that answered every request with a body of the upstream's length. Other subjects
+/// are left out, with a note.
 fn costs(
     harness: &mut Harness,
     scenario: &mut Scenario,

@@ -12,7 +12,7 @@ use std::time::Duration;
 const ABOUT: &str = "Growth of PSS caused by keep-alive connections that wait after one response each. The kernel's memory for their sockets is not included.";
 const CONNECTIONS: [usize; 2] = [1_000, 10_000];
 const MEMORY: (&str, &str, Better) = ("memory per connection", "KiB", Better::Lower);
-/// Duration of the traffic; long enough for every connection to be used.
+/// Duration of the traffic. It is long enough for every connection to be used.
 const TRAFFIC: Duration = Duration::from_secs(2);
 
 pub fn run(harness: &mut Harness) -> Result<Scenario> {
@@ -26,7 +26,7 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
         if !harness.wants(&case) {
             continue;
         }
-        // Started again for each case, because programs do not always free the memory of closed connections.
+        // Each case starts new processes, because programs do not always free the memory of closed connections.
         let subjects = subjects(harness)?;
         let progress = Progress::start(&case, subjects.len());
         for subject in &subjects {
@@ -70,8 +70,8 @@ fn grown(subject: &Subject, connections: usize) -> Result<f64> {
     traffic(&mut warm)?;
     let before = process.memory()?.proportional;
     let mut client = Client::connect(&subject.target, connections, &subject.requests)?;
-    // An open loop is used, because a closed loop would open as many connections to the upstream, which need memory
-    // too.
+    // In a closed loop all connections would be busy at the same time, and the subject would open as many connections
+    // to the upstream. Their memory would be measured too. An open loop at this rate needs only a few of them.
     let rate = connections as f64 / TRAFFIC.as_secs_f64() * 1.5;
     let outcomes = client.run(Mode::Open { rate }, TRAFFIC, TRAFFIC)?;
     if outcomes.iter().any(|outcome| outcome.failed > 0) {

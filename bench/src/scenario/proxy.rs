@@ -14,10 +14,11 @@ const ABOUT: &str = "One route, no plugins, default headers. Closed loop for cap
 const ANSWERS: [(&str, &str, &[usize]); 3] = [
     ("512 B", "/", &[8, 64, 256, 1024]),
     ("64 KiB", "/big", &[8, 64, 256, 1024]),
-    // Few connections, because outstanding responses are awaited and more of them would make a sample last for seconds.
+    // A sample ends when the outstanding responses have arrived. With more connections this would take seconds.
     ("10 MiB", "/huge", &[8]),
 ];
-/// Number of connections for handshakes; small, so that waiting for outstanding responses does not dominate a sample.
+/// Number of connections for handshakes. It is small, so that the wait for outstanding responses does not dominate a
+/// sample.
 const HANDSHAKING: usize = 8;
 const PROTOCOLS: [(&str, bool); 2] = [("HTTP", false), ("TLS", true)];
 

@@ -1,4 +1,5 @@
-//! The effect of a background activity on traffic: 20 seconds with it and 20 seconds without, in turn.
+//! The effect of a background activity on traffic. Blocks of load without and with the activity alternate. A block
+//! takes 20 seconds, or 5 seconds in a quick run.
 
 use crate::configuration::{self, Plugins, Shape};
 use crate::gateway::Gateway;
@@ -22,10 +23,13 @@ pub struct Disturbance<'a> {
     pub act: &'a (dyn Fn(usize) -> Result<()> + Sync),
 }
 
-/// Layout of the blocks of undisturbed and disturbed load.
+/// Lengths of the alternating blocks of undisturbed and disturbed load.
 struct Blocks {
+    /// Number of pairs of an undisturbed and a disturbed block.
     rounds: usize,
+    /// Duration of a block.
     block: Duration,
+    /// Duration of a sample within a block.
     window: Duration,
 }
 
@@ -148,7 +152,8 @@ fn block(
 }
 
 fn repeat(disturbance: &Disturbance<'_>, done: &AtomicBool) -> Result<()> {
-    // On Linux this applies to this thread only. The disturbance must not take processor time from the load generator.
+    // The disturbance shares a core with the load generator and must not slow it down. On Linux this call changes the
+    // priority of the current thread only.
     setpriority_process(None, LOWEST_PRIORITY)?;
     let started = Instant::now();
     for number in 0.. {
@@ -164,7 +169,7 @@ fn repeat(disturbance: &Disturbance<'_>, done: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// One line of the plots: a quantity of a subject in one mode.
+/// The results of a subject in one mode, either with or without the disturbance.
 struct Track {
     mode: Mode,
     figures: Vec<Figure>,

@@ -8,7 +8,7 @@ use crate::report::{Better, Figure, Scenario, Size};
 use anyhow::Result;
 
 const ROUTES: [usize; 4] = [100, 1_000, 10_000, 100_000];
-/// The parts that a change rebuilds: their names in the gateway's metric and in the report.
+/// The parts that a change rebuilds, each with its label in the gateway's metric and its name in the report.
 const PARTS: [(&str, &str); 2] = [
     ("router", "router rebuild"),
     ("plans", "plugin plans rebuild"),
@@ -40,8 +40,8 @@ fn sum(part: &str) -> String {
     format!("silverback_rebuild_seconds_sum{{part=\"{part}\"}}")
 }
 
-/// Loads all routes into a gateway without routes, then changes one of them, then removes all. This gives one sample of
-/// each.
+/// Each round loads all routes into a gateway with one route, and then changes one route. Each of the two steps gives a
+/// sample. At the end of the round only one route remains.
 fn rebuilds(
     harness: &mut Harness,
     build: &Build,
@@ -88,7 +88,8 @@ fn rebuilds(
     Ok(figures)
 }
 
-/// Returns the milliseconds that each part took for a load, or zero for a part that was not rebuilt.
+/// Loads a configuration, and returns how many milliseconds the rebuild of each part took. The result is zero for a
+/// part that was not rebuilt.
 fn spent_by(gateway: &Gateway, text: &str) -> Result<Vec<f64>> {
     let read = || -> Result<Vec<f64>> {
         let sums = PARTS.map(|(part, _)| gateway.metric(&sum(part)));

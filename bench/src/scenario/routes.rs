@@ -1,7 +1,8 @@
-//! The part of `gateway` about kinds of routes: the cost of a request with 1 to 100,000 routes of each kind. Kong, if
-//! it is given, gets the same routes and requests. Kong's router caches the results for 5,000 requests, identified by
-//! all properties that routes can match. Its router is therefore measured both with requests in the cache and with
-//! others.
+//! The part of `gateway` about kinds of routes: the cost of a request with 1 to 100,000 routes of each kind. If a Kong
+//! installation is given, it gets the same routes and requests.
+//!
+//! Kong's router caches its results for 5,000 requests. The cache key has all properties that the routes can match.
+//! Therefore there are two measurements: "warm" with requests that fit into this cache, and "cold" with many more.
 
 use crate::gateway::Build;
 use crate::harness::{Harness, Subject};
@@ -13,8 +14,8 @@ use anyhow::Result;
 use std::sync::Arc;
 use testkit::rules::Kind;
 
-/// The measured kinds. `Ranges` is missing because the load generator's address is in none of its networks; plain
-/// prefixes have their own line.
+/// The measured kinds. `Ranges` is missing because the load generator's address is in none of its networks. `Prefixes`
+/// is missing because `gateway` measures plain prefixes as "no plugins".
 const KINDS: [Kind; 5] = [
     Kind::Hosts,
     Kind::Headers,
@@ -23,8 +24,9 @@ const KINDS: [Kind; 5] = [
     Kind::Segments,
 ];
 const COUNTS: [usize; 5] = [1, 100, 1_000, 10_000, 100_000];
-/// Numbers of requests: within another gateway's cache, and far beyond it.
+/// Number of different requests that fit into the cache of Kong's router.
 const WARM: usize = 1_000;
+/// Number of different requests that is far larger than the cache of Kong's router.
 const COLD: usize = 50_000;
 
 pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {

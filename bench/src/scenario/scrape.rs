@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use std::time::Duration;
 
 const ABOUT: &str = "Latency of traffic while GET /metrics is requested every second, compared with the same traffic without it; 10,000 routes and consumers.";
-/// Metric of requests that a scrape must contain; otherwise the scenario is meaningless.
+/// Metric that a scrape must contain. Without it the gateway does not count requests, and a scrape would be too cheap.
 const COUNTED: &str = "kong_http_requests_total";
 
 pub fn run(harness: &mut Harness) -> Result<Scenario> {
@@ -28,7 +28,7 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
     for build in harness.builds_and_kong() {
         let gateway = harness.gateway(&build)?;
         gateway.post_config(&text)?;
-        // A first request is counted, because without one the metric is missing.
+        // One request is sent first, because a gateway that has served none does not show the metric.
         let head = format!(
             "GET {} HTTP/1.1\r\nHost: bench.test\r\napikey: {}\r\nConnection: close\r\n\r\n",
             configuration::path(0),

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 const ABOUT: &str = "Load at a fixed rate while one route changes per second; memory, descriptors and latency over time, and their slopes.";
 const SIZE: usize = 1_000;
-/// Number of points in a plot, for any duration of the run.
+/// Maximum number of points in a plot, for any duration of the run.
 const POINTS: u32 = 720;
-/// Share of the run at its start that slopes ignore, because caches fill and pools grow.
+/// Share of the run that slopes ignore at the start, because caches fill and pools grow then.
 const WARM_UP: f64 = 0.1;
 
-/// Values over time: RSS, PSS, descriptors.
+/// A quantity over time, as pairs of seconds and value.
 type Track = Vec<(f64, f64)>;
 
 pub fn run(harness: &mut Harness) -> Result<Scenario> {
@@ -174,7 +174,8 @@ fn add(
     });
 }
 
-/// Changes the configuration every second, and reads memory and descriptors once per window.
+/// Changes the configuration every second, and reads memory and descriptors once per window. Returns RSS, PSS and the
+/// number of descriptors.
 fn watch(
     gateway: &Gateway,
     texts: &[String],
@@ -208,7 +209,7 @@ fn watch(
     Ok(tracks)
 }
 
-/// Returns the slope of the least-squares line per second, without the start of the run.
+/// Returns the slope per second of the least-squares line. Ignores the start of the run ([`WARM_UP`]).
 fn slope(points: &[(f64, f64)]) -> f64 {
     let points = &points[(points.len() as f64 * WARM_UP) as usize..];
     let count = points.len() as f64;

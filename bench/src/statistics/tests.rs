@@ -1,4 +1,5 @@
-//! Tests with known values, and of the bootstrap with draws from known distributions.
+//! Tests of the statistics with samples whose results are known, and of the bootstrap with samples drawn from known
+//! distributions.
 
 use super::bootstrap::Generator;
 use super::*;
@@ -132,7 +133,8 @@ fn bootstrap_finds_a_shift_of_five_percent_in_noise_of_five() {
     assert_eq!(found, 12);
 }
 
-/// Returns how many of `draws` pairs from the same distribution the interval reports as different.
+/// Draws pairs of figures from one distribution, and returns for how many of the pairs the interval reports a
+/// difference.
 fn false_alarms(draws: u64, count: usize, confidence: f64, memory: f64) -> usize {
     (0..draws)
         .filter(|seed| {

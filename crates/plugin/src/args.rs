@@ -4,7 +4,8 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use std::borrow::Cow;
 
-/// Maximum number of arguments that are parsed (`lua_max_uri_args` and `lua_max_post_args` in Kong).
+/// Maximum number of arguments that [`parse`] returns. It is the default of `lua_max_uri_args` and `lua_max_post_args`
+/// in Kong.
 pub const MAX_ARGS: usize = 100;
 
 /// A decoded argument. The argument `a` has no value, and `a=` has an empty one.
@@ -32,7 +33,8 @@ fn parse_all(text: &[u8]) -> impl Iterator<Item = Arg<'_>> {
     })
 }
 
-/// Removes all arguments with this name. The others keep their order and are decoded and encoded again.
+/// Removes all arguments with this name, also after the first [`MAX_ARGS`]. The others keep their order. They are
+/// decoded and encoded again.
 pub fn without(text: &[u8], name: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     for arg in parse_all(text).filter(|arg| *arg.name != *name) {
@@ -41,7 +43,7 @@ pub fn without(text: &[u8], name: &[u8]) -> String {
     out
 }
 
-/// Appends the encoded `name=value` (or `name`), separated by `&` from preceding text.
+/// Appends `name=value`, or `name` if there is no value, in encoded form. If `out` is not empty, `&` comes first.
 pub fn write(out: &mut String, name: &[u8], value: Option<&[u8]>) {
     if !out.is_empty() {
         out.push('&');
@@ -53,7 +55,7 @@ pub fn write(out: &mut String, name: &[u8], value: Option<&[u8]>) {
     }
 }
 
-/// Decodes `+` to a space, and percent-encoding. A `%` without two hex digits stays.
+/// Decodes percent-encoding, and `+` to a space. A `%` stays as it is if two hex digits do not follow.
 fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'%', b'+', text).is_none() {
         return Cow::Borrowed(text);
@@ -80,7 +82,7 @@ fn hex_byte(digits: &[u8]) -> Option<u8> {
     u8::try_from(high << 4 | low).ok()
 }
 
-/// The characters to encode: all but the unreserved ones of RFC 3986. A space is encoded too.
+/// The characters to encode: all except the unreserved characters of RFC 3986. A space becomes `%20` and not `+`.
 const RESERVED: AsciiSet = NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')

@@ -13,7 +13,7 @@ const PERCENTILES: [(f64, &str); 4] = [
     (0.999, "p99.9"),
     (0.9999, "p99.99"),
 ];
-/// A scenario with fewer cases gets no overview table, because it would repeat the tables of the cases.
+/// Minimum number of cases in an overview table. With a single case, it would repeat the table of the case.
 const FEW: usize = 2;
 
 pub fn machine(report: &Report) -> Vec<(String, String)> {
@@ -54,7 +54,7 @@ pub fn pairs(title: &str, pairs: &[(String, String)]) -> String {
     format!("<div><h4>{}</h4>{table}</div>", escape(title))
 }
 
-/// Returns a table of the main quantity, with cases in rows and subjects in columns.
+/// Returns a table for each main quantity, with cases in rows and subjects in columns.
 pub fn overview(scenario: &Scenario) -> String {
     let cases = scenario.cases();
     let mut groups: Vec<(String, Vec<&Case<'_>>)> = Vec::new();
@@ -98,7 +98,8 @@ fn overview_of(title: &str, cases: &[&Case<'_>]) -> String {
     table("", &columns, rows)
 }
 
-/// Returns a table with a row for each subject: every quantity, ratios to the references, percentiles of latency.
+/// Returns a table with a row for each subject. The columns are the quantities, the ratios to the references and the
+/// percentiles of latency.
 pub fn case(case: &Case<'_>) -> String {
     let references = case.references();
     let mut columns = vec![String::new()];
