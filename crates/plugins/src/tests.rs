@@ -66,7 +66,8 @@ fn page() -> String {
          each of them does here today. The gateway accepts and keeps the configuration of all of them.\n\n\
          - **works**: the plugin does what it does in Kong, except for the [differences](differences-from-kong.md).\n\
          - **refuses every request (500)**: the plugin is not implemented. It would check, limit or change requests or\n\
-         \x20 responses, so every request that it applies to gets status 500 until it is implemented.\n\
+         \x20 responses, so every request that it applies to gets status 500 until it is implemented, unless an earlier\n\
+         \x20 plugin answers it, such as key-auth with 401.\n\
          - **ignored**: the plugin is not implemented. Requests pass as if it were absent.\n\n\
          `silverback check kong.yml` names the plugins of a configuration that are not implemented. With `--strict` it then\n\
          exits with status 1. The log and responses of the Admin API name them too.\n\n\
