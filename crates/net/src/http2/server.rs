@@ -29,9 +29,10 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// them may have caused an upstream request.
 const MAX_RESETS: usize = 1000;
 const RESET_WINDOW: Duration = Duration::from_secs(30);
-/// Limits frames without payload. A client may send eight times the sum of this number and the payload of its requests.
-/// The formula is from nginx, on which Kong is based. Unlike here, nginx also counts the bytes that it sends: all of
-/// them in the total, and response heads and bodies as payload.
+/// Limits frames without payload. A client may send eight times the sum of this number and the payload of its requests
+/// and their responses. Responses count because a client answers them with frames without payload, such as
+/// WINDOW_UPDATE. The formula is from nginx, on which Kong is based. Unlike here, nginx also counts all bytes that it
+/// sends in the total.
 const MAX_FRAMING: u64 = 1024 * 1024;
 
 #[derive(Debug, Clone, Copy)]

@@ -42,6 +42,8 @@ pub(super) const ENHANCE_YOUR_CALM: u32 = 11;
 /// Time limit for each step, long enough for a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 const PROBE: [u8; 8] = *b"alive???";
+/// Length of the response to `/large`.
+pub(super) const LARGE: usize = 2 * 1024 * 1024;
 /// A stream number above those that the cases use.
 const LATER: u32 = 0x1001;
 
@@ -308,7 +310,7 @@ async fn judge(client: &mut Client, want: Want) -> Option<Vec<Frame>> {
     }
 }
 
-/// Reads each request completely, then answers it with a body of five bytes.
+/// Reads each request completely, then answers it with a body of five bytes. The path `/large` gets [`LARGE`] bytes.
 async fn engine(mut stream: Stream) {
     let mut out = Outgoing::default();
     let mut carry = Vec::new();
@@ -327,11 +329,16 @@ async fn engine(mut stream: Stream) {
                 return;
             }
         }
-        let answer: &[u8] = match head.method_bytes() {
-            b"HEAD" => b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
-            _ => b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        let is_large = head.path() == "/large";
+        let size = if is_large { LARGE } else { 5 };
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n");
+        let body = match head.method_bytes() {
+            b"HEAD" => Vec::new(),
+            _ if is_large => vec![b'x'; LARGE],
+            _ => b"hello".to_vec(),
         };
-        let sent = poll_fn(|cx| std::task::Poll::Ready(out.send(&mut stream, cx, answer, b"")));
+        let answer = answer.as_bytes();
+        let sent = poll_fn(|cx| std::task::Poll::Ready(out.send(&mut stream, cx, answer, &body)));
         if sent.await.is_err() || poll_fn(|cx| out.poll_flush(&mut stream, cx)).await.is_err() {
             return;
         }

@@ -405,6 +405,33 @@ async fn section_10_5_floods_end_the_connection() {
     check(vec![case("frames without meaning", calm, &[unknown])]).await;
 }
 
+/// `GET http://a.test/large`
+fn large_on(stream: u32) -> Vec<u8> {
+    let mut block = vec![0x82, 0x86, 0x01, 6];
+    block.extend_from_slice(b"a.test");
+    block.extend(line(":path", "/large"));
+    whole(stream, &block)
+}
+
+#[tokio::test]
+async fn section_10_5_frames_that_follow_from_a_response_are_no_flood() {
+    let mut client = Client::open(ServerSettings::default()).await;
+    let most = 4 * LARGE as u32;
+    client
+        .send(&[settings(&[(4, most)]), large_on(1)].concat())
+        .await;
+    client.send(&window_update(0, most)).await;
+    client.until(|frame| frame.ends(1)).await;
+    // More than a client without a response may send, and less than this response allows.
+    client.send(&window_update(0, 1).repeat(900_000)).await;
+    client.send(&frame(PING, 0, 0, &[9; 8])).await;
+    client.until(|frame| frame.kind == PING).await;
+    // A response allows a limited number only.
+    client.send(&window_update(0, 1).repeat(1_200_000)).await;
+    let frames = client.until(|frame| frame.kind == GOAWAY).await;
+    assert_eq!(frames.last().unwrap().code(), ENHANCE_YOUR_CALM);
+}
+
 #[tokio::test]
 async fn section_8_1_1_other_streams_of_the_connection_go_on() {
     let mut client = Client::open(ServerSettings::default()).await;
