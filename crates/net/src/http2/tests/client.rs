@@ -1,7 +1,7 @@
 //! A test client that writes raw frames to a server. The engine of this server gives every request the same response.
 
 use crate::http1::{Body, Limits, RequestHead};
-use crate::http2::{PREFACE, Server, ServerSettings};
+use crate::http2::{Ended, PREFACE, Server, ServerSettings};
 use crate::outgoing::Outgoing;
 use crate::stream::Stream;
 use std::future::poll_fn;
@@ -9,6 +9,7 @@ use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub(super) const DATA: u8 = 0;
@@ -124,6 +125,7 @@ impl Frame {
 
 pub(super) struct Client {
     pub(super) stream: TcpStream,
+    pub(super) server: JoinHandle<Ended>,
 }
 
 impl Client {
@@ -133,7 +135,7 @@ impl Client {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await;
         let (accepted, _) = listener.accept().await.unwrap();
         let mut server = Server::new(Stream::Tcp(accepted), Vec::new(), server);
-        tokio::spawn(async move {
+        let server = tokio::spawn(async move {
             poll_fn(|cx| {
                 server.poll(cx, |served| {
                     tokio::spawn(engine(Stream::Served(Box::new(served))));
@@ -143,6 +145,7 @@ impl Client {
         });
         Self {
             stream: stream.unwrap(),
+            server,
         }
     }
 
