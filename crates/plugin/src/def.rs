@@ -202,9 +202,12 @@ impl PluginDef {
     /// that their plugin refuses are as if absent.
     pub fn applies(&self, plugin: &model::entities::Plugin) -> bool {
         let is_http = plugin.protocols.iter().any(|protocol| protocol.is_http());
-        plugin.enabled
-            && is_http
-            && (plugin.route.is_none() || self.scopes.route)
+        plugin.enabled && is_http && self.allows_scope_of(plugin)
+    }
+
+    /// Whether the plugin accepts the scope of a configured plugin.
+    pub fn allows_scope_of(&self, plugin: &model::entities::Plugin) -> bool {
+        (plugin.route.is_none() || self.scopes.route)
             && (plugin.service.is_none() || self.scopes.service)
             && (plugin.consumer.is_none() || self.scopes.consumer)
     }

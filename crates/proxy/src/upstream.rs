@@ -9,6 +9,8 @@ use model::entities::{
 use net::dns::{Host, Resolver};
 use net::pool::{Slot, SlotKey};
 use net::tls::{CertificateError, ClientIdentity, ClientTls, CommonName, Trust};
+use std::borrow::Cow;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -172,15 +174,23 @@ impl Way {
             tls: self.tls.clone(),
             http2: self.http2,
             authority: if self.usual_port == Some(port) {
-                name.into()
+                in_authority(name).into()
             } else {
-                format!("{name}:{port}").into()
+                format!("{}:{port}", in_authority(name)).into()
             },
             connect_timeout: self.connect_timeout,
             write_timeout: self.write_timeout,
             read_timeout: self.read_timeout,
             retries: self.retries,
         }
+    }
+}
+
+/// Returns a host as `Host` contains it: an IPv6 address is in brackets (RFC 9110 section 7.2).
+pub(crate) fn in_authority(host: &str) -> Cow<'_, str> {
+    match host.parse::<Ipv6Addr>() {
+        Ok(_) => Cow::Owned(format!("[{host}]")),
+        Err(_) => Cow::Borrowed(host),
     }
 }
 

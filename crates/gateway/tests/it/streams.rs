@@ -280,6 +280,13 @@ fn the_proxy_protocol_tells_the_source_of_a_connection() {
     let address = gateway.listening("stream")[0];
     let asked = |address, question: &str| ask(connect(address), &format!("{header}{question}"));
     assert_eq!(asked(address, "x"), "outer:x");
+    gateway.wait_for_log("stream ended client=192.0.2.9:1234");
+    let mut without_route = connect(address);
+    without_route
+        .write_all(b"PROXY TCP4 198.51.100.7 127.0.0.1 1234 80\r\n")
+        .expect("it reads");
+    assert!(is_closed(without_route));
+    gateway.wait_for_log("client=198.51.100.7:1234");
     let mut malformed = connect(address);
     malformed.write_all(b"hello\r\n").expect("it reads");
     assert!(is_closed(malformed));

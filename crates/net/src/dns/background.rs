@@ -95,7 +95,8 @@ struct Entry {
     host: Weak<Host>,
     state: LookupState,
     last: Option<LookupKind>,
-    /// Expiry of the current answer; `None` if there is no answer.
+    /// Expiry of the current answer; `None` if there is no answer, or if it is from the hosts file. An answer from there
+    /// is not used after its line was removed from the file.
     expires: Option<Instant>,
     failures: u32,
 }
@@ -420,9 +421,7 @@ impl Entry {
     fn learn(&mut self, host: &Host, found: Found, now: Instant, chance: f64) -> Duration {
         self.failures = 0;
         let is_per_use = found.ttl == Some(Duration::ZERO);
-        // An answer from the hosts file has no TTL. It expires at once, so that `miss` does not keep it after
-        // its line was removed from the file.
-        self.expires = Some(now + found.ttl.unwrap_or_default());
+        self.expires = found.ttl.map(|ttl| now + ttl);
         self.last = found.ttl.is_some().then_some(found.kind).or(self.last);
         let former = host.known().and_then(|known| known.outcome.clone().ok());
         let answer = match former {

@@ -39,7 +39,7 @@ pub(super) struct ConnectionState {
     pub(super) quiet_since: Instant,
     /// Number of streams that the client reset before their response was complete.
     pub(super) given_up: usize,
-    /// Number of bytes of requests and their bodies. All other bytes read are framing.
+    /// Number of bytes of requests and responses, with their bodies.
     pub(super) payload: u64,
 }
 
@@ -214,10 +214,12 @@ impl ClientStream {
             return Poll::Ready(Err(ErrorKind::NotConnected.into()));
         };
         current.push(first, second)?;
+        let accepted = first.len() + second.len();
+        self.shared.state().payload += accepted as u64;
         if let Poll::Ready(Err(error)) = self.poll_flush(cx) {
             return Poll::Ready(Err(error));
         }
-        Poll::Ready(Ok(first.len() + second.len()))
+        Poll::Ready(Ok(accepted))
     }
 
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,7 +1,7 @@
 //! An HTTP/2 connection to an upstream, with many streams, driven by its own task. [`Links`](super::Links) chooses the
 //! connection of a request.
 
-use super::links::LinkKey;
+use super::links::{LinkKey, LinkSettings};
 use super::upstream_stream::UpstreamStream;
 use super::wire::Wire;
 use crate::deadline::Deadline;
@@ -119,7 +119,7 @@ impl Link {
 
     /// Returns how many more streams the connection can take, or `None` if it is closed.
     pub(super) fn room(&mut self, cx: &mut Context<'_>) -> Option<usize> {
-        if self.state.over.load(Ordering::Relaxed) {
+        if self.is_over() {
             return None;
         }
         match self.request.poll_ready(cx) {
@@ -173,15 +173,21 @@ impl Link {
         self.state.streams.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether the connection has carried the maximum number of requests. Zero means no limit.
-    pub(super) fn is_worn(&self, max_requests: u32) -> bool {
-        max_requests != 0 && self.requests >= max_requests
+    /// Whether the settings allow another request on the connection.
+    pub(super) fn may_be_shared(&self, settings: &LinkSettings) -> bool {
+        let is_worn = settings.max_requests != 0 && self.requests >= settings.max_requests;
+        !is_worn && (settings.size > 0 || self.is_used())
+    }
+
+    /// Whether the connection has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.state.over.load(Ordering::Relaxed)
     }
 
     /// Whether to keep the connection. It must be open. If no stream is open, it must also have been used recently, and
     /// the target that used it last must still exist.
     pub(super) fn tidy(&mut self, now: Instant, idle: Duration) -> bool {
-        if self.state.over.load(Ordering::Relaxed) {
+        if self.is_over() {
             return false;
         }
         if self.is_used() {

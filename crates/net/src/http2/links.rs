@@ -20,7 +20,7 @@ const MAX_PER_KEY: usize = 16;
 #[derive(Debug, Clone, Copy)]
 pub struct LinkSettings {
     /// Maximum connections per address and worker, for all keys together. Connections with an open stream may exceed
-    /// it.
+    /// it. With zero, a connection is not used again once it has no stream.
     pub size: usize,
     /// Maximum requests per connection. Zero means no limit.
     pub max_requests: u32,
@@ -170,7 +170,7 @@ impl Group {
         while at < self.links.len() {
             let link = &mut self.links[at];
             match link.room(cx) {
-                Some(room) if !link.is_worn(settings.max_requests) => {
+                Some(room) if link.may_be_shared(settings) => {
                     let fits = match wanted {
                         Wanted::Any => true,
                         Wanted::OpenedAfter(time) => link.opened() > time,
@@ -203,8 +203,11 @@ impl Group {
 }
 
 /// Closes connections without a stream, least recently used first, until at most `most` connections of all groups
-/// remain.
+/// remain. Connections that have ended do not count, and are removed.
 fn close_unused(groups: &mut HashMap<LinkKey, Group>, most: usize) {
+    for group in groups.values_mut() {
+        group.links.retain(|link| !link.is_over());
+    }
     let count: usize = groups.values().map(|group| group.links.len()).sum();
     let Some(excess) = count.checked_sub(most).filter(|excess| *excess > 0) else {
         return;

@@ -23,15 +23,16 @@ const DEFAULT_STREAM_WINDOW: u32 = 128 * 1024;
 const DEFAULT_CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// nginx's `http2_max_concurrent_streams`.
 const DEFAULT_STREAMS: u32 = 128;
-/// Time for a client to close an idle connection after our GOAWAY.
+/// Time for a client to close an idle connection after our GOAWAY, or to read the GOAWAY after abuse.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Within about [`RESET_WINDOW`], a client may reset this many streams before their responses are complete. Each of
 /// them may have caused an upstream request.
 const MAX_RESETS: usize = 1000;
 const RESET_WINDOW: Duration = Duration::from_secs(30);
-/// Limits frames without payload. A client may send eight times the sum of this number and the payload of its requests.
-/// The formula is from nginx, on which Kong is based. Unlike here, nginx also counts the bytes that it sends: all of
-/// them in the total, and response heads and bodies as payload.
+/// Limits frames without payload. A client may send eight times the sum of this number and the payload of its requests
+/// and their responses. Responses count because a client answers them with frames without payload, such as
+/// WINDOW_UPDATE. The formula is from nginx, on which Kong is based. Unlike here, nginx also counts all bytes that it
+/// sends in the total.
 const MAX_FRAMING: u64 = 1024 * 1024;
 
 #[derive(Debug, Clone, Copy)]
@@ -96,6 +97,8 @@ pub struct Server {
     look_at: Instant,
     /// Whether our GOAWAY has been sent, for any reason.
     leaving: bool,
+    /// Whether the connection was ended because of abuse. It then has until `deadline` to send what waits.
+    thrown_out: bool,
     resets_counted: (usize, Instant),
 }
 
@@ -122,6 +125,7 @@ impl Server {
             deadline: Deadline::new(now + settings.handshake_timeout),
             look_at: now + settings.idle_timeout,
             leaving: false,
+            thrown_out: false,
             resets_counted: (0, now),
         }
     }
@@ -206,9 +210,15 @@ impl Server {
     /// Applies the time limits and the limits against abuse.
     fn poll_limits(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
         if matches!(self.state, ConnectionPhase::Open(_)) {
-            if self.is_abusive() {
+            if !self.thrown_out && self.is_abusive() {
                 self.throw_out();
-                return self.poll_streams(cx, &mut drop);
+            }
+            if self.thrown_out {
+                // Sending the GOAWAY waits for a client that does not read.
+                return match self.poll_streams(cx, &mut drop) {
+                    Poll::Pending => self.deadline.poll_passed(cx).map(|()| Ended::Timeout),
+                    ended => ended,
+                };
             }
             let blocked = self.wire.line().blocked_since;
             self.deadline.set(match blocked {
@@ -272,6 +282,8 @@ impl Server {
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
         self.leaving = true;
+        self.thrown_out = true;
+        self.deadline.set(Instant::now() + FAREWELL);
     }
 }
 

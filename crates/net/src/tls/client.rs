@@ -12,6 +12,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{AlertDescription, ClientConfig, RootCertStore, SignatureScheme};
 use std::collections::HashMap;
 use std::io;
+use std::net::Ipv6Addr;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use tokio::net::TcpStream;
 
@@ -158,12 +159,7 @@ impl ClientTls {
         name: &str,
         offer: Offer,
     ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
-        let host = match name.rsplit_once(':') {
-            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-            _ => name,
-        };
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let name = match ServerName::try_from(host.to_owned()) {
+        let name = match ServerName::try_from(host(name).to_owned()) {
             Ok(name) => name,
             Err(_) if !self.0.verifies => stream.peer_addr()?.ip().into(),
             Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidInput, error)),
@@ -173,6 +169,18 @@ impl ClientTls {
             .await
             .map_err(RefusedCertificate::describe)
     }
+}
+
+/// Returns the host in an authority, without the port and without the brackets of an IPv6 address.
+fn host(authority: &str) -> &str {
+    if authority.parse::<Ipv6Addr>().is_ok() {
+        return authority;
+    }
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// Whether a handshake failed because of the host name: the name is invalid, the certificate is for other names, or the

@@ -150,6 +150,18 @@ async fn a_name_that_is_no_host_name_is_not_sent_and_cannot_be_verified() {
     assert!(!is_about_name(&distrusted.unwrap_err()));
 }
 
+#[tokio::test]
+async fn the_name_may_be_an_ipv6_address_with_or_without_port_and_brackets() {
+    let made = rcgen::generate_simple_self_signed(vec!["::1".into()]).unwrap();
+    let pem = made.cert.pem();
+    let pair = || Certificates::from_pem(&pem, &made.signing_key.serialize_pem()).unwrap();
+    for name in ["[::1]", "[::1]:8443", "::1"] {
+        let verified = shake_hands(Versions::BOTH, pair(), trusted(&[&pem]), name).await;
+        assert!(verified.is_ok(), "{name}: {verified:?}");
+    }
+    assert!(!shakes_hands(pair(), trusted(&[&pem]), "[::2]").await);
+}
+
 /// Certificate of version 1, as created by `openssl x509 -req`.
 const OLD_CERTIFICATE: &str = "\
 -----BEGIN CERTIFICATE-----

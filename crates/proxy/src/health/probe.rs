@@ -1,6 +1,7 @@
 //! An active check of one address. Source: lua-resty-healthcheck run_single_check().
 
 use super::checks::Outcome;
+use crate::upstream::in_authority;
 use model::entities::{ActiveChecks, CheckType, Upstream};
 use net::tls::ClientTls;
 use std::future::Future;
@@ -35,7 +36,10 @@ impl Probing {
     /// `tls` is only used by the types `https` and `grpcs`.
     pub fn new(upstream: &Upstream, timeout: Duration, tls: Option<ClientTls>) -> Self {
         let active = &upstream.healthchecks.active;
-        let host: Option<Box<str>> = upstream.host_header.as_deref().map(Box::from);
+        let host: Option<Box<str>> = upstream
+            .host_header
+            .as_deref()
+            .map(|host| in_authority(host).into());
         Self {
             kind: active.kind,
             timeout: if timeout.is_zero() {

@@ -86,13 +86,19 @@ impl<T> Edit<T> {
 }
 
 impl Edit<Plugin> {
-    /// Whether the plugin is new, was enabled or disabled, has another type, or has moved to another scope.
+    /// Whether the plugin is new, was enabled or disabled, has another type, has moved to another scope, or started or
+    /// stopped to apply to HTTP.
     pub(super) fn adds(&self) -> bool {
         let (Some(old), Some(new)) = (&self.old, &self.new) else {
             return self.new.is_some();
         };
         let scope = |plugin: &Plugin| (plugin.route, plugin.service, plugin.consumer);
-        old.enabled != new.enabled || old.name != new.name || scope(old) != scope(new)
+        let is_for_http =
+            |plugin: &Plugin| plugin.protocols.iter().any(|protocol| protocol.is_http());
+        old.enabled != new.enabled
+            || old.name != new.name
+            || is_for_http(old) != is_for_http(new)
+            || scope(old) != scope(new)
     }
 }
 
@@ -384,4 +390,40 @@ fn decode<T: DeserializeOwned>(
 ) -> Result<Option<T>, ReadError> {
     let decoded = bytes.map(codec::decode).transpose();
     decoded.map_err(|source| ReadError::Entity { kind, id, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn plugin(change: &Value) -> Option<Plugin> {
+        let mut plugin = json!({
+            "id": Uuid::from_u128(1), "name": "acl", "created_at": 0, "enabled": true, "config": {},
+            "protocols": ["http", "https"],
+        });
+        let fields = plugin.as_object_mut().unwrap();
+        fields.extend(change.as_object().unwrap().clone());
+        Some(serde_json::from_value(plugin).unwrap())
+    }
+
+    #[test]
+    fn a_changed_plugin_is_added_where_it_did_not_apply_before() {
+        let route = |number| json!({"route": {"id": Uuid::from_u128(number)}});
+        for (old, new, adds) in [
+            (json!({}), json!({}), false),
+            (json!({}), json!({"config": {"a": 1}}), false),
+            (json!({}), json!({"protocols": ["http"]}), false),
+            (json!({"protocols": ["tcp"]}), json!({}), true),
+            (json!({"enabled": false}), json!({}), true),
+            (json!({"name": "other"}), json!({}), true),
+            (route(1), route(2), true),
+        ] {
+            let edit = Edit {
+                old: plugin(&old),
+                new: plugin(&new),
+            };
+            assert_eq!(edit.adds(), adds, "{old} to {new}");
+        }
+    }
 }

@@ -52,6 +52,9 @@ impl Guard {
             return None;
         }
         let def = table.iter().find(|def| def.name == &*plugin.name)?;
+        if !def.allows_scope_of(plugin) {
+            return None;
+        }
         let keeps_out = match def.implementation {
             Implementation::Ready(_) => def.phases.intersects(Phases::ACCESS),
             Implementation::Later { lack, .. } => lack == Lack::Protection,

@@ -332,6 +332,29 @@ fn a_host_that_names_an_upstream_goes_to_its_targets_by_weight() {
 }
 
 #[test]
+fn the_host_header_has_ipv6_addresses_in_brackets() {
+    for (fields, expected) in [
+        (json!({"host": "::1", "port": 18081}), "[::1]:18081"),
+        (json!({"host": "::1", "port": 80}), "[::1]"),
+        (
+            json!({"host": "::1", "port": 443, "protocol": "https"}),
+            "[::1]",
+        ),
+        (json!({"host": "[::1]", "port": 90}), "[::1]:90"),
+        (json!({"host": "10.0.0.1", "port": 90}), "10.0.0.1:90"),
+    ] {
+        let draft = Draft {
+            services: vec![service(1, fields.clone())],
+            routes: vec![route(10, Some(1), json!({}))],
+            ..Draft::default()
+        };
+        let snapshot = draft.build(None, &settings());
+        let service = snapshot.service(routes(&snapshot)[0]).expect("a service");
+        assert_eq!(authority(service).as_deref(), Some(expected), "{fields}");
+    }
+}
+
+#[test]
 fn targets_may_leave_out_their_port_and_be_ipv6() {
     for (target, authority) in [
         ("10.0.0.01", "10.0.0.1:8000"),

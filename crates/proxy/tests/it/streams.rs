@@ -2,7 +2,8 @@
 
 use crate::fixture::{entity, plugin, settings};
 use model::entities::Config;
-use proxy::snapshot::Snapshot;
+use plugin::{Implementation, Lack, Phases, PluginDef, Scopes, Sharing};
+use proxy::snapshot::{BuildSettings, Snapshot};
 use router::StreamRequest;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -110,4 +111,30 @@ fn streams_in_the_scope_of_a_guard_are_refused() {
     let mut disabled = guard("ip-restriction", both(), Value::Null);
     disabled["enabled"] = json!(false);
     assert_eq!(of(disabled), [false, false]);
+}
+
+#[test]
+fn a_guard_in_a_scope_that_its_plugin_refuses_is_as_if_absent() {
+    static GLOBAL: PluginDef = PluginDef {
+        name: "ip-restriction",
+        priority: 1,
+        phases: Phases::ACCESS,
+        scopes: Scopes::GLOBAL,
+        sharing: Sharing::EqualConfigs,
+        implementation: Implementation::Later {
+            lack: Lack::Protection,
+            without: "",
+        },
+    };
+    let settings = BuildSettings {
+        plugins: vec![&GLOBAL],
+        ..BuildSettings::default()
+    };
+    let on_route = json!({"id": Uuid::from_u128(10)});
+    for (scope, guarded) in [(Value::Null, true), (on_route, false)] {
+        let plugin = guard("ip-restriction", json!(["tcp"]), scope);
+        let config = config(&[service(1, true)], &[stream(10, Some(1), 1000)], &[plugin]);
+        let snapshot = Snapshot::build(config, 1, None, &settings).expect("it has no errors");
+        assert_eq!(found(&snapshot, 1000), Some((10, guarded)));
+    }
 }

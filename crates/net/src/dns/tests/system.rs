@@ -1,6 +1,7 @@
 //! Tests how resolv.conf and the hosts file are used.
 
 use super::script::{addresses, now, settings, start, wait};
+use crate::dns::answer::ResolveError;
 use crate::dns::settings::{DnsSettings, LookupKind};
 use std::fs;
 
@@ -81,6 +82,18 @@ async fn files_are_read_again_when_they_change() {
     wait(11.0).await;
     assert_eq!(now(&a), "10.0.0.77:80");
     assert_eq!(now(&b), "10.0.0.3:80");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_removed_from_the_hosts_file_is_not_used_while_name_servers_fail() {
+    let (_folder, settings) = with_files("", "10.0.0.1 a.test");
+    let (resolver, script) = start(settings.clone());
+    let host = resolver.host("a.test", 80);
+    assert_eq!(addresses(&host).await, ["10.0.0.1:80"]);
+    script.go_down(Some(ResolveError::Timeout));
+    fs::write(&settings.hosts_file, "").unwrap();
+    wait(11.0).await;
+    assert_eq!(now(&host), ResolveError::Timeout.to_string());
 }
 
 #[tokio::test(start_paused = true)]

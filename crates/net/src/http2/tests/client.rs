@@ -1,7 +1,7 @@
 //! A test client that writes raw frames to a server. The engine of this server gives every request the same response.
 
 use crate::http1::{Body, Limits, RequestHead};
-use crate::http2::{PREFACE, Server, ServerSettings};
+use crate::http2::{Ended, PREFACE, Server, ServerSettings};
 use crate::outgoing::Outgoing;
 use crate::stream::Stream;
 use std::future::poll_fn;
@@ -9,6 +9,7 @@ use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub(super) const DATA: u8 = 0;
@@ -42,6 +43,8 @@ pub(super) const ENHANCE_YOUR_CALM: u32 = 11;
 /// Time limit for each step, long enough for a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 const PROBE: [u8; 8] = *b"alive???";
+/// Length of the response to `/large`.
+pub(super) const LARGE: usize = 2 * 1024 * 1024;
 /// A stream number above those that the cases use.
 const LATER: u32 = 0x1001;
 
@@ -122,6 +125,7 @@ impl Frame {
 
 pub(super) struct Client {
     pub(super) stream: TcpStream,
+    pub(super) server: JoinHandle<Ended>,
 }
 
 impl Client {
@@ -131,7 +135,7 @@ impl Client {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await;
         let (accepted, _) = listener.accept().await.unwrap();
         let mut server = Server::new(Stream::Tcp(accepted), Vec::new(), server);
-        tokio::spawn(async move {
+        let server = tokio::spawn(async move {
             poll_fn(|cx| {
                 server.poll(cx, |served| {
                     tokio::spawn(engine(Stream::Served(Box::new(served))));
@@ -141,6 +145,7 @@ impl Client {
         });
         Self {
             stream: stream.unwrap(),
+            server,
         }
     }
 
@@ -308,7 +313,7 @@ async fn judge(client: &mut Client, want: Want) -> Option<Vec<Frame>> {
     }
 }
 
-/// Reads each request completely, then answers it with a body of five bytes.
+/// Reads each request completely, then answers it with a body of five bytes. The path `/large` gets [`LARGE`] bytes.
 async fn engine(mut stream: Stream) {
     let mut out = Outgoing::default();
     let mut carry = Vec::new();
@@ -327,11 +332,16 @@ async fn engine(mut stream: Stream) {
                 return;
             }
         }
-        let answer: &[u8] = match head.method_bytes() {
-            b"HEAD" => b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
-            _ => b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        let is_large = head.path() == "/large";
+        let size = if is_large { LARGE } else { 5 };
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n");
+        let body = match head.method_bytes() {
+            b"HEAD" => Vec::new(),
+            _ if is_large => vec![b'x'; LARGE],
+            _ => b"hello".to_vec(),
         };
-        let sent = poll_fn(|cx| std::task::Poll::Ready(out.send(&mut stream, cx, answer, b"")));
+        let answer = answer.as_bytes();
+        let sent = poll_fn(|cx| std::task::Poll::Ready(out.send(&mut stream, cx, answer, &body)));
         if sent.await.is_err() || poll_fn(|cx| out.poll_flush(&mut stream, cx)).await.is_err() {
             return;
         }

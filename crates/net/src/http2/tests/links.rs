@@ -2,7 +2,7 @@
 //! are closed.
 
 use crate::http2::links::{Found, LinkKey, LinkSettings, Links, Wanted};
-use crate::http2::{DialFailure, Dialed, Link, UpstreamStream};
+use crate::http2::{DialFailure, Dialed, Driver, Link, UpstreamStream};
 use crate::pool::{Slot, SlotKey};
 use crate::stream::Stream;
 use std::future::poll_fn;
@@ -60,10 +60,14 @@ async fn add(
     slot: &Arc<Slot>,
     name: &str,
 ) -> Box<UpstreamStream> {
-    let stream = Stream::Tcp(TcpStream::connect(address).await.unwrap());
-    let (link, driver) = Link::open(stream, key(name), 16 * 1024).await.unwrap();
+    let (link, driver) = open(address, name).await;
     tokio::spawn(driver);
     links.add(address, link, slot, &SETTINGS)
+}
+
+async fn open(address: SocketAddr, name: &str) -> (Link, Driver) {
+    let stream = Stream::Tcp(TcpStream::connect(address).await.unwrap());
+    Link::open(stream, key(name), 16 * 1024).await.unwrap()
 }
 
 async fn take(links: &mut Links, address: SocketAddr, slot: &Arc<Slot>, name: &str) -> Found {
@@ -205,4 +209,44 @@ async fn a_request_may_ask_for_a_connection_that_is_younger_than_a_failure() {
     dialer.end(Dialed::Http2);
     let found = take_wanted(&mut links, address, &slot, "a", wanted).await;
     assert!(matches!(found, Found::Call(_)), "{found:?}");
+}
+
+#[tokio::test]
+async fn connections_that_have_ended_do_not_close_others() {
+    let (mut links, slot, address) = (Links::default(), slot(), server().await);
+    for name in ["a", "b"] {
+        drop(add(&mut links, address, &slot, name).await);
+    }
+    let (link, driver) = open(address, "c").await;
+    drop(links.add(address, link, &slot, &SETTINGS));
+    // The connection ends with its driver.
+    drop(driver);
+    drop(add(&mut links, address, &slot, "d").await);
+    assert_eq!(links.count(), 3);
+    for (name, kept) in [("a", true), ("b", true), ("c", false), ("d", true)] {
+        let found = take(&mut links, address, &slot, name).await;
+        assert_eq!(matches!(found, Found::Call(_)), kept, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn without_keepalive_only_connections_with_a_stream_are_shared() {
+    let settings = LinkSettings {
+        size: 0,
+        ..SETTINGS
+    };
+    let (mut links, slot, address) = (Links::default(), slot(), server().await);
+    let (link, driver) = open(address, "a").await;
+    tokio::spawn(driver);
+    let call = links.add(address, link, &slot, &settings);
+    let mut take = async || {
+        let key = key("a");
+        poll_fn(|cx| Poll::Ready(links.take(address, &key, &slot, Wanted::Any, &settings, cx)))
+            .await
+    };
+    let second = take().await;
+    assert!(matches!(second, Found::Call(_)), "{second:?}");
+    drop((call, second));
+    let third = take().await;
+    assert!(matches!(third, Found::Dial(_)), "{third:?}");
 }

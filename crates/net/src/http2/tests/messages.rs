@@ -1,7 +1,10 @@
 //! Tests of RFC 9113 section 8: which requests are valid.
 
 use super::client::*;
-use crate::http2::ServerSettings;
+use crate::http2::{Ended, ServerSettings};
+use socket2::SockRef;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
 
 const MALFORMED: Want = Want::Malformed(1);
 
@@ -403,6 +406,65 @@ async fn section_10_5_floods_end_the_connection() {
     check(vec![case("DATA without data", calm, &[begun, empty])]).await;
     let unknown = frame(0x77, 0, 0, &[0; 8000]).repeat(1_200);
     check(vec![case("frames without meaning", calm, &[unknown])]).await;
+}
+
+/// `GET http://a.test/large`
+fn large_on(stream: u32) -> Vec<u8> {
+    let mut block = vec![0x82, 0x86, 0x01, 6];
+    block.extend_from_slice(b"a.test");
+    block.extend(line(":path", "/large"));
+    whole(stream, &block)
+}
+
+#[tokio::test]
+async fn section_10_5_frames_that_follow_from_a_response_are_no_flood() {
+    let mut client = Client::open(ServerSettings::default()).await;
+    let most = 4 * LARGE as u32;
+    client
+        .send(&[settings(&[(4, most)]), large_on(1)].concat())
+        .await;
+    client.send(&window_update(0, most)).await;
+    client.until(|frame| frame.ends(1)).await;
+    // More than a client without a response may send, and less than this response allows.
+    client.send(&window_update(0, 1).repeat(900_000)).await;
+    client.send(&frame(PING, 0, 0, &[9; 8])).await;
+    client.until(|frame| frame.kind == PING).await;
+    // A response allows a limited number only.
+    client.send(&window_update(0, 1).repeat(1_200_000)).await;
+    let frames = client.until(|frame| frame.kind == GOAWAY).await;
+    assert_eq!(frames.last().unwrap().code(), ENHANCE_YOUR_CALM);
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_10_5_a_client_that_floods_and_does_not_read_is_closed_soon() {
+    let long = Duration::from_secs(3600);
+    let mut client = Client::open(ServerSettings {
+        send_timeout: long,
+        idle_timeout: long,
+        ..ServerSettings::default()
+    })
+    .await;
+    let _ = SockRef::from(&client.stream).set_recv_buffer_size(4096);
+    let start = Instant::now();
+    let windows = [settings(&[(4, 1 << 30)]), window_update(0, 1 << 30)].concat();
+    client.send(&windows).await;
+    for stream in 0..20 {
+        client.send(&large_on(stream * 2 + 1)).await;
+    }
+    let flood = frame(0x77, 0, 0, &[0; 16_000]);
+    for _ in 0..30_000 {
+        client.send(&flood).await;
+    }
+    let ended = timeout(long, client.server)
+        .await
+        .expect("it ends")
+        .unwrap();
+    assert_eq!(ended, Ended::Timeout);
+    assert!(
+        start.elapsed() < Duration::from_secs(60),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 #[tokio::test]

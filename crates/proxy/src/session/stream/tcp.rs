@@ -124,7 +124,7 @@ pub(in crate::session) async fn serve_stream(
             let moved = Box::pin(relay.run()).await;
             (ended.received, ended.sent) = (moved.received, moved.sent);
             tracing::debug!(
-                client = %peer,
+                client = %ended.client,
                 status = 200,
                 received = moved.received,
                 sent = moved.sent,
@@ -134,7 +134,7 @@ pub(in crate::session) async fn serve_stream(
         }
         Err(refusal) => {
             ended.status = refusal.status();
-            refusal.tell("stream", peer);
+            refusal.tell("stream", ended.client);
         }
     }
     ended.took = started.elapsed();
