@@ -134,23 +134,19 @@ impl Store {
         *size = transaction.size;
         let done = done?;
         transaction.discard()?;
-        let head = transaction.head();
-        if head > transaction.begun_at {
+        let (begun_at, head) = (transaction.begun_at, transaction.head());
+        if head > begun_at {
             self.check_room(used, transaction.view()?.used_bytes()?)?;
             transaction.write_header()?;
-            let Transaction {
-                txn,
-                begun_at,
-                sealed,
-                ..
-            } = transaction;
+            let Transaction { txn, sealed, .. } = transaction;
             txn.commit()?;
-            if begun_at > self.inner.head() {
-                // Another process has committed since the last refresh. This process does not know which types changed.
-                self.inner.note_changes(head, EntityKind::ALL);
-            }
             let kinds = sealed.iter().filter_map(|(key, _)| keys::parse_entity(key));
             self.inner.note_changes(head, kinds.map(|(kind, _)| kind));
+        }
+        if begun_at > self.inner.head() {
+            // Another process has committed since the last refresh. This process does not know which types changed. The
+            // caller publishes its revision even if this transaction has no changes.
+            self.inner.note_changes(begun_at, EntityKind::ALL);
         }
         Ok((done, head))
     }

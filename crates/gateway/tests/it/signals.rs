@@ -52,7 +52,10 @@ fn draining_ends_after_its_limit() {
 #[test]
 fn a_second_signal_stops_the_gateway_at_once() {
     let echo = Echo::start();
-    for (delay, first_step) in [("3600", "still accepts connections"), ("0", "requests in flight")] {
+    for (delay, first_step) in [
+        ("3600", "still accepts connections"),
+        ("0", "requests in flight"),
+    ] {
         let mut gateway = launch()
             .set("drain_delay", delay)
             .set("drain_timeout", "3600")
