@@ -12,7 +12,7 @@ use crate::error::{CommitError, Damage, StoreError};
 use crate::header::{Header, JOURNAL, TOUCHED};
 use crate::keys::{self, ENTITY_KEY_LENGTH, EntityKey, HEAD_PIECE};
 use crate::record::{self, Counts};
-use crate::store::{Retention, Store, lock};
+use crate::store::{Retention, Store};
 use crate::transaction::write_header;
 use crate::view::View;
 use heed::{PutFlags, RoTxn, RwTxn, WithoutTls};
@@ -206,19 +206,20 @@ impl Store {
             return Ok(false);
         }
         drop(view);
-        let _writing = lock(&self.inner.writing);
-        let mut txn = env.write_txn()?;
-        let mut header = View::new_borrowed(&txn, tables)?.header()?;
-        let mut history = Writer {
-            txn: &mut txn,
-            tables,
-            header: &mut header,
-        };
-        let more = history.compact(retention, now_ms, limit)?;
-        write_header(&mut txn, tables, &mut header)?;
-        txn.commit()?;
-        self.inner.committed();
-        Ok(more)
+        self.write(|| {
+            let mut txn = env.write_txn()?;
+            let mut header = View::new_borrowed(&txn, tables)?.header()?;
+            let mut history = Writer {
+                txn: &mut txn,
+                tables,
+                header: &mut header,
+            };
+            let more = history.compact(retention, now_ms, limit)?;
+            write_header(&mut txn, tables, &mut header)?;
+            txn.commit()?;
+            self.inner.committed();
+            Ok(more)
+        })
     }
 
     /// Whether the history exceeds its retention by so much that compaction should not wait until the gateway is idle.
