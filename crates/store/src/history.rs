@@ -9,7 +9,7 @@
 use crate::change::Origin;
 use crate::env::{Environment, Table, Tables};
 use crate::error::{CommitError, Damage, StoreError};
-use crate::header::{Header, JOURNAL, TOUCHED};
+use crate::header::{Header, JOURNAL, SUMMED_TABLES, TOUCHED};
 use crate::keys::{self, ENTITY_KEY_LENGTH, EntityKey, HEAD_PIECE};
 use crate::record::{self, Counts};
 use crate::store::{Retention, Store};
@@ -107,7 +107,9 @@ impl Writer<'_, '_> {
     }
 
     fn delete(&mut self, (table, sum): (Table, usize), key: &[u8]) -> Result<(), CommitError> {
-        let damage = Damage::Entry { table: "touched" };
+        let damage = Damage::Entry {
+            table: SUMMED_TABLES[sum],
+        };
         let value = table.get(self.txn, key)?.ok_or(damage)?;
         self.header.sums[sum].remove(key, value);
         self.header.history_bytes -= (key.len() + value.len()) as u64;
@@ -276,4 +278,40 @@ fn size(record: &Record<'_>) -> u64 {
         2 * ENTITY_KEY_LENGTH + 8 + before
     });
     sizes.sum::<usize>() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{JOURNAL, TOUCHED, Writer};
+    use crate::error::{CommitError, Damage, StoreError};
+    use crate::{Options, Store};
+
+    #[test]
+    fn a_missing_entry_is_reported_with_its_table() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (store, _) = Store::open(directory.path(), Options::default()).expect("a new store");
+        let mut header = store
+            .view()
+            .and_then(|view| view.header())
+            .expect("a header");
+        let environment = store.environment();
+        let mut txn = environment.env.write_txn().expect("a transaction");
+        let tables = &environment.tables;
+        let mut history = Writer {
+            txn: &mut txn,
+            tables,
+            header: &mut header,
+        };
+        for (table, sum, name) in [
+            (tables.journal, JOURNAL, "journal"),
+            (tables.touched, TOUCHED, "touched"),
+        ] {
+            match history.delete((table, sum), b"missing") {
+                Err(CommitError::Store(StoreError::Damaged(Damage::Entry { table }))) => {
+                    assert_eq!(table, name);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }
