@@ -258,7 +258,7 @@ impl From<heed::Error> for CommitError {
             heed::Error::Mdb(heed::MdbError::Other(code)) => {
                 CommitError::Disk(io::Error::from_raw_os_error(code))
             }
-            // `Store::transact` fills in the size, which is not known here.
+            // `Store::write` fills in the size, which is not known here.
             heed::Error::Mdb(heed::MdbError::MapFull) => CommitError::Full { max_size: 0 },
             other => CommitError::Store(StoreError::Lmdb(other)),
         }

@@ -9,10 +9,10 @@
 use crate::change::Origin;
 use crate::env::{Environment, Table, Tables};
 use crate::error::{CommitError, Damage, StoreError};
-use crate::header::{Header, JOURNAL, TOUCHED};
+use crate::header::{Header, JOURNAL, SUMMED_TABLES, TOUCHED};
 use crate::keys::{self, ENTITY_KEY_LENGTH, EntityKey, HEAD_PIECE};
 use crate::record::{self, Counts};
-use crate::store::{Retention, Store, lock};
+use crate::store::{Retention, Store};
 use crate::transaction::write_header;
 use crate::view::View;
 use heed::{PutFlags, RoTxn, RwTxn, WithoutTls};
@@ -107,7 +107,9 @@ impl Writer<'_, '_> {
     }
 
     fn delete(&mut self, (table, sum): (Table, usize), key: &[u8]) -> Result<(), CommitError> {
-        let damage = Damage::Entry { table: "touched" };
+        let damage = Damage::Entry {
+            table: SUMMED_TABLES[sum],
+        };
         let value = table.get(self.txn, key)?.ok_or(damage)?;
         self.header.sums[sum].remove(key, value);
         self.header.history_bytes -= (key.len() + value.len()) as u64;
@@ -206,19 +208,20 @@ impl Store {
             return Ok(false);
         }
         drop(view);
-        let _writing = lock(&self.inner.writing);
-        let mut txn = env.write_txn()?;
-        let mut header = View::new_borrowed(&txn, tables)?.header()?;
-        let mut history = Writer {
-            txn: &mut txn,
-            tables,
-            header: &mut header,
-        };
-        let more = history.compact(retention, now_ms, limit)?;
-        write_header(&mut txn, tables, &mut header)?;
-        txn.commit()?;
-        self.inner.committed();
-        Ok(more)
+        self.write(|| {
+            let mut txn = env.write_txn()?;
+            let mut header = View::new_borrowed(&txn, tables)?.header()?;
+            let mut history = Writer {
+                txn: &mut txn,
+                tables,
+                header: &mut header,
+            };
+            let more = history.compact(retention, now_ms, limit)?;
+            write_header(&mut txn, tables, &mut header)?;
+            txn.commit()?;
+            self.inner.committed();
+            Ok(more)
+        })
     }
 
     /// Whether the history exceeds its retention by so much that compaction should not wait until the gateway is idle.
@@ -275,4 +278,40 @@ fn size(record: &Record<'_>) -> u64 {
         2 * ENTITY_KEY_LENGTH + 8 + before
     });
     sizes.sum::<usize>() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{JOURNAL, TOUCHED, Writer};
+    use crate::error::{CommitError, Damage, StoreError};
+    use crate::{Options, Store};
+
+    #[test]
+    fn a_missing_entry_is_reported_with_its_table() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (store, _) = Store::open(directory.path(), Options::default()).expect("a new store");
+        let mut header = store
+            .view()
+            .and_then(|view| view.header())
+            .expect("a header");
+        let environment = store.environment();
+        let mut txn = environment.env.write_txn().expect("a transaction");
+        let tables = &environment.tables;
+        let mut history = Writer {
+            txn: &mut txn,
+            tables,
+            header: &mut header,
+        };
+        for (table, sum, name) in [
+            (tables.journal, JOURNAL, "journal"),
+            (tables.touched, TOUCHED, "touched"),
+        ] {
+            match history.delete((table, sum), b"missing") {
+                Err(CommitError::Store(StoreError::Damaged(Damage::Entry { table }))) => {
+                    assert_eq!(table, name);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }

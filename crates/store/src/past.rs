@@ -151,7 +151,9 @@ impl<'v> History<'v> {
         size: usize,
     ) -> Result<Vec<Difference<'v>>, ChangeLogError> {
         self.check_record(revision)?;
-        let first = u32::try_from(from / PIECE_KEYS).unwrap_or(u32::MAX - 1) + HEAD_PIECE + 1;
+        let piece = u32::try_from(from / PIECE_KEYS).unwrap_or(u32::MAX);
+        // No record has a piece with the largest number, so it stands for every position beyond the record.
+        let first = piece.saturating_add(HEAD_PIECE + 1);
         let pieces = self.pieces(revision.0, first, revision.0)?;
         let mut skip = from % PIECE_KEYS;
         let mut changes = Vec::with_capacity(size.min(1000));

@@ -185,8 +185,12 @@ impl<'f> Scan<'f> {
     /// Checks the free list. Each page in it must be unused and listed only once, so all other trees are walked before.
     fn free_list(&mut self, free: &Tree) -> Result<(), ScanError> {
         let mut listed = Vec::new();
-        self.walk(free, Order::Numbers, &mut |_, value, _| {
+        self.walk(free, Order::Numbers, &mut |_, value, flags| {
             let bad = page_damage(0, "list of free pages");
+            // With the flag of duplicates, LMDB would take the value for a page when it reads the list for a write.
+            if flags != 0 {
+                return Err(bad);
+            }
             let (count, pages) = value.split_at_checked(8).ok_or(bad.clone())?;
             if pages.len() as u64 / 8 != u64_at(count, 0) || pages.len() % 8 != 0 {
                 return Err(bad);

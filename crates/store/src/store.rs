@@ -319,23 +319,24 @@ impl Inner {
     }
 
     /// Records the types that a revision may have changed. Must be called before the revision is published, so that no
-    /// cached entity of an older revision counts as current.
+    /// cached entity of an older revision counts as current. A newer revision that another thread has recorded stays.
     pub(crate) fn note_changes(
         &self,
         revision: Revision,
         kinds: impl IntoIterator<Item = EntityKind>,
     ) {
         for kind in kinds {
-            self.changed[kind as usize].store(revision.0, Ordering::Release);
+            self.changed[kind as usize].fetch_max(revision.0, Ordering::AcqRel);
         }
     }
 
+    /// Makes a revision the newest one, unless another thread has published a newer one.
     pub(crate) fn publish(&self, revision: Revision) {
-        self.head.store(revision.0, Ordering::Release);
+        self.head.fetch_max(revision.0, Ordering::AcqRel);
         self.watch.send_if_modified(|head| {
-            let newer = *head != revision;
-            *head = revision;
-            newer
+            let is_newer = *head < revision;
+            *head = revision.max(*head);
+            is_newer
         });
         self.committed();
     }
@@ -357,4 +358,27 @@ impl Inner {
 /// Locks a mutex and ignores poisoning. This is safe because a panic drops the transaction, which undoes its changes.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Options, Store};
+    use crate::{ChangeLog, Revision};
+    use model::EntityKind;
+
+    #[test]
+    fn a_thread_that_publishes_late_does_not_bring_an_older_revision_back() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (store, _) = Store::open(directory.path(), Options::default()).expect("a new store");
+        let mut watch = store.watch();
+        for revision in [Revision(3), Revision(2)] {
+            store.inner.note_changes(revision, [EntityKind::Consumers]);
+            store.inner.publish(revision);
+        }
+        assert_eq!(store.last_change(EntityKind::Consumers), Revision(3));
+        assert_eq!(store.head(), Revision(3));
+        assert_eq!(*watch.borrow_and_update(), Revision(3));
+        store.inner.publish(Revision(3));
+        assert!(!watch.has_changed().expect("the store is open"));
+    }
 }

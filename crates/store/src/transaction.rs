@@ -66,41 +66,53 @@ impl Store {
         &self,
         work: &mut dyn FnMut(&mut Transaction<'_>) -> Result<T, CommitError>,
     ) -> Result<T, CommitError> {
+        self.write(|| {
+            let mut size = 0;
+            let mut result = self.attempt(self.inner.retention, work, &mut size);
+            if let Err(CommitError::Full { .. }) = result
+                && size < self.usable()
+            {
+                self.make_room()?;
+                result = self.attempt(Retention::NOTHING, work, &mut size);
+            }
+            let (done, head) = result?;
+            self.inner.publish(head);
+            Ok(done)
+        })
+    }
+
+    /// Runs `work`, which writes, while no other thread of this process writes. If the store is full, the error gets its
+    /// size.
+    pub(crate) fn write<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, CommitError>,
+    ) -> Result<T, CommitError> {
         let _writing = lock(&self.inner.writing);
-        let mut size = 0;
-        let mut result = self.attempt(self.inner.retention, work, &mut size);
-        if let Err(CommitError::Full { .. }) = result
-            && size < self.usable()
-        {
-            self.make_room()?;
-            result = self.attempt(Retention::NOTHING, work, &mut size);
-        }
-        let (done, head) = result.map_err(|error| match error {
+        work().map_err(|error| match error {
             CommitError::Full { .. } => CommitError::Full {
                 max_size: self.max_size(),
             },
             other => other,
-        })?;
-        self.inner.publish(head);
-        Ok(done)
+        })
     }
 
     /// Writes the entities that every configuration has into a new store. They belong to revision 0, so they do not
     /// appear in the history as changes. If the store has entities or revisions, this does nothing.
     pub fn found(&self, entities: Vec<Change>) -> Result<(), CommitError> {
-        let _writing = lock(&self.inner.writing);
-        let mut transaction = self.begin(self.inner.retention)?;
-        let is_empty = transaction.tables.entities.is_empty(&transaction.txn)?;
-        if transaction.head() != Revision(0) || !is_empty {
-            return Ok(());
-        }
-        transaction.apply(&ChangeSet {
-            changes: entities,
-            meta: Vec::new(),
-        })?;
-        transaction.txn.commit()?;
-        self.inner.committed();
-        Ok(())
+        self.write(|| {
+            let mut transaction = self.begin(self.inner.retention)?;
+            let is_empty = transaction.tables.entities.is_empty(&transaction.txn)?;
+            if transaction.head() != Revision(0) || !is_empty {
+                return Ok(());
+            }
+            transaction.apply(&ChangeSet {
+                changes: entities,
+                meta: Vec::new(),
+            })?;
+            transaction.txn.commit()?;
+            self.inner.committed();
+            Ok(())
+        })
     }
 
     fn begin(&self, retention: Retention) -> Result<Transaction<'_>, StoreError> {
@@ -134,23 +146,19 @@ impl Store {
         *size = transaction.size;
         let done = done?;
         transaction.discard()?;
-        let head = transaction.head();
-        if head > transaction.begun_at {
+        let (begun_at, head) = (transaction.begun_at, transaction.head());
+        if head > begun_at {
             self.check_room(used, transaction.view()?.used_bytes()?)?;
             transaction.write_header()?;
-            let Transaction {
-                txn,
-                begun_at,
-                sealed,
-                ..
-            } = transaction;
+            let Transaction { txn, sealed, .. } = transaction;
             txn.commit()?;
-            if begun_at > self.inner.head() {
-                // Another process has committed since the last refresh. This process does not know which types changed.
-                self.inner.note_changes(head, EntityKind::ALL);
-            }
             let kinds = sealed.iter().filter_map(|(key, _)| keys::parse_entity(key));
             self.inner.note_changes(head, kinds.map(|(kind, _)| kind));
+        }
+        if begun_at > self.inner.head() {
+            // Another process has committed since the last refresh. This process does not know which types changed. The
+            // caller publishes its revision even if this transaction has no changes.
+            self.inner.note_changes(begun_at, EntityKind::ALL);
         }
         Ok((done, head))
     }

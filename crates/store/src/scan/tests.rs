@@ -1,4 +1,4 @@
-use super::{ScanError, examine};
+use super::{PAGE_HEADER, ScanError, Tree, examine, u16_at, u64_at};
 use crate::{Change, ChangeLog, ChangeSet, Options, Origin, Store};
 use heed::CompactionOption;
 use model::{EntityKind, Object, codec};
@@ -89,6 +89,49 @@ fn a_changed_byte_of_an_entity_is_found() {
         );
         bytes[at] = b'l';
     }
+}
+
+/// Returns the offsets of the flags of all entries in the free list, which must be a single page.
+fn flags_of_free_list(bytes: &[u8]) -> Vec<usize> {
+    let meta = |page: usize| page * 4096 + 16;
+    let newest = (0..2).max_by_key(|page| u64_at(bytes, meta(*page) + 128));
+    let at = meta(newest.expect("two meta pages")) + 24;
+    let tree = Tree::parse(&bytes[at..]);
+    assert_eq!(tree.depth, 1);
+    let page = tree.root as usize * 4096;
+    let nodes = (PAGE_HEADER..usize::from(u16_at(bytes, page + 12))).step_by(2);
+    nodes
+        .map(|node| page + usize::from(u16_at(bytes, page + node)) + 4)
+        .collect()
+}
+
+/// LMDB reads the free list at the first writes, and trusts the flags of its entries.
+#[test]
+fn a_changed_flag_in_the_free_list_is_found() {
+    let directory = small_file();
+    let path = directory.path().join("data.mdb");
+    let mut bytes = fs::read(&path).expect("the file");
+    let places = flags_of_free_list(&bytes);
+    assert!(!places.is_empty());
+    for at in places {
+        for flag in 0..16 {
+            let (at, mask) = (at + flag / 8, 1 << (flag % 8));
+            bytes[at] ^= mask;
+            fs::write(&path, &bytes).expect("the file can be written");
+            assert!(
+                matches!(examine(&path), Err(ScanError::Damage(_))),
+                "byte {at} xor {mask}"
+            );
+            bytes[at] ^= mask;
+        }
+    }
+    fs::write(&path, &bytes).expect("the file can be written");
+    examine(&path).expect("the file is whole");
+    let (store, _) = Store::open(directory.path(), Options::default()).expect("the store");
+    for name in ["one", "two", "three"] {
+        commit(&store, vec![consumer(1, name)]);
+    }
+    assert_eq!(store.verify().expect("the store"), []);
 }
 
 #[test]

@@ -74,6 +74,27 @@ fn a_full_store_refuses_more_and_keeps_what_it_has() {
     assert!(size <= fixture.store.max_size() as u64);
 }
 
+/// The error has the size of the store, whichever function writes. [`Store::found`] may fill the store to its last page,
+/// so that even removing the history fails.
+#[test]
+fn a_store_that_is_too_small_reports_its_size() {
+    let fixture = small();
+    let store = &fixture.store;
+    let found = |bytes: usize| store.found(vec![blob(1, bytes)]);
+    let assert_full = |result: Result<(), CommitError>| match result {
+        Err(CommitError::Full { max_size }) => assert_eq!(max_size, store.max_size()),
+        other => panic!("{other:?}"),
+    };
+    let mut bytes = store.max_size();
+    assert_full(found(bytes));
+    while let Err(error) = found(bytes) {
+        assert_full(Err(error));
+        bytes -= 4096;
+    }
+    assert_full(commit(store, vec![blob(2, 4)]).map(|_| ()));
+    assert_consistent(store);
+}
+
 #[test]
 fn a_full_store_accepts_removals_and_then_more_entities() {
     let fixture = small();

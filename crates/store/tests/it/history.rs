@@ -438,7 +438,17 @@ fn a_revision_shows_its_changes_part_by_part() {
             assert_eq!(change.after.map(username), Some(format!("n{number}")));
         }
     }
-    assert_eq!(history.changes(Revision(2), usize::MAX, 1).unwrap(), []);
+    let last_piece = (u32::MAX as usize).saturating_mul(240);
+    for beyond in [
+        MANY,
+        last_piece - 1,
+        last_piece,
+        last_piece.saturating_add(240),
+        usize::MAX,
+    ] {
+        let part = history.changes(Revision(2), beyond, 1).unwrap();
+        assert_eq!(part, [], "{beyond}");
+    }
 }
 
 #[test]

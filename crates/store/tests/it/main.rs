@@ -12,6 +12,7 @@ mod endure;
 mod follow;
 mod growth;
 mod history;
+mod join;
 mod kill;
 mod listing;
 mod random;
