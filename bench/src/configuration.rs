@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Maximum length of a list of requests. The list is long enough that a gateway's caches cannot hold all its routes and
-/// keys, and short enough to need little memory.
+/// Maximum length of a list of requests. The list is long enough that processor caches do not hold a route or key until
+/// the next request that uses it, and short enough to need little memory.
 const MAX_REQUESTS: usize = 100_000;
 /// If a configuration has more consumers than this, each of them has only a name and a key. A million of them then need
 /// less than 100 MB of text.
@@ -196,9 +196,9 @@ fn list(text: &mut String, count: usize, entity: impl Fn(usize) -> Value) {
     }
 }
 
-/// Returns requests that use the routes and keys of a configuration about equally often. Of more than
-/// [`MAX_REQUESTS`] routes or keys, only every so many is used. Consecutive requests use routes and keys that are far
-/// apart.
+/// Returns requests that use the routes and keys of a configuration about equally often. If there are more routes or
+/// keys than `MAX_REQUESTS`, the requests use an evenly spaced part of them. Consecutive requests use routes and keys
+/// that are far apart.
 pub fn requests(shape: &Shape) -> Vec<Request> {
     let keys = if shape.plugins.authenticate() {
         shape.consumers
