@@ -1,4 +1,4 @@
-//! The certificate of every TLS listener in the benchmark. Each run creates a new one, which no client trusts.
+//! The certificate of every TLS listener in the benchmark. Each run creates a new self-signed one.
 
 use anyhow::{Context, Result};
 use rcgen::CertifiedKey;
@@ -15,8 +15,8 @@ pub struct Certificate {
     pub key: PathBuf,
 }
 
-/// Writes `cert.pem` and `key.pem` into `directory`. The key is ECDSA P-256, which costs servers the least and which
-/// all of them support.
+/// Writes `cert.pem` and `key.pem` into `directory`. The key is ECDSA P-256: all servers support this type, and it
+/// costs them the least.
 pub fn self_signed(directory: &Path) -> Result<Certificate> {
     let names = [NAME, "127.0.0.1"].map(str::to_owned);
     let CertifiedKey { cert, signing_key } =

@@ -1,5 +1,6 @@
-//! Declarative configurations for Kong-compatible gateways, given by numbers of routes and consumers (with one key
-//! each) and by the plugins of every route; and requests that are spread over them.
+//! Generates declarative configurations for Kong-compatible gateways, and requests that use all their routes and keys.
+//! A configuration is given by its number of routes, its number of consumers (with one key each), and the plugins of
+//! every route.
 
 use crate::load::Request;
 use anyhow::{Context, Result};
@@ -9,10 +10,11 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Maximum length of a list of requests. It is long enough that no cache holds the route or key of a request because of
-/// the request before it, and short enough to keep the list small.
+/// Maximum length of a list of requests. The list is long enough that processor caches do not hold a route or key until
+/// the next request that uses it, and short enough to need little memory.
 const MAX_REQUESTS: usize = 100_000;
-/// Consumers beyond this number have only a name and a key, so that a million of them need less than 100 MB of text.
+/// If a configuration has more consumers than this, each of them has only a name and a key. A million of them then need
+/// less than 100 MB of text.
 const MAX_FULL_CONSUMERS: usize = 100_000;
 
 #[derive(Args, Clone)]
@@ -75,7 +77,7 @@ pub enum Plugins {
     KeyAuth,
     RateLimiting,
     KeyAuthAndRateLimiting,
-    /// The plugins of the published LMDB test.
+    /// The plugins of Kong's LMDB test.
     KeyAuthAndTermination,
     KeyAuthAndPrometheus,
 }
@@ -103,7 +105,7 @@ impl Plugins {
             }}));
         }
         if self.limit_rates() {
-            // No request reaches this limit, because only the counting is measured.
+            // The limit is too high for any run to reach. The benchmark measures counting, not refused requests.
             let config = json!({"minute": 1_000_000_000, "policy": "local"});
             plugins.push(json!({"name": "rate-limiting", "config": config}));
         }
@@ -130,7 +132,7 @@ pub struct Shape {
     /// Number of consumers, with one key each: `key(0..consumers)`.
     pub consumers: usize,
     pub plugins: Plugins,
-    /// A value in the first route. Two values give configurations that differ in one route.
+    /// Selects a value in the first route. Two configurations with different numbers below 4 differ in this route only.
     pub changed: usize,
 }
 
@@ -194,8 +196,9 @@ fn list(text: &mut String, count: usize, entity: impl Fn(usize) -> Value) {
     }
 }
 
-/// Returns requests that are spread over a configuration. Each uses a route and a key far from those of the request
-/// before; all routes and keys are used equally often.
+/// Returns requests that use the routes and keys of a configuration about equally often. If there are more routes or
+/// keys than `MAX_REQUESTS`, the requests use an evenly spaced part of them. Consecutive requests use routes and keys
+/// that are far apart.
 pub fn requests(shape: &Shape) -> Vec<Request> {
     let keys = if shape.plugins.authenticate() {
         shape.consumers
@@ -203,7 +206,7 @@ pub fn requests(shape: &Shape) -> Vec<Request> {
         0
     };
     let count = shape.routes.max(keys).clamp(1, MAX_REQUESTS);
-    // Different strides, so that a route is not always combined with the same part of the keys.
+    // The strides differ, so that a route occurs with many different keys.
     let (route_stride, key_stride) = (stride(count, 0.618), stride(count, 0.755));
     (0..count)
         .map(|number| {

@@ -1,4 +1,4 @@
-//! The limit of open descriptors, and so of connections, of a process.
+//! A process's limit of open file descriptors, which also limits its connections.
 
 use anyhow::{Context, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

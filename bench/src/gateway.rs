@@ -37,9 +37,9 @@ impl Build {
     }
 }
 
-/// Returns the settings of every gateway under test, Silverback and Kong alike, except the listeners: one worker, no
-/// log lines for requests, an unlimited number of requests per connection on both sides, and buffers that hold the
-/// largest response and configuration.
+/// Returns the settings of every gateway under test, except the listeners and the certificate. They are the same for
+/// Silverback and Kong: one worker, no log lines for requests, an unlimited number of requests per client and upstream
+/// connection, and buffers that hold a response of 64 KiB and the largest configuration.
 pub fn settings(prefix: &Path, database: &str) -> Vec<(&'static str, String)> {
     let fixed = [
         ("KONG_NGINX_DAEMON", "off"),
@@ -88,8 +88,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts a gateway with one worker, without a configuration and without log lines for requests; `more` adds
-    /// settings.
+    /// Starts a gateway with [`settings`], with the settings in `more`, and without a configuration.
     pub fn start(
         build: &Build,
         certificate: &Certificate,
@@ -97,7 +96,7 @@ impl Gateway {
         directory: &Path,
         more: &[(&'static str, String)],
     ) -> Result<Self> {
-        // The name does not contain the port, because a hundred gateways in a row may get the same port.
+        // The directory is not named by the port, because a later gateway of the same run may get the same port.
         let prefix = tempfile::tempdir_in(directory)?.keep();
         Self::start_in(prefix, "off", build, certificate, core, more)
     }
@@ -215,7 +214,7 @@ pub struct Posted {
 pub struct AdminResponse {
     pub status: u16,
     head: String,
-    /// The body, or its first megabyte, which is enough for metrics and errors.
+    /// The body, cut off after about one megabyte, which is enough for metrics and errors.
     pub start: String,
 }
 

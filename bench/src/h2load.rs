@@ -10,7 +10,7 @@ pub const MISSING: &str = "h2load is not installed (package nghttp2-client)";
 
 pub struct H2load(PathBuf);
 
-/// A load for a TLS listener.
+/// The amount of load on a TLS listener.
 #[derive(Clone, Copy)]
 pub struct Load {
     pub requests: usize,
@@ -31,7 +31,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Returns an error text if fewer than `requests` succeeded, or if the bodies are not as long as the upstream's.
+    /// Returns an error text if fewer than `requests` succeeded, or if the bodies are not `body` bytes long on average.
     pub fn failure(&self, requests: usize, body: usize) -> Option<String> {
         let (requests, body) = (requests as f64, body as f64);
         if self.succeeded < requests {

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 /// A running program that receives requests.
 pub struct Subject {
     pub name: String,
-    /// The process whose processor time is measured. `None` for `direct`, where requests go to the upstream itself.
+    /// The process whose processor time is measured. `None` for `direct`, where requests go straight to the upstream.
     pub process: Option<Process>,
     pub target: Target,
     pub requests: Arc<[Request]>,
@@ -111,8 +111,8 @@ impl Harness {
         only.is_none_or(|only| case.contains(only))
     }
 
-    /// Returns the upstream itself as a subject; it shows the maximum that the load generator and the upstream can
-    /// reach.
+    /// Returns the upstream itself as a subject. Its figures are the maximum that the load generator and the upstream
+    /// can reach.
     pub fn direct(&self, requests: &Arc<[Request]>) -> Subject {
         Subject {
             name: "direct".to_owned(),
@@ -153,7 +153,8 @@ impl Harness {
         })
     }
 
-    /// Starts every peer that can do the workload. A peer that does not start is noted and left out.
+    /// Starts every peer that can do the workload. If a peer does not start, the report gets a note, and the peer is left
+    /// out.
     pub fn peers(
         &mut self,
         tls: bool,
@@ -189,7 +190,7 @@ impl Harness {
 
     /// Starts the peer at this index of the list.
     pub fn peer(&mut self, at: usize, workload: &Workload<'_>) -> Result<Option<Started>> {
-        // A peer uses the same file names every time it is started.
+        // Each start gets a new directory, because a peer uses the same file names every time.
         let directory = tempfile::tempdir_in(self.directory.path())?.keep();
         let peer = &self.peers[at];
         match peer.start(workload, self.cores.subject, &directory) {

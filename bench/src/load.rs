@@ -1,8 +1,11 @@
 //! The load generator. It uses one thread, one epoll loop, and connections that stay open from sample to sample. It
-//! reads every response to its end and checks it: only a complete 200 with the upstream's body counts as a success, so
-//! that a gateway with wrong responses cannot look fast. The generator is built to cost little compared with the
-//! program under test (one write, one read and one look at the clock per request, no allocation), and reports its own
-//! cost. It sends GET requests only.
+//! sends GET requests only.
+//!
+//! The generator reads every response to its end and checks it. Only a complete 200 with the upstream's body counts as
+//! a success, so that a gateway with wrong responses cannot look fast.
+//!
+//! The generator costs little compared with the program under test: for a small response one write, one read, one
+//! reading of the clock, and no allocation per request. It reports its own processor time.
 
 mod answer;
 mod connection;
@@ -33,16 +36,16 @@ const TIMER: Token = Token(usize::MAX);
 /// Maximum time to wait for responses after the end of a run.
 const DRAIN_LIMIT: Duration = Duration::from_secs(10);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Number of connections that are opened at the same time; it fits into the shortest accept queue of a listener.
+/// Number of connections that are opened at the same time. The accept queues of all listeners are at least this long.
 const CONNECT_BATCH: usize = 64;
-/// Buffer size that fits the largest response in one read.
+/// Buffer size. A response of 64 KiB fits, so that one read is enough for it.
 const BUFFER: usize = 128 * 1024;
 
 /// A request, ready to send, with the expected response.
 #[derive(Debug, Clone)]
 pub struct Request {
     bytes: Vec<u8>,
-    /// The length of the upstream's body that the response must have; `None` if any body is accepted.
+    /// Expected length of the body, which must be the upstream's; `None` if any body is accepted.
     body: Option<usize>,
 }
 
@@ -128,8 +131,8 @@ pub enum Mode {
     /// Each connection sends its next request when its previous response is complete. Measures capacity.
     Closed,
     /// Request `k` is due at `k / rate` seconds, independent of earlier requests. Measures latency. A request uses any
-    /// idle connection, or waits for one. Its latency counts from the time when it was due. If it counted from the time
-    /// of sending, a subject that stalls would also delay the requests that would have shown the stall (coordinated
+    /// idle connection, or waits for one. Its latency counts from the time when it was due, and not from the time of
+    /// sending. Otherwise the time that a request waits during a stall would be missing in the figures (coordinated
     /// omission).
     Open { rate: f64 },
 }
@@ -140,7 +143,8 @@ pub struct Client {
     timer: Timer,
     dialer: Dialer,
     connections: Vec<Connection>,
-    /// Connections that wait for no response, the longest idle first, so that an open loop uses all of them in turn.
+    /// Connections without an outstanding response. The one that has been idle longest comes first, so that an open loop
+    /// uses all connections in turn.
     idle: VecDeque<usize>,
     requests: Arc<[Request]>,
     buffer: Vec<u8>,
@@ -209,8 +213,9 @@ impl Client {
         Ok(())
     }
 
-    /// Runs for `duration` and returns one `Outcome` for each `window` of it, or a single one if the window is not
-    /// shorter. Responses that are still outstanding at the end are awaited and count in the last window.
+    /// Sends requests for `duration`. Returns one `Outcome` for each `window` of that time, or a single one if `window`
+    /// is not shorter than `duration`. Waits for responses that are outstanding at the end; they count in the last
+    /// window.
     pub fn run(
         &mut self,
         mode: Mode,
@@ -246,7 +251,7 @@ impl Client {
         Ok(run.finish())
     }
 
-    /// Handles events since the last run, because a server may have closed connections.
+    /// Handles the events since the last run, in which a server may have closed connections.
     fn notice_closed(&mut self, events: &mut Events) -> Result<()> {
         self.poll(events, Duration::ZERO)?;
         for event in &*events {
@@ -268,7 +273,7 @@ impl Client {
         }
     }
 
-    /// Sends all due requests for which a connection is idle. If a connection is left, sets the timer for the next
+    /// Sends due requests as long as a connection is idle. If idle connections are left, sets the timer for the next
     /// request.
     fn send_due(&mut self, run: &mut Run, now: Instant) -> Result<()> {
         while let Some(&slot) = self.idle.front() {

@@ -10,7 +10,7 @@ use std::path::Path;
 pub fn describe(pinning: BTreeMap<String, usize>) -> Machine {
     Machine {
         cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
-        // All processors of the machine, because this process may be bound to one.
+        // `available_parallelism` would count only the processors to which this process is bound.
         cores: read("/proc/cpuinfo").matches("processor\t:").count(),
         memory_mib: field("/proc/meminfo", "MemTotal")
             .and_then(|size| size.strip_suffix(" kB")?.parse::<u64>().ok())

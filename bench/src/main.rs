@@ -1,6 +1,6 @@
-//! The benchmark: one program that generates configurations, acts as upstream, byte relay and load generator, and
-//! measures Silverback together with the relay and other proxies. `bench/README.md` explains how to run it and how to
-//! read its output.
+//! The benchmark. This one program generates configurations, runs as upstream, byte relay or load generator, and
+//! compares Silverback with the relay and other proxies. `bench/README.md` explains how to run it and how to read its
+//! output.
 
 #![forbid(unsafe_code)]
 
@@ -145,7 +145,7 @@ fn main() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs scenarios. Fails if a build of Silverback was left out of a case, so that wrong responses are noticed.
+/// Runs scenarios. Fails if a build of Silverback gave wrong responses.
 fn run(run: Run) -> Result<ExitCode> {
     // Child processes inherit the limit.
     descriptors::raise_limit()?;
@@ -172,7 +172,7 @@ fn run(run: Run) -> Result<ExitCode> {
         write(&report, &run.output)?;
     }
     println!("{}", terminal::print(&report));
-    // The names of the written files, whether or not the option has an extension.
+    // `write` replaces the extension of the option's value, if it has one.
     let output = run.output.with_extension("");
     println!("written: {0}.json and {0}.html", output.display());
     let failed = harness.failed_builds();

@@ -1,9 +1,14 @@
-//! Competitors: the programs that Silverback is compared with. For each workload they get a configuration that does the
-//! same as Silverback's.
+//! Peers: the competitors with which Silverback is compared. For each workload a peer gets a configuration that does
+//! the same as Silverback's.
 //!
-//! All are tuned in their favour: one worker, connections to clients and upstream that stay open, no log lines for
-//! requests, buffers that hold a response where that can be set, no listener but the proxy, no telemetry. The project
-//! neither bundles nor builds them. They must be on PATH or named by an option.
+//! Every peer is tuned in its favour:
+//!
+//! - It has one worker, no log lines for requests, and no telemetry.
+//! - Its connections to clients and upstream stay open.
+//! - Its buffers hold a response of 64 KiB, if their size can be set.
+//! - It has no listeners other than the proxy's, except where the harness needs one to see that it is ready.
+//!
+//! The project neither bundles nor builds peers. They must be on PATH or named by an option.
 
 mod caddy;
 mod envoy;
@@ -28,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Maximum time to get ready. The largest configurations take up to this long.
+/// Maximum time until a started peer is ready. With the largest configurations, peers take nearly this long.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
@@ -71,7 +76,7 @@ fn unknown(name: &str) -> String {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Http2 {
     Off,
-    /// HTTP/2 with any number of requests on a connection, as in all other measurements.
+    /// HTTP/2 with any number of requests on a connection. All measurements over HTTP/1.1 allow any number too.
     Unlimited,
     /// HTTP/2 with the peer's default limit of requests on a connection.
     UsualLimits,
@@ -80,7 +85,7 @@ pub enum Http2 {
 /// The work that a gateway must do.
 pub struct Workload<'a> {
     pub upstream: SocketAddr,
-    /// Certificate of the listener, which then uses TLS 1.2 and 1.3.
+    /// Certificate of the listener, which then supports TLS 1.2 and 1.3; `None` for a plaintext listener.
     pub tls: Option<&'a Certificate>,
     /// HTTP/2 support of the TLS listener, in addition to HTTP/1.1. Used for some peers only.
     pub http2: Http2,
@@ -127,7 +132,8 @@ static DEFINITIONS: [&Definition; 6] = [
 struct Plan {
     arguments: Vec<String>,
     environment: Vec<(&'static str, String)>,
-    /// A plaintext listener that answers 200 once the configuration is loaded; for peers that listen before that.
+    /// A plaintext listener that answers 200 once the configuration is loaded. Used for peers that listen before they
+    /// have loaded it.
     ready: Option<SocketAddr>,
 }
 
@@ -139,8 +145,8 @@ impl Plan {
         }
     }
 
-    /// Returns a plan for a Go program. Go uses one thread per processor; with a single one it spends no time on
-    /// balancing work between threads.
+    /// Returns a plan for a Go program, which runs on a single thread. By default Go uses one thread per processor and
+    /// spends time on balancing work between them.
     fn go<const N: usize>(arguments: [&str; N]) -> Self {
         Self {
             environment: vec![("GOMAXPROCS", "1".to_owned())],
@@ -224,8 +230,8 @@ impl Peer {
     }
 }
 
-/// Waits until a route and a key that exist in every workload get a 200. This proves that the peer does the workload,
-/// and has loaded its routes if it listens before that.
+/// Waits until the peer answers 200 to a request with the first route and the first key. This proves that the peer has
+/// loaded its configuration, and that the configuration works.
 fn wait_until_ready(address: SocketAddr) -> Result<()> {
     let started = Instant::now();
     loop {
@@ -320,10 +326,11 @@ fn find_one(definition: &'static Definition, options: &Options) -> Result<Peer, 
     })
 }
 
-/// Returns the path of a program on PATH.
+/// Returns the path of a program on PATH or in a usual directory.
 pub fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // Debian installs servers in directories that are only on root's PATH.
+    // Debian installs servers in `/usr/sbin`, which may be only on root's PATH. Programs that are built by hand are
+    // usually in `/usr/local/bin`.
     std::env::split_paths(&path)
         .chain(["/usr/sbin", "/usr/local/bin"].map(PathBuf::from))
         .map(|directory| directory.join(program))

@@ -1,4 +1,5 @@
-//! Measures the time of the operations. `cargo bench -p micro -- router` runs those with this word in their name.
+//! Measures the time of the operations. `cargo bench -p micro -- router` runs those with `router` in their
+//! name.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use micro::Work;

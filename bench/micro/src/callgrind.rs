@@ -10,14 +10,14 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use tempfile::TempDir;
 
-/// Returns the number of instructions of one run of each operation, by name. Counts as many operations in parallel as
-/// there are processors.
+/// Returns the number of instructions of one run of each operation, by the operation's name. The number of operations
+/// counted in parallel is the number of processors.
 pub(crate) fn count(operations: &[&Operation]) -> Result<BTreeMap<String, f64>> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let directory = TempDir::new().context("cannot make a temporary directory")?;
     let mut queue = operations.to_vec();
-    // The longest operations start first; otherwise one of them would run alone at the end. An operation with a small
-    // count is a long one. `pop` takes it first, from the end of the queue.
+    // The longest operations start first; otherwise one of them would run alone at the end. Operations with a small
+    // count take longest, so they are sorted to the end of the queue, where `pop` takes them first.
     queue.sort_by_key(|operation| std::cmp::Reverse(operation.count));
     let queue = Mutex::new(queue);
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop();

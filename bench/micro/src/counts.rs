@@ -9,9 +9,9 @@ use std::path::Path;
 /// Relative difference up to which a count is not considered changed.
 const TOLERANCE: f64 = 0.03;
 
-/// Number of instructions that may differ in any case. The alignment of a copy can change a dozen instructions, and a
-/// change elsewhere can change which calls are inlined. In a small operation that is more than 3 %, although the
-/// operation itself is unchanged.
+/// Difference in instructions that is always tolerated. A different alignment can change the cost of a copy by a dozen
+/// instructions, and a change elsewhere can change which calls are inlined. For a small operation that is more than
+/// 3 %, although the operation itself is unchanged.
 const FLOOR: f64 = 40.0;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]

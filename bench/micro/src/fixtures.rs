@@ -23,7 +23,7 @@ pub(crate) fn key(number: usize) -> String {
 
 /// Returns `count` of the numbers below `of`, spread over the whole range and not in order.
 pub(crate) fn spread(count: usize, of: usize) -> impl Iterator<Item = usize> {
-    // The prime divides no `of` in use, so every number comes once before a number comes twice.
+    // 7919 is a prime that divides no `of` in use, so all numbers occur before one repeats.
     (0..count).map(move |number| number * 7919 % of)
 }
 

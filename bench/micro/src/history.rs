@@ -1,5 +1,5 @@
-//! Operations that read and write the store with a short and a long history. Creating the long history takes too long
-//! for counting these operations by default; they must be named.
+//! Operations that read and write the store with a short and a long history. They are counted only if they are named,
+//! because creating the long history takes minutes under callgrind.
 
 use crate::fixtures::id;
 use crate::operation::Operation;
@@ -15,7 +15,7 @@ const LENGTHS: [usize; 2] = [100, 100_000];
 const ENTITIES: usize = 1000;
 /// Number of entities that the revisions change in turn, so that each has a long history of its own.
 const CHANGED: usize = 50;
-/// Revisions that are made durable together while the history is created.
+/// Number of revisions that one transaction makes durable while the history is created.
 const GROUP: usize = 1000;
 const PAGE: usize = 20;
 const RUNS: u32 = 50;
@@ -40,7 +40,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             }),
             reading("entity-at-first", length, |history, number| {
                 let id = entity_id(number);
-                // The first revision with entities; before it the store was empty.
+                // Revision 1 is the first with entities; at revision 0 the store is empty.
                 let found = history.entity(EntityKind::Services, id, Revision(1));
                 usize::from(found.expect(READABLE).is_some())
             }),
@@ -131,6 +131,7 @@ fn commit(length: usize) -> Operation {
         let origin = origin();
         let mut rounds = length..;
         move || {
+            // Moves the directory into the closure. Dropping it would delete the store.
             black_box(&directory);
             let round = rounds.next().expect("it goes on");
             let change_set = change_set(vec![put(round % CHANGED, round)]);

@@ -110,8 +110,8 @@ fn run(command: Command) -> Result<()> {
     }
 }
 
-/// Counts grown operations again and keeps the lower counts. Hash tables have random seeds, so a table grows in some
-/// runs but not in others.
+/// Counts grown operations again and keeps the lower counts. Hash tables have random seeds, so a table is resized in
+/// some runs but not in others.
 fn recount_grown(counts: &mut Counts, baseline: &Counts, chosen: &[&Operation]) -> Result<()> {
     for _ in 0..RECOUNTS {
         let grown = baseline.grown(counts);

@@ -44,7 +44,8 @@ pub(crate) fn operations() -> Vec<Operation> {
     ]
 }
 
-/// Whether routes with equally configured plugins share one instance, as they do if the plugin is stateless.
+/// Whether routes with equally configured plugins share one plugin instance. In the gateway they do if the plugin is
+/// stateless.
 #[derive(Clone, Copy)]
 enum Sharing {
     Equal,
@@ -69,7 +70,8 @@ fn build(name: &str, sharing: Sharing) -> Operation {
     })
 }
 
-/// Returns the instances from the snapshot of one route, for use with 10,000 routes.
+/// Returns the plugin instances and scopes of 10,000 routes. The instances are clones of those in `built`, the
+/// snapshot of a single route.
 fn scopes(built: &Snapshot, sharing: Sharing) -> (Instances, Vec<Scoped>) {
     let mut instances = Instances::default();
     let mut scoped = Vec::new();
@@ -103,7 +105,7 @@ fn per_consumer() -> Vec<Plugin> {
     plugins
 }
 
-/// Runs the access phase of global plugins on a request, with or without a known consumer.
+/// Runs the access phase of global plugins on a request, with or without an authenticated consumer.
 fn access(
     name: &str,
     plugins: impl Fn() -> Vec<Plugin> + Send + Sync + 'static,

@@ -27,7 +27,7 @@ use tokio::task::yield_now;
 const COUNT: u32 = 200;
 const SMALL: usize = 512;
 const LARGE: usize = 64 << 10;
-/// Number of routes and keys that are used in turn, where there are many.
+/// Number of routes and keys that the requests use in turn, if the configuration has many.
 const TURNS: usize = 100;
 
 pub(crate) fn operations() -> Vec<Operation> {
@@ -67,14 +67,14 @@ pub(crate) fn operations() -> Vec<Operation> {
     ]
 }
 
-/// The differences between the operations.
+/// The parts in which the operations differ.
 struct Setup {
-    /// Creates the configuration. Its services use this address.
+    /// Creates the configuration for an upstream at the given address.
     config: Box<dyn Fn(SocketAddr) -> Config>,
     /// The plugins that the gateway knows.
     plugins: Vec<&'static PluginDef>,
     lookup: Option<(TempDir, Arc<dyn Lookup>)>,
-    /// Requests, sent in turn.
+    /// The requests that the client sends in turn.
     requests: Vec<Vec<u8>>,
     /// The upstream's response, in pieces that the gateway reads one by one.
     answer: Vec<Vec<u8>>,
@@ -269,7 +269,7 @@ async fn start_upstream(answer: Vec<Vec<u8>>) -> std::io::Result<SocketAddr> {
     let address = listener.local_addr()?;
     tokio::spawn(async move {
         let serving = pin!(async {
-            // If this fails, the client reports an error.
+            // An error here needs no handling: the client then gets no response and panics.
             if let Ok((stream, _)) = listener.accept().await {
                 let _ = answer_all(stream, &answer).await;
             }
@@ -300,7 +300,8 @@ async fn answer_all(mut stream: TcpStream, answer: &[Vec<u8>]) -> std::io::Resul
     }
 }
 
-/// Whether the bytes are a complete message. The body must contain no line breaks.
+/// Whether the bytes are a complete message. A chunked message counts as complete if its last bytes look like the last
+/// chunk, so the data in its chunks must contain no line breaks.
 fn is_whole(bytes: &[u8]) -> bool {
     let Some(head) = memchr::memmem::find(bytes, b"\r\n\r\n").map(|at| at + 4) else {
         return false;

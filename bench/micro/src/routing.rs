@@ -8,10 +8,12 @@ use std::collections::HashSet;
 use std::hint::black_box;
 use testkit::rules::{Kind, Sample, hostile};
 
-/// Number of requests used in turn; enough that a large set does not stay in the nearest caches.
+/// Number of requests used in turn. With so many, the routes of a large set do not stay in the processor's nearest
+/// caches.
 const REQUESTS: usize = 1000;
 
-/// Returns the operations that are counted for every change: each kind of rules with a few and with many routes.
+/// Returns the operations that are counted for every change. They cover each kind of rules with many routes, and
+/// prefixes and regexes also with few.
 pub(crate) fn operations() -> Vec<Operation> {
     use Kind::{Expressions, Headers, Hosts, Prefixes, Ranges, Regexes, Segments};
     let matched = [
@@ -55,8 +57,8 @@ pub(crate) fn operations() -> Vec<Operation> {
     operations
 }
 
-/// Returns the operations that take too long to be counted for every change, such as every kind of rules from 1 to
-/// 100,000. They are timed, and counted only if they are named.
+/// Returns the operations that take too long to be counted for every change, such as each kind of rules with 1 to
+/// 100,000 routes. They are timed, and they are counted only if they are named.
 pub(crate) fn scaling() -> Vec<Operation> {
     let mut all = Vec::new();
     for kind in Kind::ALL {
@@ -149,7 +151,7 @@ fn building(kind: Kind, count: usize) -> Operation {
     })
 }
 
-/// Builds a router from all routes while a router of the same routes exists.
+/// Builds a router again from the same routes. It reuses the compiled regexes of the previous router.
 fn rebuilding(kind: Kind, count: usize) -> Operation {
     let name = format!("router/rebuild/{}/{count}", kind.name());
     Operation::consume(name, 1, move || {

@@ -98,6 +98,8 @@ pub(crate) fn operations() -> Vec<Operation> {
             None,
             Some(certificate()),
         ),
+        // Snapshots contain no credentials, so this measures a change without an effect. No code reads the entity, and
+        // any object will do.
         change(
             "credential",
             EntityKind::KeyauthCredentials,
@@ -216,7 +218,7 @@ fn full_config() -> Config {
     config
 }
 
-/// The entities that a change may affect.
+/// The stored entities that a change of another entity may make the snapshot read again.
 struct Memory {
     entities: HashMap<(EntityKind, Uuid), Vec<u8>>,
     children: HashMap<(EntityKind, &'static str, Uuid), Vec<Uuid>>,

@@ -33,6 +33,7 @@ pub(crate) fn operations() -> Vec<Operation> {
                 directory, store, ..
             } = Loaded::new();
             let run = move |()| {
+                // Moves the directory into the closure. Dropping it would delete the store.
                 black_box(&directory);
                 let view = store.view().expect("the store can be read");
                 config::read(&view).expect("every entity can be read")
@@ -124,7 +125,7 @@ fn commit(store: &Store, change_set: ChangeSet) -> Revision {
     committed.expect("the change set can be applied")
 }
 
-/// A store with the first edition, and the loader that has read it.
+/// A store that contains the first edition, and the loader that loaded it.
 struct Loaded {
     directory: TempDir,
     store: Store,
@@ -145,7 +146,7 @@ impl Loaded {
         }
     }
 
-    /// Writes the document that was loaded last to the store.
+    /// Writes a document to the store. It must be the one that the loader returned last.
     fn commit(&mut self, document: Document) {
         let revision = commit(&self.store, change_set(document));
         self.loader.committed(revision.0);
@@ -173,7 +174,7 @@ fn load_first() -> Operation {
     })
 }
 
-/// Loads these editions in turn. Each load starts from the edition before, which is in the store by then.
+/// Loads these editions in turn. When an edition is loaded, the store contains the previous one.
 fn load_again(name: &str, editions: &'static [Edition]) -> Operation {
     Operation::consume(name, 2, || {
         let loaded = Rc::new(RefCell::new(Loaded::new()));
@@ -245,7 +246,7 @@ fn commit_one() -> Operation {
     })
 }
 
-/// Returns a store with 10,000 consumers with one key each, opened as a worker opens it.
+/// Returns a store with 10,000 consumers, each of which has one key.
 fn people() -> (TempDir, Store) {
     let (directory, store) = open();
     let changes = (0..CONSUMERS).flat_map(|number| [consumer(number), credential(number)]);
@@ -296,7 +297,7 @@ fn put<const N: usize>(kind: EntityKind, id: uuid::Uuid, fields: [(&str, Value);
     }
 }
 
-/// Reads the id for a key and the entity for the id, without the cache.
+/// Finds the id of a credential by its key, without the cache.
 fn stored_key() -> Operation {
     Operation::repeat("store/key/10000", KEYS as u32, || {
         let (directory, store) = people();
@@ -333,7 +334,7 @@ fn stored_entity() -> Operation {
     })
 }
 
-/// Looks up the owner of a key as key-auth does. `turns` keys are used in turn, starting at `first`.
+/// Looks up the owner of a key as key-auth does. Uses `turns` keys in turn, starting with the key of consumer `first`.
 fn looked_up(name: &str, turns: usize, first: usize) -> Operation {
     Operation::repeat(name, KEYS as u32, move || {
         let (directory, store) = people();
@@ -351,7 +352,7 @@ fn looked_up(name: &str, turns: usize, first: usize) -> Operation {
     })
 }
 
-/// Returns a node's lookups for consumers with keys, and the directory that must stay alive with them.
+/// Returns a lookup of 10,000 consumers with keys, and the directory of its store, which must not be dropped before it.
 pub(crate) fn lookup() -> (TempDir, StoreLookup) {
     let (directory, store) = people();
     (directory, StoreLookup::new(store))

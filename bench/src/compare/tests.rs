@@ -87,7 +87,7 @@ fn a_machine_that_drifted_moves_the_relay_and_nothing_relative_to_it() {
     );
 }
 
-/// Returns a report with a single figure that has no reference.
+/// Returns a report with a single figure. It contains no figure of the relay or nginx to compare with.
 fn single(samples: Samples, better: Better, unit: &str) -> Report {
     let mut report = report(2, 1.0, 1);
     report.scenarios[0].figures.truncate(1);

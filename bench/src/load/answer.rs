@@ -1,4 +1,4 @@
-//! Parses responses while they arrive, exactly to their end, without storing them.
+//! Parses responses while they arrive. Finds the exact end of each response, and does not store the response.
 
 use crate::upstream::Pattern;
 use memchr::memmem;
@@ -168,8 +168,8 @@ impl ResponseReader {
         }
     }
 
-    /// Fails the response if this piece of its body differs from the upstream's. A response other than 200 fails by its
-    /// status instead.
+    /// Marks the response as failed if this piece of its body differs from the upstream's body. Skips responses other
+    /// than 200, because they fail by their status.
     fn compare(&mut self, piece: &[u8]) {
         let Some(expected) = self.expected.filter(|_| self.status == 200) else {
             return;
@@ -181,7 +181,8 @@ impl ResponseReader {
         self.received = end;
     }
 
-    /// Returns the bytes after the head. A head that arrives in one piece, as nearly all do, is not copied.
+    /// Reads bytes of the head and returns the bytes after it. Nearly all heads arrive in one piece; such a head is not
+    /// copied.
     fn take_head<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         if self.partial.is_empty()
             && let Some(end) = memmem::find(bytes, b"\r\n\r\n")
@@ -252,7 +253,7 @@ fn value<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     start.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
 }
 
-/// Position of the next byte in a chunked body.
+/// The part of a chunked body to which the next byte belongs.
 enum Chunked {
     /// In the size line before a chunk. `size` is `None` before its first digit.
     Size {

@@ -7,16 +7,17 @@ use std::time::Duration;
 
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Number of requests that were sent or, in an open loop, should have been sent, including failed ones.
+    /// Number of requests that were sent or, in an open loop, should have been sent. Includes failed ones, and failures
+    /// of connections without an outstanding request.
     pub requests: u64,
     /// Number of requests without a complete 200 response with the upstream's body.
     pub failed: u64,
     /// The reason of the first failure.
     pub first_failure: Option<String>,
-    /// Number of connections that the server closed and that were opened again. These are no failures: a server may
+    /// Number of times that a closed connection was opened again. This alone is not a failure, because a server may
     /// close idle connections.
     pub reconnects: u64,
-    /// Time up to the last response.
+    /// Duration of the run or window. The last window lasts at least until the last response.
     pub elapsed: Duration,
     /// Latency in nanoseconds of the successful responses.
     pub latency: Histogram<u64>,
@@ -39,7 +40,7 @@ impl Default for Outcome {
 }
 
 impl Outcome {
-    /// Adds the results of a window or run that came after this one.
+    /// Adds the results of a later window or run.
     pub fn merge(&mut self, other: &Self) {
         self.requests += other.requests;
         self.failed += other.failed;
@@ -54,7 +55,7 @@ impl Outcome {
             .expect("a histogram that grows takes every value");
     }
 
-    /// Returns the requests per second.
+    /// Returns the requests per second, including failed ones.
     pub fn rate(&self) -> f64 {
         self.requests as f64 / self.elapsed.as_secs_f64()
     }

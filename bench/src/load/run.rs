@@ -80,8 +80,8 @@ impl Run {
         matches!(self.pace, Pace::Open { .. })
     }
 
-    /// Returns the start of the latency of the next request, if a connection that is idle at `now` has a request to
-    /// send.
+    /// If a request can be sent at `now`, counts it as sent in an open loop, and returns the time from which its
+    /// latency counts.
     pub fn next(&mut self, now: Instant) -> Option<Instant> {
         match &mut self.pace {
             Pace::Closed { end } => (now < *end).then_some(now),
@@ -179,7 +179,8 @@ impl Run {
     }
 
     pub fn finish(mut self) -> Vec<Outcome> {
-        // The processor time since the last response is negligible.
+        // No response arrived after the ends of these windows. The processor time since the last response is
+        // negligible, so it does not matter to which window it is added.
         while let Some(end) = self.window_end {
             self.close_window(end);
             self.outcomes.push(Outcome::default());
@@ -191,8 +192,8 @@ impl Run {
     }
 }
 
-/// Returns the processor time of this thread. It is as exact as schedstat but not delayed: for a running thread
-/// schedstat lags by up to a scheduler tick.
+/// Returns the processor time of this thread. It is as precise as `/proc/thread-self/schedstat`, whose value for a
+/// running thread may be old by up to a scheduler tick.
 fn thread_cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Tests with servers in threads, each with its own script.
+//! Tests of the load generator. Each starts a server in a thread, with a script for its responses.
 
 use super::*;
 use crate::certificate;
@@ -22,7 +22,7 @@ enum Act {
     Ignore,
 }
 
-/// Numbers of the requests and connections that a server has received.
+/// The requests and connections that a server has received.
 #[derive(Default)]
 struct Seen {
     requests: AtomicUsize,
@@ -198,7 +198,7 @@ fn an_open_loop_sends_as_many_requests_as_rate_and_duration_say() {
     assert!(all.elapsed >= SHORT * 2);
 }
 
-/// On the only connection, the server stalls for 200 ms. Requests become due that cannot be sent.
+/// The server stalls for 200 ms on the only connection. Requests that become due in that time cannot be sent.
 #[test]
 fn an_open_loop_shows_what_was_due_while_the_server_stalled() {
     let (target, _) = server(|number| match number {
@@ -209,7 +209,7 @@ fn an_open_loop_shows_what_was_due_while_the_server_stalled() {
     let duration = Duration::from_millis(300);
     let outcome = &client(&target, 1).run(mode, duration, duration).unwrap()[0];
     assert_eq!((outcome.requests, outcome.failed), (300, 0));
-    // The requests that were due in the first half of the stall.
+    // Requests that were due in the first half of the stall wait for the second half, which is 100 ms long.
     let late = outcome.latency.count_between(99_000_000, u64::MAX);
     assert!(late >= 99, "{late}");
 }

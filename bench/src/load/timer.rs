@@ -1,6 +1,6 @@
-//! A timer with the precision of an instant. epoll's own timeout has whole milliseconds, but at 10,000 requests per
-//! second ten requests are due in each. Busy waiting would take the processor from the upstream on a machine with two
-//! cores.
+//! A timer with nanosecond precision. The timeout of `epoll_wait` has whole milliseconds, but at 10,000 requests per
+//! second ten requests are due in each millisecond. On a machine with two cores, busy waiting would take processor time
+//! from the upstream.
 
 use anyhow::{Context, Result};
 use mio::unix::SourceFd;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 pub struct Timer {
     descriptor: OwnedFd,
-    /// One moment on both clocks, because an `Instant` cannot be converted to the kernel's clock.
+    /// The same moment on both clocks. It is needed because an `Instant` cannot be converted to the kernel's clock.
     epoch: (Instant, Duration),
     set: Option<Instant>,
 }
@@ -38,13 +38,12 @@ impl Timer {
 
     /// Clears the set time and synchronises the two clocks.
     pub fn start(&mut self) {
-        // The instant is read first, so that the timer can only be late by the time between the two readings, never
-        // early.
+        // The instant is read first. The timer can then be late by the time between the two readings, but never early.
         self.epoch = (Instant::now(), monotonic());
         self.set = None;
     }
 
-    /// Sets the timer. This also clears the last expiry, so that no code has to read it.
+    /// Sets the timer. This also resets the kernel's count of expirations, so that no code has to read the descriptor.
     pub fn set(&mut self, at: Instant) -> Result<()> {
         if self.set == Some(at) {
             return Ok(());

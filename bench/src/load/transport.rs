@@ -71,7 +71,7 @@ impl Transport {
         self.connected && self.tls.as_ref().is_none_or(|tls| !tls.is_handshaking())
     }
 
-    /// Sends a request. Bytes that the socket does not accept now are sent when it is writable.
+    /// Sends a request. If the socket does not accept all bytes now, [`Self::on_writable`] sends the rest.
     pub fn send(&mut self, request: &[u8]) -> io::Result<()> {
         match &mut self.tls {
             Some(tls) => {
@@ -95,7 +95,8 @@ impl Transport {
         Ok(())
     }
 
-    /// Continues to send the remaining bytes.
+    /// Sends the remaining bytes after the socket has become writable. `request` must be the one passed to
+    /// [`Self::send`].
     pub fn on_writable(&mut self, event: &Event, request: &[u8]) -> io::Result<()> {
         self.connected |= !event.is_error();
         if self.tls.is_some() {
@@ -164,7 +165,7 @@ fn decrypt(
     let invalid = |error: rustls::Error| io::Error::new(ErrorKind::InvalidData, error);
     let mut ended = false;
     while !bytes.is_empty() {
-        // One read of the socket needs many of these calls, because rustls reads at most 4 KiB at a time.
+        // rustls takes at most 4 KiB at a time, so the bytes of one socket read need many of these calls.
         tls.read_tls(&mut bytes)?;
         let state = tls.process_new_packets().map_err(invalid)?;
         ended |= state.peer_has_closed();
@@ -181,7 +182,7 @@ fn decrypt(
     Ok(ended)
 }
 
-/// Whether the call would block, so that an event will say when to try again.
+/// Whether the call must be repeated after the next event: it would block, or the connection is not yet established.
 fn is_not_yet(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -197,13 +198,12 @@ fn tls_config() -> Result<Arc<ClientConfig>> {
         .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // Every handshake is a full one, even if the subject supports resumption.
+    // Without resumption every handshake is a full one, so that subjects with and without it can be compared.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
-/// Accepts every certificate. Only for the benchmark, which has just created the certificates itself and runs on
-/// loopback.
+/// Accepts every certificate. This is safe in the benchmark only, which runs on loopback with certificates of its own.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

@@ -91,7 +91,8 @@ fn filter_chain(workload: &Workload<'_>) -> Value {
 }
 
 /// Returns the connection manager. `use_remote_address` adds X-Forwarded-For. Request timeouts are off, so that no
-/// request sets a timer. Buffers keep their default of 1 MiB: a smaller one would only pause and resume the upstream.
+/// request sets a timer. Buffers keep their default of 1 MiB, because with smaller ones Envoy would repeatedly stop and
+/// resume reading from the upstream.
 fn connection_manager(workload: &Workload<'_>) -> Value {
     json!({
         "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",

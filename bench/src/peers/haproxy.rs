@@ -22,8 +22,9 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
         routing(workload, directory)?,
     ]
     .concat();
-    // A buffer of 64 KiB would not hold the largest response with its head, so each such response would need two
-    // rounds. Without `http-reuse always`, the first request of each client opens a connection to the upstream.
+    // A buffer of 64 KiB would not hold a body of 64 KiB with its head, so each such response would need two rounds of
+    // reading and writing. Without `http-reuse always`, the first request of each client would open a connection to the
+    // upstream.
     let configuration = format!(
         "global
   nbthread 1
@@ -79,8 +80,8 @@ fn authentication(workload: &Workload<'_>, directory: &Path) -> Result<String> {
     ))
 }
 
-/// Returns the routing rules. Each route has the name of its backend, which is looked up as a gateway looks up a
-/// route's service.
+/// Returns the routing rules. The map of routes contains the name of each route's backend, and HAProxy looks it up for
+/// each request. This corresponds to the lookup of a route's service in a gateway.
 fn routing(workload: &Workload<'_>, directory: &Path) -> Result<String> {
     if workload.routes == 1 {
         return Ok("  default_backend bench\n".to_owned());

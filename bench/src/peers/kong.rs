@@ -53,7 +53,7 @@ fn version(script: &Path) -> Option<String> {
     let started = Instant::now();
     while child.try_wait().ok()?.is_none() {
         if started.elapsed() > VERSION_LIMIT {
-            // It is fine if the process has already exited.
+            // These calls fail if the process has already exited, which is fine.
             let _ = child.kill();
             let _ = child.wait();
             return None;

@@ -1,7 +1,7 @@
 //! KrakenD: each route is an endpoint without transformations. API keys and prefix matching are features of its
 //! commercial edition, so the endpoints are exactly the requested paths.
 //!
-//! Based on KrakenD's documentation only; not yet confirmed by a run.
+//! This configuration is based on KrakenD's documentation only. It has not been tested with KrakenD yet.
 
 use super::{Definition, Plan, Workload, version_after, write};
 use anyhow::Result;
@@ -35,7 +35,8 @@ fn prepare(workload: &Workload<'_>, address: SocketAddr, directory: &Path) -> Re
     Ok(Some(plan))
 }
 
-/// Returns the configuration. By default KrakenD keeps 250 idle connections and logs every request.
+/// Returns the configuration. It raises the limit of idle connections, which is 250 by default, and turns off the log
+/// lines for requests.
 fn configuration(workload: &Workload<'_>, address: SocketAddr) -> Value {
     let mut service = json!({
         "version": 3,
@@ -77,7 +78,7 @@ fn endpoints(workload: &Workload<'_>) -> String {
         )
     };
     let endpoints: Vec<String> = match workload.routes {
-        // The paths of the load, and the path that the harness requests until a peer is ready.
+        // The paths of the load except `/huge`, and the path that the harness requests until a peer is ready.
         1 => ["/", "/big", &crate::configuration::path(0)]
             .map(|path| endpoint(path.to_owned()))
             .into(),

@@ -312,7 +312,7 @@ impl Connection {
 
 fn start_upstream() -> SocketAddr {
     let address = process::free_address().unwrap();
-    // The upstream runs forever; if it fails, the test shows the reason.
+    // The upstream never stops. If it fails, its panic message in the test's output shows the reason.
     std::thread::spawn(move || upstream::run(address).unwrap());
     let started = Instant::now();
     while TcpStream::connect(address).is_err() {
@@ -325,7 +325,7 @@ fn start_upstream() -> SocketAddr {
     address
 }
 
-/// Starts an upstream that also sends each request head, with the number of its connection, to a channel.
+/// Starts an upstream that also sends each request head to a channel, with the number of the connection.
 fn start_recorder() -> (SocketAddr, Receiver<(usize, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -421,7 +421,8 @@ fn installed_peers_tell_the_upstream_who_the_client_is_on_connections_they_keep(
             assert!(!head.contains("connection: close"), "{name}: {head}");
             used.insert(connection);
         }
-        // A response may reach the client shortly before the peer's upstream connection becomes idle.
+        // The peer may use more than one connection: a response may reach the client shortly before the peer's upstream
+        // connection becomes idle.
         assert!(used.len() < 10, "{name} used {} connections", used.len());
     });
 }

@@ -1,6 +1,6 @@
 //! Traefik: each route is a router in a file. API keys are a feature of its commercial edition.
 //!
-//! Based on Traefik's documentation only; not yet confirmed by a run.
+//! This configuration is based on Traefik's documentation only. It has not been tested with Traefik yet.
 
 use super::{Definition, Plan, Workload, lines, version_after, write};
 use crate::process;
@@ -58,8 +58,8 @@ fn fixed(address: SocketAddr, ready: SocketAddr, dynamic: &str) -> String {
     .to_string()
 }
 
-/// Returns the routers. Routers with longer rules come first. Without a middleware they only add the X-Forwarded
-/// headers.
+/// Returns the routers. Traefik tries routers with longer rules first. Routers without a middleware only add the
+/// X-Forwarded headers.
 fn dynamic(workload: &Workload<'_>) -> String {
     let tls = if workload.tls.is_some() {
         ", tls: {}"

@@ -1,6 +1,6 @@
 //! The program `routers`: the cost of matching, building and changing routers, and the memory per route, by kind and
-//! number of routes. It measures everything by itself, so that one run gives all figures of one machine at one time.
-//! The program `micro` counts instructions.
+//! number of routes. A single run produces all figures, so that they come from the same machine at the same time. To
+//! count instructions, use the program `micro`.
 
 #![forbid(unsafe_code)]
 
@@ -174,7 +174,8 @@ fn measure(kind: Kind, count: usize, cli: &Cli) -> Option<Line> {
     Some(line)
 }
 
-/// Checks that every hit finds a route and every miss finds none; otherwise the figures would mean nothing.
+/// Checks that every hit finds its route or one of higher priority, and that every miss finds none. Otherwise the
+/// figures would mean nothing.
 fn check(kind: Kind, set: &RuleSet, router: &Router) {
     let mut scratch = Scratch::default();
     for (sample, number) in &set.hits {
