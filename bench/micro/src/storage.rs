@@ -238,7 +238,11 @@ fn commit_one() -> Operation {
         };
         drop(view);
         let mut turns = [change_set(document), back].into_iter().cycle();
-        let run = move |change_set| commit(&loaded.store, change_set);
+        let run = move |change_set| {
+            // Keeps the directory of the store, which would be removed otherwise.
+            black_box(&loaded.directory);
+            commit(&loaded.store, change_set)
+        };
         (
             move || turns.next(),
             move |next: Option<ChangeSet>| next.map(&run),

@@ -166,7 +166,10 @@ fn decrypt(
     let mut ended = false;
     while !bytes.is_empty() {
         // rustls takes at most 4 KiB at a time, so the bytes of one socket read need many of these calls.
-        tls.read_tls(&mut bytes)?;
+        // After the end of the session, rustls takes no more bytes.
+        if tls.read_tls(&mut bytes)? == 0 {
+            return Ok(true);
+        }
         let state = tls.process_new_packets().map_err(invalid)?;
         ended |= state.peer_has_closed();
         let mut left = state.plaintext_bytes_to_read();
