@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 pub struct Timer {
     descriptor: OwnedFd,
-    /// The same moment on both clocks. It is needed because an `Instant` cannot be converted to the kernel's clock.
+    /// One moment on both clocks. It is needed because an `Instant` cannot be converted to the kernel's clock.
     epoch: (Instant, Duration),
     set: Option<Instant>,
 }

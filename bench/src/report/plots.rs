@@ -17,7 +17,7 @@ const PERCENTILE_PLACES: usize = 100;
 /// Ratio of the largest to the smallest value above which an axis is logarithmic. A linear axis would not separate the
 /// smaller values.
 const WIDE: f64 = 12.0;
-/// The same ratio for the plots of distributions. It is smaller, because a distribution is narrow: on a linear axis
+/// This ratio for the plots of distributions. It is smaller, because a distribution is narrow: on a linear axis
 /// that shows all subjects, each distribution would look like a vertical line.
 const WIDE_DISTRIBUTION: f64 = 3.0;
 

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 pub(crate) struct Pace {
     /// Whether several requests may share the connection, as in HTTP/2. Known from the first request.
     is_shared: AtomicBool,
-    /// What the client is expected to send: `HEAD`, `NOTHING` or `NEXT_REQUEST`.
+    /// The data that the client is expected to send: `HEAD`, `NOTHING` or `NEXT_REQUEST`.
     awaited: AtomicU8,
     /// Number of requests in progress; in HTTP/2 there may be several.
     busy: AtomicU32,

@@ -277,7 +277,7 @@ fn declarative_text(settings: &Settings) -> Result<Option<Text>, Failure> {
 /// The configuration that a command uses if the store is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Instead {
-    /// None, so the command fails. An empty store must not be served in place of a damaged one.
+    /// Nothing, so the command fails. An empty store must not be served in place of a damaged one.
     Nothing,
     /// The declarative file, which is the whole configuration anyway.
     File,

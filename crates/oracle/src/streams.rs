@@ -117,7 +117,7 @@ fn kinds(route: &Route) -> Reverse<(u32, u8)> {
     Reverse((bits.count_ones(), bits))
 }
 
-/// How exactly a route's entries match a connection in the flavor `traditional`; smaller is better. Entries are ordered
+/// The exactness with which a route's entries match a connection in the flavor `traditional`; smaller is better. Entries are ordered
 /// as follows:
 ///
 /// - an exact address with a port

@@ -132,7 +132,7 @@ pub struct Plugin {
     pub id: Option<Uuid>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_name: Option<String>,
-    /// What a request needs so that the plugin lets it pass, and the status that it gets otherwise. Only
+    /// The requirement that a request must meet to pass the plugin, and the status that it gets otherwise. Only
     /// authentication plugins say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs: Option<String>,

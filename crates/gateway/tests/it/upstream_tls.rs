@@ -59,7 +59,7 @@ impl Issued {
     }
 }
 
-/// What the upstream recorded about a handshake.
+/// The upstream's record of a handshake.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     kind: Option<HandshakeKind>,

@@ -82,7 +82,7 @@ pub(super) struct KnownAnswer {
     pub(super) renewal: Renewal,
 }
 
-/// Who starts the renewal of an answer.
+/// The party that starts the renewal of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Renewal {
     /// The background, before the answer expires.

@@ -2,7 +2,7 @@
 
 use super::chunked::{BadChunk, Chunked};
 
-/// How the end of a body is found (RFC 9112 section 6.3).
+/// The way in which the end of a body is found (RFC 9112 section 6.3).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     #[default]

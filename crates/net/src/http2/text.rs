@@ -9,7 +9,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, request};
 use std::io::Write;
 
-/// How the HTTP/1.1 text marks the end of a message's body.
+/// The way in which the HTTP/1.1 text marks the end of a message's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Length {
     /// The body has this many bytes.

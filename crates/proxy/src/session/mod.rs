@@ -88,7 +88,7 @@ struct Connection {
     tunnel: Option<Box<Tunnel>>,
 }
 
-/// Where the body of the current request is. This decides whether another request can follow on the connection.
+/// The place of the current request's body. This decides whether another request can follow on the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestBodyAt {
     /// Unread: the part that has arrived is at the start of `carry`.

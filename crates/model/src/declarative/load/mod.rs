@@ -71,7 +71,7 @@ impl ParentEntity {
 /// The entities that the result contains in addition to the loaded ones.
 #[derive(Clone, Copy)]
 pub(super) enum Others<'a> {
-    /// None. Existing entities that are not loaded are deleted.
+    /// No entities. Existing entities that are not loaded are deleted.
     None,
     /// The entities of unchanged elements of the document, which are not loaded again.
     Unchanged(&'a Unchanged<'a>),
