@@ -152,7 +152,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens all connections, including TLS handshakes. Each connection starts at a different index of the list of
+    /// Opens all connections, including TLS handshakes. The connections start at indexes spread over the list of
     /// requests, so that all parts of the list are in use at any time.
     pub fn connect(target: &Target, connections: usize, requests: &Arc<[Request]>) -> Result<Self> {
         if connections == 0 || requests.is_empty() {

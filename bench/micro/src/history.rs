@@ -1,5 +1,5 @@
-//! Operations that read and write the store with a short and a long history. They are counted only if they are named,
-//! because creating the long history takes minutes under callgrind.
+//! Operations that read and write the store with a short and a long history. `micro count` counts their instructions
+//! only if its arguments name them, because creating the long history takes minutes under callgrind.
 
 use crate::fixtures::id;
 use crate::operation::Operation;

@@ -28,7 +28,7 @@ mod lookup;
 
 pub use operation::{Operation, TOGGLES, Work, run_counted};
 
-/// Returns the operations of all areas.
+/// Returns the operations that are counted and timed by default.
 pub fn operations() -> Vec<Operation> {
     [
         routing::operations(),

@@ -1,4 +1,4 @@
-//! Replacement of the ports that pages name by free ports.
+//! Replaces the port numbers in the text of a page, so that its commands use free ports.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -69,7 +69,7 @@ impl Ports {
         if let Some(chosen) = self.chosen.get(&port) {
             return *chosen;
         }
-        // If there is no free port, the page fails and names its own port.
+        // If no port can be reserved, the page keeps its own port, and its errors show that port.
         let Ok(listener) = TcpListener::bind("127.0.0.1:0") else {
             return port;
         };

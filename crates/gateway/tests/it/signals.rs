@@ -66,7 +66,7 @@ fn a_second_signal_stops_the_gateway_at_once() {
         stuck
             .send("GET /open/__delay/20000 HTTP/1.1\r\nHost: a\r\n\r\n")
             .expect("sent");
-        // The Admin API waits for this body: it has asked for it.
+        // The Admin API answers `100 Continue` and then waits for the body, which is never sent.
         let mut writing = TcpStream::connect(gateway.admin).expect("it listens");
         writing
             .write_all(b"POST /config HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")

@@ -300,7 +300,8 @@ impl Unchanged<'_> {
         holder.is_some_and(|id| !self.replaced.contains(&(kind, *id)))
     }
 
-    /// Returns the entities of one kind that may change or disappear, because their elements changed or were removed.
+    /// Returns the entities of one kind that may change or disappear. Their elements changed, were removed, or are
+    /// loaded every time.
     pub(super) fn replaced(&self, kind: EntityKind) -> impl Iterator<Item = Uuid> {
         let of_kind = self.replaced.iter().filter(move |(one, _)| *one == kind);
         of_kind.map(|(_, id)| *id)

@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 /// The first bytes of a reference such as `{vault://env/my-secret}`.
 const BEGIN: &[u8] = b"{vault://";
 
-/// The fields of entities that contain references to vaults. Of plugins and credentials, these are all fields, because
-/// the text of a reference would become a setting or a credential that others can guess. Of other entities, they are the
-/// fields in which Kong resolves references.
+/// The fields of entities that contain references to vaults. In plugins and credentials, all fields are searched,
+/// because the text of a reference would become a setting or a credential that others can guess. In keys, only the
+/// fields in which Kong resolves references are searched.
 #[derive(Debug, Default)]
 pub struct VaultReferences {
     /// Number of entities that contain a reference in a field, by the kind of entity and the field.
@@ -73,7 +73,7 @@ impl VaultReferences {
             "",
             &mut paths,
         );
-        // The other fields of keys are names and references.
+        // The other fields of a key contain no secret, only its names and the id of its key set.
         paths.retain(|found| found.resolved_by_kong || kind != EntityKind::Keys);
         paths.sort();
         paths.dedup();

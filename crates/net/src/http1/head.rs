@@ -21,8 +21,9 @@ pub(super) struct HeadBuffer {
     pub(super) fields: Vec<Field>,
     /// Used by request heads only.
     pub(super) request: Facts,
-    /// The last valid `Host`, and the result of its check. It stays when the store is cleared for the next head. Most
-    /// requests of a thread are for few hosts, and to compare a host costs a tenth of checking it.
+    /// The last valid `Host` that was short enough to keep, and the result of its check. It stays when the store is
+    /// cleared for the next head. Most requests of a thread are for few hosts, and to compare a host costs a tenth of
+    /// checking it.
     pub(super) valid_host: (Vec<u8>, HostName),
 }
 

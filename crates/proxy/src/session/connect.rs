@@ -105,8 +105,8 @@ pub(super) enum Freshness {
     OpenedAfter(Instant),
 }
 
-/// Obtains a connection to a target, and returns whether it has served another request before. Addresses that failed
-/// are used only if there are no others.
+/// Obtains a connection to a target, and returns whether it existed before this request. Addresses that failed are used
+/// only if there are no others.
 pub(super) async fn obtain(
     target: &Target,
     name: Name<'_>,

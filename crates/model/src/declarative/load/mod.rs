@@ -125,7 +125,8 @@ pub(super) struct Load<'a> {
 struct TakenIn {
     /// Ids with the numbers of their elements.
     ids: FastMap<Uuid, u32>,
-    /// Derived ids of entities that are left out. The entity that replaces such an entity may have the same id.
+    /// Derived ids of shadowed entities (see [`Node::is_shadowed`]). They are kept apart from `ids`, because the entity
+    /// that replaces a shadowed one may have the same id.
     left_out: FastSet<Uuid>,
     names: FastMap<CompactString, Uuid>,
     /// Values of the other unique fields. The key contains the position of the field.
