@@ -19,7 +19,8 @@ pub(crate) fn run(command: RevisionsCommand) -> Result<(), Failure> {
             limit,
             output,
         } => {
-            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+            let limit = limit.unwrap_or(if output.json { usize::MAX } else { LISTED });
             let mut path = format!("/revisions?size={}", limit.min(PAGE));
             let (kind, id) = entity.unzip();
             for (name, value) in [
@@ -33,17 +34,17 @@ pub(crate) fn run(command: RevisionsCommand) -> Result<(), Failure> {
                     let _ = write!(path, "&{name}={value}");
                 }
             }
-            let listed = all(&open(&output)?, &path, limit)?;
-            tell(&output, &listed, text::list)
+            let (listed, more) = first(&open(&output)?, &path, limit)?;
+            tell(&output, &listed, |answer| text::list(answer, more))
         }
         RevisionsCommand::Show { revision, output } => {
             let path = format!("/revisions/{revision}?size={PAGE}");
-            let shown = all(&open(&output)?, &path, usize::MAX)?;
+            let shown = all(&open(&output)?, &path)?;
             tell(&output, &shown, text::revision)
         }
         RevisionsCommand::Diff { from, to, output } => {
             let path = format!("/revisions/{from}/diff/{to}?size={PAGE}");
-            let shown = all(&open(&output)?, &path, usize::MAX)?;
+            let shown = all(&open(&output)?, &path)?;
             tell(&output, &shown, text::changes)
         }
         RevisionsCommand::Rollback {
@@ -71,11 +72,18 @@ pub(crate) fn run(command: RevisionsCommand) -> Result<(), Failure> {
 /// Maximum number of items in a page.
 const PAGE: usize = 1000;
 
+/// Number of revisions that a list for people shows by default.
+const LISTED: usize = 20;
+
 fn open(output: &OutputArgs) -> Result<Source, Failure> {
     Source::open(&resolved_settings(&output.settings)?)
 }
 
-fn tell(output: &OutputArgs, answer: &Value, text: fn(&Value) -> String) -> Result<(), Failure> {
+fn tell(
+    output: &OutputArgs,
+    answer: &Value,
+    text: impl Fn(&Value) -> String,
+) -> Result<(), Failure> {
     if output.json {
         say(&format!("{answer:#}\n"))
     } else {
@@ -83,8 +91,13 @@ fn tell(output: &OutputArgs, answer: &Value, text: fn(&Value) -> String) -> Resu
     }
 }
 
-/// Fetches all pages of a list, up to `limit` items.
-fn all(source: &Source, path: &str, limit: usize) -> Result<Value, Failure> {
+/// Fetches all pages of a list.
+fn all(source: &Source, path: &str) -> Result<Value, Failure> {
+    Ok(first(source, path, usize::MAX)?.0)
+}
+
+/// Fetches the pages of a list, up to `limit` items. Returns also whether the list has more items.
+fn first(source: &Source, path: &str, limit: usize) -> Result<(Value, bool), Failure> {
     let mut whole = source.get(path)?;
     let mut data = items(&mut whole);
     while data.len() < limit
@@ -94,13 +107,14 @@ fn all(source: &Source, path: &str, limit: usize) -> Result<Value, Failure> {
         data.append(&mut items(&mut page));
         whole["next"] = page["next"].take();
     }
+    let more = data.len() > limit || whole["next"].is_string();
     data.truncate(limit);
     if let Some(whole) = whole.as_object_mut() {
         whole.remove("next");
         whole.remove("offset");
         whole.insert("data".to_owned(), data.into());
     }
-    Ok(whole)
+    Ok((whole, more))
 }
 
 fn items(page: &mut Value) -> Vec<Value> {

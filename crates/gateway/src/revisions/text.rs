@@ -4,8 +4,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Formats a table of revisions. The history of one entity also shows how each revision changed it.
-pub(super) fn list(answer: &Value) -> String {
+/// Formats a table of revisions. The history of one entity also shows how each revision changed it. A last line says
+/// whether there are `more` revisions.
+pub(super) fn list(answer: &Value, more: bool) -> String {
     let revisions = items(answer);
     let Some(first) = revisions.first() else {
         return "no revisions\n".to_owned();
@@ -30,6 +31,9 @@ pub(super) fn list(answer: &Value) -> String {
         if with_changes && index > 0 {
             change(&mut out, &revisions[index - 1]["change"]);
         }
+    }
+    if more {
+        out.push_str("… older revisions: --limit N shows more\n");
     }
     out
 }
@@ -264,8 +268,10 @@ REVISION  TIME                      CHANGES   BY          MESSAGE
 12        2026-01-01T00:00:00.000Z  +1 ~0 -0  ci (local)
 1         2026-01-01T00:00:00.000Z  +1 ~0 -0  local       two lines [1m
 ";
-        assert_eq!(list(&answer), expected);
-        assert_eq!(list(&json!({"data": []})), "no revisions\n");
+        assert_eq!(list(&answer, false), expected);
+        let cut = format!("{expected}… older revisions: --limit N shows more\n");
+        assert_eq!(list(&answer, true), cut);
+        assert_eq!(list(&json!({"data": []}), false), "no revisions\n");
     }
 
     #[test]

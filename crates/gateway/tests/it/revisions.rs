@@ -135,7 +135,7 @@ fn the_command_line_shows_the_same_with_and_without_a_gateway() {
     };
     let running = told(gateway.launch());
     let (texts, answers) = &running;
-    assert_eq!(texts[0].lines().count(), 3, "{}", texts[0]);
+    assert_eq!(texts[0].lines().count(), 1 + 2 + 1, "{}", texts[0]);
     assert!(
         texts[2].contains("    - paths: [\"/old\"]\n    + paths: [\"/new\"]\n"),
         "{}",
@@ -156,6 +156,31 @@ fn the_command_line_shows_the_same_with_and_without_a_gateway() {
     assert_eq!(unknown, "error: there is no revision 9, the newest is 3\n");
     gateway.stop();
     assert_eq!(told(&launch_in(prefix.path())), running);
+}
+
+#[test]
+fn a_list_says_that_it_is_cut_off_and_json_has_every_revision() {
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let gateway = launch_in(prefix.path()).start();
+    for number in 0..21 {
+        let body = format!(r#"{{"username": "c{number}"}}"#);
+        assert_eq!(gateway.admin_send("POST", "/consumers", &body).status, 201);
+    }
+    let list = |more: &[&str]| say(gateway.launch(), &[&["revisions", "list"], more].concat());
+    let cut = list(&[]);
+    assert_eq!(cut.lines().count(), 1 + 20 + 1, "{cut}");
+    assert!(
+        cut.ends_with("\n… older revisions: --limit N shows more\n"),
+        "{cut}"
+    );
+    let whole = list(&["--limit", "21"]);
+    assert!(!whole.contains('…'), "{whole}");
+    let count = |words: &[&str]| {
+        let listed = in_json(gateway.launch(), &[&["revisions", "list"], words].concat());
+        listed["data"].as_array().map(Vec::len)
+    };
+    assert_eq!(count(&[]), Some(21));
+    assert_eq!(count(&["--limit", "3"]), Some(3));
 }
 
 #[test]
