@@ -142,6 +142,42 @@ impl<'v> History<'v> {
         Ok(page)
     }
 
+    /// Finds the entity of a type that last had a state which `matches`, among the states that later revisions replaced.
+    /// The cost depends on the number of kept changes to entities of this type.
+    pub fn last_with(
+        &self,
+        kind: EntityKind,
+        matches: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Uuid>, StoreError> {
+        let mut last = None;
+        for past in self.past_states(kind)? {
+            let (id, revision, state) = past?;
+            if last.is_none_or(|(newest, _)| newest < revision) && matches(state) {
+                last = Some((revision, id));
+            }
+        }
+        Ok(last.map(|(_, id)| id))
+    }
+
+    /// Iterates over the kept states of a type's entities that later revisions replaced, each with its entity and the
+    /// revision that replaced it.
+    fn past_states(
+        &self,
+        kind: EntityKind,
+    ) -> Result<impl Iterator<Item = Result<(Uuid, u64, &'v [u8]), StoreError>>, StoreError> {
+        let oldest = self.oldest;
+        let table = &self.view.tables().touched;
+        let entries = table.prefix_iter(self.view.txn(), &[kind as u8])?;
+        Ok(entries.filter_map(move |entry| match entry {
+            Ok((key, state)) => match keys::parse_touched(key) {
+                Some((_, revision)) if revision <= oldest => None,
+                Some((id, revision)) => existing(state).map(|state| Ok((id, revision, state))),
+                None => Some(Err(DAMAGED_TOUCHED.into())),
+            },
+            Err(error) => Some(Err(error.into())),
+        }))
+    }
+
     /// Returns the changes of a revision, ordered by type and id: at most `size` entities, starting at position `from`.
     /// The total number of changes is [`crate::Counts::total`] of the revision.
     pub fn changes(

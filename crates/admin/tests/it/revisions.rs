@@ -210,15 +210,24 @@ async fn an_entity_has_a_history_even_when_it_is_gone() {
     let route = route.as_str().unwrap();
     let gone = asked.pages(&format!("/routes/{route}/revisions")).await;
     assert_eq!(numbers(&gone), [4, 2]);
-    let missing = asked.refused("GET", "/routes/all/revisions", None).await;
-    assert_eq!(missing.0, 404);
-    assert!(
-        missing
-            .1
-            .starts_with("there is no routes/all now. A deleted entity is found by its id"),
-        "{}",
-        missing.1
-    );
+    let named = asked.pages("/routes/all/revisions?size=1").await;
+    assert_eq!(data(&named), data(&gone));
+    let missing = asked.refused("GET", "/routes/none/revisions", None).await;
+    let expected = "there is no routes/none, neither now nor in the kept history";
+    assert_eq!(missing, (404, expected.to_owned()));
+    assert_described(&asked.exchanges).await;
+}
+
+#[tokio::test]
+async fn a_name_means_the_entity_that_has_it_or_had_it_last() {
+    let mut asked = carol_and_shop().await;
+    let path = "/revisions?entity_type=consumers&entity_id=carol";
+    assert_eq!(numbers(&asked.pages(path).await), [6]);
+    let renamed = json!({"username": "caroline"});
+    asked.write("PATCH", "/consumers/carol", &renamed, "").await;
+    assert_eq!(numbers(&asked.pages(path).await), [8, 6]);
+    let key = asked.pages("/key-auths/k1/revisions").await;
+    assert_eq!(numbers(&key), [5, 2]);
     assert_described(&asked.exchanges).await;
 }
 
