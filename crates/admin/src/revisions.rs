@@ -14,7 +14,7 @@ use crate::request::{self, Call};
 use crate::respond::{ApiResult, Failure, json_bytes};
 use crate::shown::{Entity, Page};
 use crate::time;
-use answer::{Action, Change, Diff, Listed, RolledBack, Shown};
+use answer::{Action, Change, Diff, Listed, NotRestored, RolledBack, Shown};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use bytes::Bytes;
@@ -400,9 +400,15 @@ fn go_back(
     move |transaction| {
         let head = transaction.head();
         if !entities.is_empty() {
-            let changes = selection::changes_to(&transaction.view()?, to, &entities)?;
+            let (changes, not_restored) =
+                selection::changes_to(&transaction.view()?, to, &entities)?;
             transaction.apply(&changes)?;
-            return Ok((head, Undone::pending(transaction, &context)?));
+            let undone = Undone::pending(transaction, &context)?;
+            let undone = Undone {
+                not_restored,
+                ..undone
+            };
+            return Ok((head, undone));
         }
         let (changes, undone) = {
             let view = transaction.view()?;
@@ -421,6 +427,8 @@ struct Undone {
     changes: Vec<Change>,
     /// The offset of the next page.
     last: Option<String>,
+    /// The entities that stay deleted although they were deleted together with a restored one.
+    not_restored: Vec<NotRestored>,
 }
 
 impl Undone {
@@ -442,6 +450,7 @@ impl Undone {
             revision: made.0,
             rolled_back_to: to.0,
             entities,
+            not_restored: self.not_restored,
             dry_run,
             created,
             updated,
@@ -470,6 +479,7 @@ impl Undone {
             counts,
             changes: all_changes(context, &first)?,
             last: first.last().filter(|_| more).map(place),
+            not_restored: Vec::new(),
         })
     }
 
@@ -494,6 +504,7 @@ impl Undone {
             counts,
             changes,
             last: None,
+            not_restored: Vec::new(),
         })
     }
 }

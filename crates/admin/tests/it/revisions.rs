@@ -453,6 +453,42 @@ async fn single_entities_are_restored_and_others_stay() {
 }
 
 #[tokio::test]
+async fn a_rollback_names_the_entities_that_were_deleted_together_and_stay_deleted() {
+    let mut asked = carol_and_shop().await;
+    let plugin = json!({"name": "key-auth"});
+    asked
+        .write("POST", "/routes/all/plugins", &plugin, "")
+        .await;
+    asked.write("DELETE", "/routes/all", &json!({}), "").await;
+    asked
+        .write("DELETE", "/services/shop", &json!({}), "")
+        .await;
+    // The plugin went with the route. The route is no part of the service: deleting the service would be refused.
+    let mut told = async |revision: u64, dry_run: bool, entities: &[&str]| {
+        let body = json!({"entities": entities, "dry_run": dry_run});
+        let path = format!("/revisions/{revision}/rollback");
+        let (status, answer) = asked.ask("POST", &path, Some(&body)).await;
+        assert_eq!(status, 200, "{answer}");
+        answer["not_restored"].clone()
+    };
+    assert_eq!(told(8, true, &["services/shop"]).await, Value::Null);
+    let routed = told(8, true, &["services/shop", "routes/all"]).await;
+    assert_eq!(routed[0]["type"], "plugins");
+    assert_eq!(
+        routed[0]["entity"],
+        format!("plugins/{}", routed[0]["id"].as_str().unwrap())
+    );
+    for dry_run in [true, false] {
+        let carol = told(2, dry_run, &["consumers/carol"]).await;
+        assert_eq!(carol[0]["entity"], "key-auths/k1", "{carol}");
+        assert_eq!(carol.as_array().map(Vec::len), Some(1));
+    }
+    let both = told(2, true, &["consumers/carol", "key-auths/k1"]).await;
+    assert_eq!(both, Value::Null);
+    assert_described(&asked.exchanges).await;
+}
+
+#[tokio::test]
 async fn a_deleted_entity_is_restored_by_its_name_in_place_of_a_new_one_with_that_name() {
     let mut asked = carol_and_shop().await;
     let body = json!({"entities": ["consumers/carol", "key-auths/k1"]});
