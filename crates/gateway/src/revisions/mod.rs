@@ -4,7 +4,7 @@ mod source;
 mod text;
 
 use crate::cli::{OutputArgs, RevisionsCommand};
-use crate::commands::{Failure, resolved_settings, say};
+use crate::commands::{Failure, resolved_settings, say, warn};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use source::Source;
@@ -63,8 +63,16 @@ pub(crate) fn run(command: RevisionsCommand) -> Result<(), Failure> {
                 "expected_revision": expected_revision,
                 "dry_run": dry_run,
             });
-            let done = open(&output)?.roll_back(revision, &body)?;
-            tell(&output, &done, text::rollback)
+            let source = open(&output)?;
+            let file = source.declarative_file()?;
+            let done = source.roll_back(revision, &body)?;
+            tell(&output, &done, text::rollback)?;
+            if let Some(file) = file {
+                warn(&format!(
+                    "the next start or reload with the declarative file {file} undoes a rollback: change the file too"
+                ));
+            }
+            Ok(())
         }
     }
 }

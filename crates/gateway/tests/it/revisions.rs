@@ -273,6 +273,34 @@ fn one_entity_is_restored_with_and_without_a_gateway() {
 }
 
 #[test]
+fn a_rollback_without_a_database_names_the_file_that_undoes_it() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let warned = |launch: &Launch, revision: &str| {
+        let words = ["revisions", "rollback", revision];
+        let output = launch.other(&words).output().expect("it runs");
+        let errors = String::from_utf8(output.stderr).expect("text");
+        assert!(output.status.success(), "{errors}");
+        errors
+    };
+    let gateway = launch_in(prefix.path()).configuration(&shop(&echo)).start();
+    let root = gateway.admin_get("/").json();
+    let file = root["configuration"]["declarative_config"].as_str();
+    let expected = format!(
+        "warning: the next start or reload with the declarative file {} undoes a rollback: change the file too\n",
+        file.expect("a path")
+    );
+    assert_eq!(warned(gateway.launch(), "0"), expected);
+    gateway.stop();
+    let gateway = launch_in(prefix.path()).configuration(&shop(&echo)).start();
+    gateway.stop();
+    assert_eq!(warned(&launch_in(prefix.path()), "0"), expected);
+    // The store of a gateway with a database is not undone by a file.
+    let gateway = launch_in(prefix.path()).start();
+    assert_eq!(warned(gateway.launch(), "1"), "");
+}
+
+#[test]
 fn without_gateway_and_store_there_is_no_history() {
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let told = refused(&launch_in(prefix.path()), &["revisions", "list"]);
