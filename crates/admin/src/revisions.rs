@@ -24,8 +24,7 @@ use model::{EntityKind, Object, Value};
 use selection::Selected;
 use serde::Serialize;
 use store::{
-    ChangeLogError, Counts, Difference, History, Origin, Period, Revision, Store, StoreError,
-    Transaction, View,
+    ChangeLogError, Counts, Difference, History, Origin, Period, Revision, Store, Transaction, View,
 };
 use uuid::Uuid;
 

@@ -149,33 +149,17 @@ impl<'v> History<'v> {
         kind: EntityKind,
         matches: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Uuid>, StoreError> {
+        let table = &self.view.tables().touched;
         let mut last = None;
-        for past in self.past_states(kind)? {
-            let (id, revision, state) = past?;
-            if last.is_none_or(|(newest, _)| newest < revision) && matches(state) {
-                last = Some((revision, id));
+        let mut newest = self.oldest;
+        for entry in table.prefix_iter(self.view.txn(), &[kind as u8])? {
+            let (key, state) = entry?;
+            let (id, revision) = keys::parse_touched(key).ok_or(DAMAGED_TOUCHED)?;
+            if revision > newest && existing(state).is_some_and(&matches) {
+                (last, newest) = (Some(id), revision);
             }
         }
-        Ok(last.map(|(_, id)| id))
-    }
-
-    /// Iterates over the kept states of a type's entities that later revisions replaced, each with its entity and the
-    /// revision that replaced it.
-    fn past_states(
-        &self,
-        kind: EntityKind,
-    ) -> Result<impl Iterator<Item = Result<(Uuid, u64, &'v [u8]), StoreError>>, StoreError> {
-        let oldest = self.oldest;
-        let table = &self.view.tables().touched;
-        let entries = table.prefix_iter(self.view.txn(), &[kind as u8])?;
-        Ok(entries.filter_map(move |entry| match entry {
-            Ok((key, state)) => match keys::parse_touched(key) {
-                Some((_, revision)) if revision <= oldest => None,
-                Some((id, revision)) => existing(state).map(|state| Ok((id, revision, state))),
-                None => Some(Err(DAMAGED_TOUCHED.into())),
-            },
-            Err(error) => Some(Err(error.into())),
-        }))
+        Ok(last)
     }
 
     /// Returns the changes of a revision, ordered by type and id: at most `size` entities, starting at position `from`.
