@@ -14,7 +14,7 @@ use crate::request::{self, Call};
 use crate::respond::{ApiResult, Failure, json_bytes};
 use crate::shown::{Entity, Page};
 use crate::time;
-use answer::{Action, Change, Diff, Listed, RolledBack, Shown};
+use answer::{Action, Change, Diff, Listed, NotRestored, RolledBack, Shown};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use bytes::Bytes;
@@ -24,8 +24,7 @@ use model::{EntityKind, Object, Value};
 use selection::Selected;
 use serde::Serialize;
 use store::{
-    ChangeLogError, Counts, Difference, History, Origin, Period, Revision, Store, StoreError,
-    Transaction, View,
+    ChangeLogError, Counts, Difference, History, Origin, Period, Revision, Store, Transaction, View,
 };
 use uuid::Uuid;
 
@@ -123,7 +122,8 @@ fn all(view: &View<'_>, context: &Context, query: &Query) -> Result<Vec<u8>, Fai
     written(&page_of(listed.collect(), "/revisions", offset, query))
 }
 
-/// Lists the revisions that changed an entity, each with the change. Deleted entities are found only by id.
+/// Lists the revisions that changed an entity, each with the change. A name that no entity has now means the entity
+/// that had it last.
 fn history_of(
     view: &View<'_>,
     context: &Context,
@@ -133,7 +133,7 @@ fn history_of(
 ) -> Result<Vec<u8>, Failure> {
     let id = match find::parse_id(key) {
         Some(id) => Some(id),
-        None => id_by_key(view, kind, key).map_err(Failure::internal)?,
+        None => id_by_key(view, kind, key)?,
     };
     let id = id.ok_or_else(|| nothing_named(kind, key))?;
     let page = paging::page(query, false)?;
@@ -153,22 +153,25 @@ fn history_of(
     written(&page_of(listed?, path, offset, query))
 }
 
-/// The response if no entity has this name now. A deleted entity may have had it, so the text explains how to find
-/// deleted entities.
+/// The response if no entity has this name, and none had it in the kept history.
 fn nothing_named(kind: EntityKind, key: &str) -> Failure {
     let entity = format!("{}/{key}", endpoints::kind_name(kind));
-    let text = format!(
-        "there is no {entity} now. A deleted entity is found by its id: `silverback revisions show N` prints the ids that \
-         revision N changed"
-    );
+    let text = format!("there is no {entity}, neither now nor in the kept history");
     Failure::Message(StatusCode::NOT_FOUND, text.into())
 }
 
-fn id_by_key(view: &View<'_>, kind: EntityKind, key: &str) -> Result<Option<Uuid>, StoreError> {
-    match registry().entity(kind).endpoint_key.as_deref() {
-        Some(field) => view.id_by_unique(kind, field, key),
-        None => Ok(None),
+/// Returns the entity that has this name now, or the one that had it last.
+fn id_by_key(view: &View<'_>, kind: EntityKind, key: &str) -> Result<Option<Uuid>, Failure> {
+    let Some(field) = registry().entity(kind).endpoint_key.as_deref() else {
+        return Ok(None);
+    };
+    let current = view.id_by_unique(kind, field, key);
+    if let Some(id) = current.map_err(Failure::internal)? {
+        return Ok(Some(id));
     }
+    let history = view.history().map_err(Failure::internal)?;
+    let had = |state: &[u8]| find::decode(state).is_ok_and(|entity| entity.str(field) == Some(key));
+    history.last_with(kind, had).map_err(Failure::internal)
 }
 
 fn one(
@@ -396,9 +399,15 @@ fn go_back(
     move |transaction| {
         let head = transaction.head();
         if !entities.is_empty() {
-            let changes = selection::changes_to(&transaction.view()?, to, &entities)?;
+            let (changes, not_restored) =
+                selection::changes_to(&transaction.view()?, to, &entities)?;
             transaction.apply(&changes)?;
-            return Ok((head, Undone::pending(transaction, &context)?));
+            let undone = Undone::pending(transaction, &context)?;
+            let undone = Undone {
+                not_restored,
+                ..undone
+            };
+            return Ok((head, undone));
         }
         let (changes, undone) = {
             let view = transaction.view()?;
@@ -417,6 +426,8 @@ struct Undone {
     changes: Vec<Change>,
     /// The offset of the next page.
     last: Option<String>,
+    /// The entities that stay deleted although they were deleted together with a restored one.
+    not_restored: Vec<NotRestored>,
 }
 
 impl Undone {
@@ -438,6 +449,7 @@ impl Undone {
             revision: made.0,
             rolled_back_to: to.0,
             entities,
+            not_restored: self.not_restored,
             dry_run,
             created,
             updated,
@@ -466,6 +478,7 @@ impl Undone {
             counts,
             changes: all_changes(context, &first)?,
             last: first.last().filter(|_| more).map(place),
+            not_restored: Vec::new(),
         })
     }
 
@@ -490,6 +503,7 @@ impl Undone {
             counts,
             changes,
             last: None,
+            not_restored: Vec::new(),
         })
     }
 }

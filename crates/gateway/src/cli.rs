@@ -176,9 +176,9 @@ pub(crate) enum RevisionsCommand {
         /// Only revisions of this time or earlier
         #[arg(long, value_name = "TIME")]
         until: Option<String>,
-        /// Maximum number of revisions
-        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
-        limit: u64,
+        /// Maximum number of revisions. Default: 20, or all with --json
+        #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+        limit: Option<u64>,
         #[command(flatten)]
         output: OutputArgs,
     },

@@ -36,6 +36,11 @@ pub(crate) fn is_source(source: &str) -> bool {
     source == STRING || source.starts_with(FILE)
 }
 
+/// Returns the path in the [`Text::name`] of a file.
+pub(crate) fn path(name: &str) -> Option<&str> {
+    name.strip_prefix(FILE)
+}
+
 /// Reads the configuration that the settings name. Returns `None` if they name the configuration in the store.
 pub(crate) fn read(declarative: &Declarative) -> Result<Option<Text>, FileError> {
     match declarative {

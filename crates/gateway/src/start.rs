@@ -250,7 +250,7 @@ fn prepare_configuration(
         stages: Arc::default(),
     };
     if let Some(text) = text {
-        load(&mut writer, &text, &settings.log.target)?;
+        load(&mut writer, &text, settings)?;
     }
     // Release the memory that only compiling needed, as after every change.
     memory::give_back();
@@ -426,7 +426,7 @@ fn store_name(store: &Store) -> String {
     format!("the store (revision {})", store.head())
 }
 
-fn load(writer: &mut Writer, text: &Text, log: &LogTarget) -> Result<(), Failure> {
+fn load(writer: &mut Writer, text: &Text, settings: &Settings) -> Result<(), Failure> {
     let before = StoredByOthers::find(&writer.store).map_err(Failure::new)?;
     let input = Input {
         source: Source::Text(&text.bytes, text.format),
@@ -439,7 +439,7 @@ fn load(writer: &mut Writer, text: &Text, log: &LogTarget) -> Result<(), Failure
             if let Some(before) = before
                 && writer.store.head() > before.revision
             {
-                before.report(&writer.store, text, log);
+                before.report(&writer.store, text, settings);
             }
             Ok(())
         }
@@ -482,7 +482,7 @@ impl StoredByOthers {
 
     /// Logs that a file has replaced the entities. If the log goes elsewhere, also prints it, because the user probably
     /// did not intend it.
-    fn report(&self, store: &Store, text: &Text, log: &LogTarget) {
+    fn report(&self, store: &Store, text: &Text, settings: &Settings) {
         let Self {
             entities,
             revision,
@@ -493,7 +493,11 @@ impl StoredByOthers {
             Some(view.history().ok()?.oldest() <= *revision)
         };
         let advice = if is_kept().unwrap_or(false) {
-            format!("to go back: `silverback revisions rollback {revision}`")
+            let prefix = settings.prefix.display();
+            format!(
+                "to go back: stop the gateway, run `silverback revisions rollback {revision} --prefix {prefix}`, and start \
+                 without the file"
+            )
         } else {
             "the history is too short to go back".to_owned()
         };
@@ -503,7 +507,7 @@ impl StoredByOthers {
             text.name
         );
         tracing::warn!("{message}");
-        if *log != LogTarget::Stderr {
+        if settings.log.target != LogTarget::Stderr {
             warn(&message);
         }
     }

@@ -107,6 +107,13 @@ pub(crate) fn export_format(asked: Option<TextFormat>, file: Option<&Path>) -> E
     }
 }
 
+/// Returns the message of the revision that an import creates. A header carries it, so it has no control characters.
+fn message(text: &Text) -> String {
+    let name = Path::new(declarative_file::path(&text.name).unwrap_or(&text.name)).file_name();
+    let name = name.unwrap_or_default().to_string_lossy();
+    format!("import of {}", name.replace(char::is_control, " "))
+}
+
 // === with the gateway of the prefix ===
 
 fn import_online(
@@ -119,7 +126,12 @@ fn import_online(
         Format::Json => "application/json",
         Format::Yaml | Format::Auto => "application/yaml",
     };
-    let headers = [("content-type", kind), ("accept", "application/x-ndjson")];
+    let message = message(text);
+    let headers = [
+        ("content-type", kind),
+        ("accept", "application/x-ndjson"),
+        ("x-change-message", &message),
+    ];
     let mut lines = client
         .lines("POST", "/import", &headers, text.bytes.clone())
         .map_err(Failure::new)?;
@@ -203,8 +215,8 @@ fn import_offline(
         flatten_errors: false,
     };
     let origin = Origin {
-        source: "command line".to_owned(),
-        ..Origin::default()
+        message: Some(message(text)),
+        ..Origin::program("command line")
     };
     let store = start::open_store(settings, Instead::Import)?;
     let mut refusal = None;

@@ -160,6 +160,13 @@ pub(crate) fn touched_by(key: &[u8], entity: &EntityKey) -> Option<u64> {
     Some(u64::from_be_bytes(revision.try_into().ok()?))
 }
 
+/// Parses the id and the revision in a key of the table `touched`.
+pub(crate) fn parse_touched(key: &[u8]) -> Option<(Uuid, u64)> {
+    let (entity, revision) = key.split_at_checked(ENTITY_KEY_LENGTH)?;
+    let (_, id) = parse_entity(entity)?;
+    Some((id, u64::from_be_bytes(revision.try_into().ok()?)))
+}
+
 /// Appends a part of a composite cache key. Different lists of parts always have different encodings.
 pub(crate) fn cache_key_part(value: &mut Vec<u8>, part: Option<&[u8]>) {
     match part {

@@ -142,6 +142,26 @@ impl<'v> History<'v> {
         Ok(page)
     }
 
+    /// Finds the entity of a type that last had a state which `matches`, among the states that later revisions replaced.
+    /// The cost depends on the number of kept changes to entities of this type.
+    pub fn last_with(
+        &self,
+        kind: EntityKind,
+        matches: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Uuid>, StoreError> {
+        let table = &self.view.tables().touched;
+        let mut last = None;
+        let mut newest = self.oldest;
+        for entry in table.prefix_iter(self.view.txn(), &[kind as u8])? {
+            let (key, state) = entry?;
+            let (id, revision) = keys::parse_touched(key).ok_or(DAMAGED_TOUCHED)?;
+            if revision > newest && existing(state).is_some_and(&matches) {
+                (last, newest) = (Some(id), revision);
+            }
+        }
+        Ok(last)
+    }
+
     /// Returns the changes of a revision, ordered by type and id: at most `size` entities, starting at position `from`.
     /// The total number of changes is [`crate::Counts::total`] of the revision.
     pub fn changes(

@@ -95,7 +95,7 @@ pub(super) fn describe(
                 )
                 .query(
                     "entity_id",
-                    "The id of that entity, or its current endpoint key.",
+                    "The id of that entity, or its endpoint key. A key that no entity has now means the one that had it last.",
                     text(),
                 )
                 .fails(&[404])

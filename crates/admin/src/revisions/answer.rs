@@ -96,10 +96,24 @@ pub(crate) struct RolledBack {
     /// The chosen entities. Absent if all entities were restored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) entities: Vec<String>,
+    /// Entities that were deleted together with a chosen one and stay deleted. Absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) not_restored: Vec<NotRestored>,
     pub(crate) dry_run: bool,
     pub(crate) created: u64,
     pub(crate) updated: u64,
     pub(crate) deleted: u64,
     #[serde(flatten)]
     pub(crate) changes: Page<Change>,
+}
+
+/// An entity that a rollback of other entities leaves deleted.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct NotRestored {
+    /// The type of the entity, such as `keyauth_credentials`.
+    #[serde(rename = "type")]
+    pub(crate) kind: &'static str,
+    pub(crate) id: Uuid,
+    /// The entity in the form that `entities` takes, such as `key-auths/KEY`.
+    pub(crate) entity: String,
 }

@@ -1,16 +1,17 @@
 //! The entities that a rollback restores if it does not restore all: each is named by its type and its id or name.
 
+use super::answer::NotRestored;
 use super::{bad, missing};
 use crate::control::{CONFIGURATION_HASH, Refusal};
 use crate::endpoints;
 use crate::entities::find;
 use crate::respond::Failure;
 use model::declarative::structured_hash;
-use model::schema::registry;
-use model::{EntityKind, Value};
+use model::schema::{OnDelete, registry};
+use model::{EntityKind, Object, Value};
 use std::collections::BTreeMap;
 use std::fmt;
-use store::{Change, ChangeSet, Revision, StoreError, View};
+use store::{Change, ChangeSet, Difference, Revision, StoreError, View};
 use uuid::Uuid;
 
 /// An entity to restore. A name means the entity that has it now and the one that had it in the restored revision.
@@ -79,12 +80,13 @@ fn parse(text: &str) -> Result<Selected, Failure> {
 /// States of an entity: now, and in the restored revision.
 type States<'v> = [Option<&'v [u8]>; 2];
 
-/// Returns the changes that give the entities their state in revision `to`.
+/// Returns the changes that give the entities their state in revision `to`, and the entities that stay deleted although
+/// they were deleted together with a restored one.
 pub(super) fn changes_to(
     view: &View<'_>,
     to: Revision,
     entities: &[Selected],
-) -> Result<ChangeSet, Refusal> {
+) -> Result<(ChangeSet, Vec<NotRestored>), Refusal> {
     let history = view.history()?;
     let mut differing = Vec::new();
     for difference in history.diff(history.newest(), to, None).map_err(missing)? {
@@ -114,6 +116,7 @@ pub(super) fn changes_to(
             return Err(bad("entities", &problem).into());
         }
     }
+    let not_restored = not_restored(&found, &differing)?;
     let changed = found.into_iter().filter(|(_, [now, then])| now != then);
     let changes = changed.map(|((kind, id), [_, then])| match then {
         Some(entity) => Change::Put {
@@ -126,10 +129,64 @@ pub(super) fn changes_to(
     let changes: Vec<Change> = changes.collect();
     let hash = new_hash(view, &changes)?;
     let meta = hash.map(|hash| (CONFIGURATION_HASH.to_owned(), Some(hash)));
-    Ok(ChangeSet {
+    let changes = ChangeSet {
         changes,
         meta: meta.into_iter().collect(),
-    })
+    };
+    Ok((changes, not_restored))
+}
+
+/// Returns the entities that do not exist now and that, in the restored revision, referred to a restored one in a field
+/// that deletes by cascade, directly or indirectly.
+fn not_restored(
+    found: &BTreeMap<(EntityKind, Uuid), States<'_>>,
+    differing: &[Difference<'_>],
+) -> Result<Vec<NotRestored>, Failure> {
+    let mut gone: BTreeMap<(EntityKind, Uuid), Object> = BTreeMap::new();
+    let mut parents: BTreeMap<(EntityKind, Uuid), Vec<(EntityKind, Uuid)>> = BTreeMap::new();
+    for difference in differing {
+        let key = (difference.kind, difference.id);
+        if let (None, Some(then)) = (difference.before, difference.after)
+            && !found.contains_key(&key)
+        {
+            let entity = find::decode(then)?;
+            for foreign in &registry().entity(key.0).foreign {
+                if foreign.on_delete == OnDelete::Cascade
+                    && let Some(id) = find::reference(&entity, &foreign.name)
+                {
+                    parents.entry((foreign.kind, id)).or_default().push(key);
+                }
+            }
+            gone.insert(key, entity);
+        }
+    }
+    let restored = found
+        .iter()
+        .filter(|(_, [now, then])| now.is_none() && then.is_some());
+    let mut pending: Vec<_> = restored.map(|(key, _)| *key).collect();
+    let mut children = Vec::new();
+    while let Some(parent) = pending.pop() {
+        for key in parents.remove(&parent).unwrap_or_default() {
+            if let Some(entity) = gone.remove(&key) {
+                children.push(NotRestored::new(key, &entity));
+                pending.push(key);
+            }
+        }
+    }
+    Ok(children)
+}
+
+impl NotRestored {
+    fn new((kind, id): (EntityKind, Uuid), entity: &Object) -> Self {
+        let field = registry().entity(kind).endpoint_key.as_deref();
+        let name = field.and_then(|field| entity.str(field));
+        let key = name.map_or_else(|| id.to_string(), str::to_owned);
+        Self {
+            kind: kind.name(),
+            id,
+            entity: format!("{}/{key}", endpoints::kind_name(kind)),
+        }
+    }
 }
 
 /// Returns a hash that no document has: without a database the hash identifies the whole configuration, and a change of

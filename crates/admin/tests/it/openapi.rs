@@ -284,12 +284,14 @@ async fn history_is_answered_as_described() {
     api.send("DELETE", "/consumers/b", &[], "").await;
     for (method, path, status) in [
         ("GET", "/revisions?size=1", 200),
-        ("GET", "/revisions?entity_type=consumers&entity_id=b", 404),
+        ("GET", "/revisions?entity_type=consumers&entity_id=b", 200),
+        ("GET", "/revisions?entity_type=consumers&entity_id=c", 404),
         ("GET", "/revisions/1", 200),
         ("GET", "/revisions/9", 404),
         ("GET", "/revisions/1/diff/2", 200),
         ("GET", "/revisions/3/diff/1?size=1", 200),
-        ("GET", "/consumers/b/revisions", 404),
+        ("GET", "/consumers/b/revisions", 200),
+        ("GET", "/consumers/c/revisions", 404),
         ("POST", "/revisions/1/rollback", 200),
         ("GET", "/consumers/a/revisions", 200),
     ] {

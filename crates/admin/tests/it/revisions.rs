@@ -210,15 +210,24 @@ async fn an_entity_has_a_history_even_when_it_is_gone() {
     let route = route.as_str().unwrap();
     let gone = asked.pages(&format!("/routes/{route}/revisions")).await;
     assert_eq!(numbers(&gone), [4, 2]);
-    let missing = asked.refused("GET", "/routes/all/revisions", None).await;
-    assert_eq!(missing.0, 404);
-    assert!(
-        missing
-            .1
-            .starts_with("there is no routes/all now. A deleted entity is found by its id"),
-        "{}",
-        missing.1
-    );
+    let named = asked.pages("/routes/all/revisions?size=1").await;
+    assert_eq!(data(&named), data(&gone));
+    let missing = asked.refused("GET", "/routes/none/revisions", None).await;
+    let expected = "there is no routes/none, neither now nor in the kept history";
+    assert_eq!(missing, (404, expected.to_owned()));
+    assert_described(&asked.exchanges).await;
+}
+
+#[tokio::test]
+async fn a_name_means_the_entity_that_has_it_or_had_it_last() {
+    let mut asked = carol_and_shop().await;
+    let path = "/revisions?entity_type=consumers&entity_id=carol";
+    assert_eq!(numbers(&asked.pages(path).await), [6]);
+    let renamed = json!({"username": "caroline"});
+    asked.write("PATCH", "/consumers/carol", &renamed, "").await;
+    assert_eq!(numbers(&asked.pages(path).await), [8, 6]);
+    let key = asked.pages("/key-auths/k1/revisions").await;
+    assert_eq!(numbers(&key), [5, 2]);
     assert_described(&asked.exchanges).await;
 }
 
@@ -440,6 +449,42 @@ async fn single_entities_are_restored_and_others_stay() {
     let made = asked.get("/revisions/8").await;
     assert_eq!(made["message"], "rollback of services/shop to revision 3");
     assert_eq!(made["data"], done["data"]);
+    assert_described(&asked.exchanges).await;
+}
+
+#[tokio::test]
+async fn a_rollback_names_the_entities_that_were_deleted_together_and_stay_deleted() {
+    let mut asked = carol_and_shop().await;
+    let plugin = json!({"name": "key-auth"});
+    asked
+        .write("POST", "/routes/all/plugins", &plugin, "")
+        .await;
+    asked.write("DELETE", "/routes/all", &json!({}), "").await;
+    asked
+        .write("DELETE", "/services/shop", &json!({}), "")
+        .await;
+    // The plugin went with the route. The route is no part of the service: deleting the service would be refused.
+    let mut told = async |revision: u64, dry_run: bool, entities: &[&str]| {
+        let body = json!({"entities": entities, "dry_run": dry_run});
+        let path = format!("/revisions/{revision}/rollback");
+        let (status, answer) = asked.ask("POST", &path, Some(&body)).await;
+        assert_eq!(status, 200, "{answer}");
+        answer["not_restored"].clone()
+    };
+    assert_eq!(told(8, true, &["services/shop"]).await, Value::Null);
+    let routed = told(8, true, &["services/shop", "routes/all"]).await;
+    assert_eq!(routed[0]["type"], "plugins");
+    assert_eq!(
+        routed[0]["entity"],
+        format!("plugins/{}", routed[0]["id"].as_str().unwrap())
+    );
+    for dry_run in [true, false] {
+        let carol = told(2, dry_run, &["consumers/carol"]).await;
+        assert_eq!(carol[0]["entity"], "key-auths/k1", "{carol}");
+        assert_eq!(carol.as_array().map(Vec::len), Some(1));
+    }
+    let both = told(2, true, &["consumers/carol", "key-auths/k1"]).await;
+    assert_eq!(both, Value::Null);
     assert_described(&asked.exchanges).await;
 }
 

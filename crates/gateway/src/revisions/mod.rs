@@ -4,7 +4,7 @@ mod source;
 mod text;
 
 use crate::cli::{OutputArgs, RevisionsCommand};
-use crate::commands::{Failure, resolved_settings, say};
+use crate::commands::{Failure, resolved_settings, say, warn};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use source::Source;
@@ -19,7 +19,8 @@ pub(crate) fn run(command: RevisionsCommand) -> Result<(), Failure> {
             limit,
             output,
         } => {
-            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+            let limit = limit.unwrap_or(if output.json { usize::MAX } else { LISTED });
             let mut path = format!("/revisions?size={}", limit.min(PAGE));
             let (kind, id) = entity.unzip();
             for (name, value) in [
@@ -33,17 +34,17 @@ pub(crate) fn run(command: RevisionsCommand) -> Result<(), Failure> {
                     let _ = write!(path, "&{name}={value}");
                 }
             }
-            let listed = all(&open(&output)?, &path, limit)?;
-            tell(&output, &listed, text::list)
+            let (listed, more) = first(&open(&output)?, &path, limit)?;
+            tell(&output, &listed, |answer| text::list(answer, more))
         }
         RevisionsCommand::Show { revision, output } => {
             let path = format!("/revisions/{revision}?size={PAGE}");
-            let shown = all(&open(&output)?, &path, usize::MAX)?;
+            let shown = all(&open(&output)?, &path)?;
             tell(&output, &shown, text::revision)
         }
         RevisionsCommand::Diff { from, to, output } => {
             let path = format!("/revisions/{from}/diff/{to}?size={PAGE}");
-            let shown = all(&open(&output)?, &path, usize::MAX)?;
+            let shown = all(&open(&output)?, &path)?;
             tell(&output, &shown, text::changes)
         }
         RevisionsCommand::Rollback {
@@ -62,8 +63,16 @@ pub(crate) fn run(command: RevisionsCommand) -> Result<(), Failure> {
                 "expected_revision": expected_revision,
                 "dry_run": dry_run,
             });
-            let done = open(&output)?.roll_back(revision, &body)?;
-            tell(&output, &done, text::rollback)
+            let source = open(&output)?;
+            let file = source.declarative_file()?;
+            let done = source.roll_back(revision, &body)?;
+            tell(&output, &done, text::rollback)?;
+            if let Some(file) = file {
+                warn(&format!(
+                    "the next start or reload with the declarative file {file} undoes a rollback: change the file too"
+                ));
+            }
+            Ok(())
         }
     }
 }
@@ -71,11 +80,18 @@ pub(crate) fn run(command: RevisionsCommand) -> Result<(), Failure> {
 /// Maximum number of items in a page.
 const PAGE: usize = 1000;
 
+/// Number of revisions that a list for people shows by default.
+const LISTED: usize = 20;
+
 fn open(output: &OutputArgs) -> Result<Source, Failure> {
     Source::open(&resolved_settings(&output.settings)?)
 }
 
-fn tell(output: &OutputArgs, answer: &Value, text: fn(&Value) -> String) -> Result<(), Failure> {
+fn tell(
+    output: &OutputArgs,
+    answer: &Value,
+    text: impl Fn(&Value) -> String,
+) -> Result<(), Failure> {
     if output.json {
         say(&format!("{answer:#}\n"))
     } else {
@@ -83,8 +99,13 @@ fn tell(output: &OutputArgs, answer: &Value, text: fn(&Value) -> String) -> Resu
     }
 }
 
-/// Fetches all pages of a list, up to `limit` items.
-fn all(source: &Source, path: &str, limit: usize) -> Result<Value, Failure> {
+/// Fetches all pages of a list.
+fn all(source: &Source, path: &str) -> Result<Value, Failure> {
+    Ok(first(source, path, usize::MAX)?.0)
+}
+
+/// Fetches the pages of a list, up to `limit` items. Returns also whether the list has more items.
+fn first(source: &Source, path: &str, limit: usize) -> Result<(Value, bool), Failure> {
     let mut whole = source.get(path)?;
     let mut data = items(&mut whole);
     while data.len() < limit
@@ -94,13 +115,14 @@ fn all(source: &Source, path: &str, limit: usize) -> Result<Value, Failure> {
         data.append(&mut items(&mut page));
         whole["next"] = page["next"].take();
     }
+    let more = data.len() > limit || whole["next"].is_string();
     data.truncate(limit);
     if let Some(whole) = whole.as_object_mut() {
         whole.remove("next");
         whole.remove("offset");
         whole.insert("data".to_owned(), data.into());
     }
-    Ok(whole)
+    Ok((whole, more))
 }
 
 fn items(page: &mut Value) -> Vec<Value> {

@@ -3,9 +3,10 @@
 use crate::client::{ApiClient, ClientError};
 use crate::commands::Failure;
 use crate::control::{rebuild, writer};
+use crate::declarative_file;
 use crate::instance::not_running;
 use crate::plane;
-use crate::settings::{Database, Settings};
+use crate::settings::{Database, Declarative, Settings};
 use crate::start::{self, Instead};
 use model::schema::Context;
 use plugin::Node;
@@ -45,6 +46,33 @@ impl Source {
                 let view = stored.inspection.view().map_err(Failure::new)?;
                 let (status, body) = admin::read_history(&view, &stored.context, path);
                 read(status, &body)
+            }
+        }
+    }
+
+    /// Returns the declarative file that a gateway with `database = off` loads again at its next start or reload. Without
+    /// a gateway, it is the file of the settings, or the one that wrote the newest revision.
+    pub(super) fn declarative_file(&self) -> Result<Option<String>, Failure> {
+        match self {
+            Self::Running(_) => {
+                let mut configuration = self.get("/")?["configuration"].take();
+                if configuration["database"] != "off" {
+                    return Ok(None);
+                }
+                Ok(match configuration["declarative_config"].take() {
+                    Value::String(path) => Some(path),
+                    _ => None,
+                })
+            }
+            Self::Stored(stored) => {
+                let database = &stored.settings.store.database;
+                if let Database::Off(Declarative::File(path)) = database {
+                    return Ok(Some(path.display().to_string()));
+                }
+                let newest = self.get("/revisions?size=1")?;
+                let source = newest["data"][0]["source"].as_str();
+                let path = source.and_then(declarative_file::path);
+                Ok(path.map(str::to_owned))
             }
         }
     }

@@ -4,8 +4,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Formats a table of revisions. The history of one entity also shows how each revision changed it.
-pub(super) fn list(answer: &Value) -> String {
+/// Formats a table of revisions. The history of one entity also shows how each revision changed it. A last line says
+/// whether there are `more` revisions.
+pub(super) fn list(answer: &Value, more: bool) -> String {
     let revisions = items(answer);
     let Some(first) = revisions.first() else {
         return "no revisions\n".to_owned();
@@ -30,6 +31,9 @@ pub(super) fn list(answer: &Value) -> String {
         if with_changes && index > 0 {
             change(&mut out, &revisions[index - 1]["change"]);
         }
+    }
+    if more {
+        out.push_str("… older revisions: --limit N shows more\n");
     }
     out
 }
@@ -124,7 +128,26 @@ pub(super) fn rollback(answer: &Value) -> String {
             ends.join(" ")
         );
     }
+    not_restored(&mut out, answer);
     out
+}
+
+/// Maximum number of entities for which [`rollback`] says that they stay deleted.
+const NOT_RESTORED: usize = 20;
+
+/// Lists the entities that were deleted together with a restored one and stay deleted.
+fn not_restored(out: &mut String, answer: &Value) {
+    let all = answer["not_restored"].as_array();
+    let all = all.map_or(&[][..], Vec::as_slice);
+    for one in all.iter().take(NOT_RESTORED) {
+        let (kind, entity) = (plain(&one["type"]), plain(&one["entity"]));
+        let key = entity.split_once('/').map_or("", |(_, key)| key);
+        let _ = writeln!(out, "not restored: {kind} {key} (add --entity {entity})");
+    }
+    if all.len() > NOT_RESTORED {
+        let more = all.len() - NOT_RESTORED;
+        let _ = writeln!(out, "not restored: {more} more, which --json lists");
+    }
 }
 
 /// Lists every entity that differs.
@@ -264,8 +287,10 @@ REVISION  TIME                      CHANGES   BY          MESSAGE
 12        2026-01-01T00:00:00.000Z  +1 ~0 -0  ci (local)
 1         2026-01-01T00:00:00.000Z  +1 ~0 -0  local       two lines [1m
 ";
-        assert_eq!(list(&answer), expected);
-        assert_eq!(list(&json!({"data": []})), "no revisions\n");
+        assert_eq!(list(&answer, false), expected);
+        let cut = format!("{expected}… older revisions: --limit N shows more\n");
+        assert_eq!(list(&answer, true), cut);
+        assert_eq!(list(&json!({"data": []}), false), "no revisions\n");
     }
 
     #[test]
@@ -323,6 +348,24 @@ revision 1
             .find_map(|line| line.strip_prefix("    + name: "));
         let shown: Value = serde_json::from_str(shown.expect("the name")).expect("JSON");
         assert_eq!(shown, evil);
+    }
+
+    #[test]
+    fn a_rollback_names_what_stays_deleted() {
+        let mut answer = json!({
+            "revision": 9, "rolled_back_to": 3, "dry_run": false, "created": 1, "updated": 0, "deleted": 0,
+            "entities": ["consumers/c"], "data": [],
+            "not_restored": [{"type": "keyauth_credentials", "id": "a", "entity": "key-auths/k"}],
+        });
+        let line = "not restored: keyauth_credentials k (add --entity key-auths/k)\n";
+        let done = "revision 9: rolled back consumers/c to revision 3: +1 ~0 -0\n";
+        assert_eq!(rollback(&answer), format!("{done}{line}"));
+        answer["not_restored"] = vec![answer["not_restored"][0].clone(); 22].into();
+        let rest = "not restored: 2 more, which --json lists\n";
+        assert_eq!(
+            rollback(&answer),
+            format!("{done}{}{rest}", line.repeat(20))
+        );
     }
 
     #[test]

@@ -228,7 +228,10 @@ fn a_file_that_replaces_entities_of_the_admin_api_is_reported() {
     let with_file = || launch_in(prefix.path()).configuration(&shop(&echo)).start();
     let second = with_file();
     second.wait_for_log("the store had 2 entities at revision 2, last written by 127.0.0.1:");
-    second.wait_for_log("to go back: `silverback revisions rollback 2`");
+    second.wait_for_log(&format!(
+        "to go back: stop the gateway, run `silverback revisions rollback 2 --prefix {}`, and start without the file",
+        prefix.path().display()
+    ));
     assert!(second.stop().success());
     // The file has replaced its own entities only.
     let third = with_file();

@@ -135,7 +135,7 @@ fn the_command_line_shows_the_same_with_and_without_a_gateway() {
     };
     let running = told(gateway.launch());
     let (texts, answers) = &running;
-    assert_eq!(texts[0].lines().count(), 3, "{}", texts[0]);
+    assert_eq!(texts[0].lines().count(), 1 + 2 + 1, "{}", texts[0]);
     assert!(
         texts[2].contains("    - paths: [\"/old\"]\n    + paths: [\"/new\"]\n"),
         "{}",
@@ -156,6 +156,31 @@ fn the_command_line_shows_the_same_with_and_without_a_gateway() {
     assert_eq!(unknown, "error: there is no revision 9, the newest is 3\n");
     gateway.stop();
     assert_eq!(told(&launch_in(prefix.path())), running);
+}
+
+#[test]
+fn a_list_says_that_it_is_cut_off_and_json_has_every_revision() {
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let gateway = launch_in(prefix.path()).start();
+    for number in 0..21 {
+        let body = format!(r#"{{"username": "c{number}"}}"#);
+        assert_eq!(gateway.admin_send("POST", "/consumers", &body).status, 201);
+    }
+    let list = |more: &[&str]| say(gateway.launch(), &[&["revisions", "list"], more].concat());
+    let cut = list(&[]);
+    assert_eq!(cut.lines().count(), 1 + 20 + 1, "{cut}");
+    assert!(
+        cut.ends_with("\n… older revisions: --limit N shows more\n"),
+        "{cut}"
+    );
+    let whole = list(&["--limit", "21"]);
+    assert!(!whole.contains('…'), "{whole}");
+    let count = |words: &[&str]| {
+        let listed = in_json(gateway.launch(), &[&["revisions", "list"], words].concat());
+        listed["data"].as_array().map(Vec::len)
+    };
+    assert_eq!(count(&[]), Some(21));
+    assert_eq!(count(&["--limit", "3"]), Some(3));
 }
 
 #[test]
@@ -234,16 +259,45 @@ fn one_entity_is_restored_with_and_without_a_gateway() {
         ),
         "{done}"
     );
-    let gone = refused(
-        &launch,
-        &["revisions", "list", "--entity", "consumers/carol"],
-    );
-    assert!(
-        gone.starts_with("error: there is no consumers/carol now."),
-        "{gone}"
+    let list = ["revisions", "list", "--entity"];
+    let gone = say(&launch, &[&list[..], &["consumers/carol"]].concat());
+    for revision in ["\n6 ", "\n4 "] {
+        assert!(gone.contains(revision), "{gone}");
+    }
+    assert_eq!(
+        refused(&launch, &[&list[..], &["consumers/nobody"]].concat()),
+        "error: there is no consumers/nobody, neither now nor in the kept history\n"
     );
     let gateway = launch.start();
     assert_eq!(statuses(&gateway), [404, 200]);
+}
+
+#[test]
+fn a_rollback_without_a_database_names_the_file_that_undoes_it() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let warned = |launch: &Launch, revision: &str| {
+        let words = ["revisions", "rollback", revision];
+        let output = launch.other(&words).output().expect("it runs");
+        let errors = String::from_utf8(output.stderr).expect("text");
+        assert!(output.status.success(), "{errors}");
+        errors
+    };
+    let gateway = launch_in(prefix.path()).configuration(&shop(&echo)).start();
+    let root = gateway.admin_get("/").json();
+    let file = root["configuration"]["declarative_config"].as_str();
+    let expected = format!(
+        "warning: the next start or reload with the declarative file {} undoes a rollback: change the file too\n",
+        file.expect("a path")
+    );
+    assert_eq!(warned(gateway.launch(), "0"), expected);
+    gateway.stop();
+    let gateway = launch_in(prefix.path()).configuration(&shop(&echo)).start();
+    gateway.stop();
+    assert_eq!(warned(&launch_in(prefix.path()), "0"), expected);
+    // The store of a gateway with a database is not undone by a file.
+    let gateway = launch_in(prefix.path()).start();
+    assert_eq!(warned(gateway.launch(), "1"), "");
 }
 
 #[test]

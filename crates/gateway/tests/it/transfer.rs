@@ -249,6 +249,20 @@ fn kongs_spelling_has_kongs_default() {
 }
 
 #[test]
+fn the_revision_of_an_import_names_the_file() {
+    let text = "_format_version: '3.0'\nservices: [{name: a, host: h}]\n";
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let offline = launch_in(prefix.path());
+    let gateway = launch().start();
+    for launch in [&offline, gateway.launch()] {
+        import(launch, &file(launch, "kong.yml", text));
+        let (done, shown, errors) = run(launch, &["revisions", "show", "1"]);
+        assert!(done, "{errors}");
+        assert!(shown.contains("  message  import of kong.yml\n"), "{shown}");
+    }
+}
+
+#[test]
 fn a_missing_store_or_database_is_reported() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let launch = launch_in(directory.path());

@@ -32,6 +32,38 @@ fn state(changes: &[Change]) -> BTreeMap<Uuid, Vec<u8>> {
 }
 
 #[test]
+fn the_last_entity_with_a_state_is_found_while_the_history_is_kept() {
+    let fixture = fixture_with(Options {
+        retention: Retention {
+            revisions: 2,
+            ..Retention::default()
+        },
+        ..Options::default()
+    });
+    let store = &fixture.store;
+    let find = || {
+        let view = store.view().unwrap();
+        let history = view.history().unwrap();
+        let is_a = |state: &[u8]| {
+            let consumer: model::Object = model::codec::decode(state).unwrap();
+            consumer.str("username") == Some("a")
+        };
+        history.last_with(K::Consumers, is_a).unwrap()
+    };
+    commit(store, vec![consumer(2, "a")]).unwrap();
+    assert_eq!(find(), None, "it is the current state");
+    commit(store, vec![delete(K::Consumers, id(2))]).unwrap();
+    assert_eq!(find(), Some(id(2)));
+    commit(store, vec![consumer(1, "a")]).unwrap();
+    commit(store, vec![delete(K::Consumers, id(1))]).unwrap();
+    assert_eq!(find(), Some(id(1)));
+    commit(store, vec![consumer(3, "b")]).unwrap();
+    commit(store, vec![consumer(3, "c")]).unwrap();
+    while store.compact(100).unwrap() {}
+    assert_eq!(find(), None, "it is no longer kept");
+}
+
+#[test]
 fn every_kept_revision_can_be_rebuilt() {
     let fixture = fixture();
     let store = &fixture.store;
