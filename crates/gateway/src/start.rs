@@ -17,6 +17,7 @@ use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
 use crate::workers::{self, ApiCertificates, Workers};
 use crate::{check, local, memory, plane, service_manager};
+use admin::Failure as Refusal;
 use admin::control::{LoadError, Node};
 use model::Error;
 use model::declarative::{Format, Loader, Nothing, Options, Source, format_cli_errors};
@@ -524,7 +525,7 @@ pub(crate) fn describe(text: &Text, flavor: RouterFlavor, error: LoadError) -> S
         LoadError::Disk(error) => format!(
             "cannot load the declarative config {name}: the store cannot be written, the disk is full or failing: {error}"
         ),
-        LoadError::Internal(details) => {
+        LoadError::Internal(details) | LoadError::Refused(Refusal::UnreadableStore(details)) => {
             format!("cannot load the declarative config {name}: {details}")
         }
         other => format!("cannot load the declarative config {name}: {other:?}"),
