@@ -31,7 +31,8 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use store::{
-    Change, ChangeLog, Damage, Inspection, OpenError, Origin, Recovery, Revision, Store, StoreError,
+    Change, ChangeLog, Damage, Inspection, OpenError, Origin, Recovery, Revision, Store,
+    StoreError, View,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use writer::{Input, Writer};
@@ -428,7 +429,10 @@ fn store_name(store: &Store) -> String {
 }
 
 fn load(writer: &mut Writer, text: &Text, log: &LogTarget) -> Result<(), Failure> {
-    let before = StoredByOthers::find(&writer.store).map_err(Failure::new)?;
+    let before = {
+        let view = writer.store.view().map_err(Failure::new)?;
+        StoredByOthers::find(&view).map_err(Failure::new)?
+    };
     let input = Input {
         source: Source::Text(&text.bytes, text.format),
         hash: model::declarative::hash(&text.bytes),
@@ -450,7 +454,7 @@ fn load(writer: &mut Writer, text: &Text, log: &LogTarget) -> Result<(), Failure
 
 /// The entities of a store that were written by something else than a declarative file: the Admin API, an import or a
 /// rollback.
-struct StoredByOthers {
+pub(crate) struct StoredByOthers {
     entities: u64,
     revision: Revision,
     writer: String,
@@ -458,9 +462,8 @@ struct StoredByOthers {
 
 impl StoredByOthers {
     /// Returns `None` if the newest revision comes from a declarative file, or if there are no entities to lose.
-    fn find(store: &Store) -> Result<Option<Self>, StoreError> {
-        let view = store.view()?;
-        let entities = check::entities(&view)?;
+    pub(crate) fn find(view: &View<'_>) -> Result<Option<Self>, StoreError> {
+        let entities = check::entities(view)?;
         let revision = view.revision();
         let info = match view.history()?.info(revision) {
             Ok(info) if entities > 0 => info,
@@ -479,6 +482,20 @@ impl StoredByOthers {
             revision,
             writer,
         }))
+    }
+
+    /// Returns the warning of `check`, before a start with this file.
+    pub(crate) fn warning(&self, text: &Text) -> String {
+        let Self {
+            entities,
+            revision,
+            writer,
+        } = self;
+        format!(
+            "the store has {entities} entities at revision {revision}, last written by {writer}; a start with the \
+             declarative config {} will replace them; to write them to a file first: `silverback export`",
+            text.name
+        )
     }
 
     /// Logs that a file has replaced the entities. If the log goes elsewhere, also prints it, because the user probably

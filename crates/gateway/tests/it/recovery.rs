@@ -289,11 +289,29 @@ fn a_file_that_replaces_entities_of_the_admin_api_is_reported() {
         assert_eq!(first.admin_send("POST", "/consumers", body).status, 201);
     }
     assert!(first.stop().success());
+    let file = prefix.path().join("shop.yml");
+    fs::write(&file, shop(&echo)).expect("writable");
+    let check = || {
+        let mut check = launch_in(prefix.path()).other(&["check", file.to_str().expect("UTF-8")]);
+        let output = check.output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{errors}");
+        errors
+    };
+    let warned = check();
+    for part in [
+        "warning: the store has 2 entities at revision 2, last written by 127.0.0.1:",
+        "shop.yml will replace them",
+    ] {
+        assert!(warned.contains(part), "{warned}");
+    }
     let with_file = || launch_in(prefix.path()).configuration(&shop(&echo)).start();
     let second = with_file();
     second.wait_for_log("the store had 2 entities at revision 2, last written by 127.0.0.1:");
     second.wait_for_log("to go back: `silverback revisions rollback 2`");
     assert!(second.stop().success());
+    let warned = check();
+    assert!(!warned.contains("the store has"), "{warned}");
     // The file has replaced its own entities only.
     let third = with_file();
     third.wait_for_log("silverback is serving");
