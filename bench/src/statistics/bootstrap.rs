@@ -87,9 +87,9 @@ fn moved(
 /// Returns the factor that widens a bootstrap interval of few samples. Without this factor the interval would be too
 /// narrow, because the bootstrap takes the spread of the samples as the spread of the distribution.
 ///
-/// Following Student's t-test for means, the quantile of Student's distribution replaces the normal quantile. Each block
-/// counts as one independent value. The square root is Bessel's correction. (In simulations of correlated noise, 11
-/// samples without this factor gave 50 times as many false alarms at a confidence of 99.9 %.)
+/// Following Student's t-test for means, the quantile of Student's distribution replaces the normal quantile. Each
+/// block counts as one independent value. The square root is Bessel's correction. (In simulations of correlated noise,
+/// 11 samples without this factor gave 50 times as many false alarms at a confidence of 99.9 %.)
 fn widening(a: usize, b: usize, confidence: f64) -> f64 {
     let blocks = |count: usize| (count as f64 / block(count) as f64).max(1.5);
     let freedom = blocks(a) + blocks(b) - 2.0;

@@ -9,7 +9,7 @@ use crate::explain::conflicts;
 use crate::proposal::propose;
 use crate::render;
 use crate::request::Call;
-use crate::respond::{ApiResult, Failure, json_bytes};
+use crate::respond::{ApiResult, Failure, UNREADABLE_STORE, json_bytes};
 use crate::shown::Entity;
 use axum::http::StatusCode;
 use model::declarative::MAX_OF_DOCUMENT;
@@ -210,7 +210,7 @@ impl Change {
         };
         let found = write::apply(&write, control, transaction)?;
         let entity = found.as_ref().map(|found| {
-            let view = transaction.view().map_err(Failure::internal)?;
+            let view = transaction.view()?;
             Entity::written(|out| render::entity(out, control, &view, self.kind, found))
         });
         written.shown.push(Made {
@@ -257,6 +257,7 @@ fn problem(index: usize, failure: &Failure) -> serde_json::Value {
         }
         Failure::Message(_, text) => (json!({"message": text}), Vec::new()),
         Failure::Json(_, value) => (value.clone(), Vec::new()),
+        Failure::UnreadableStore(_) => (json!({"message": UNREADABLE_STORE}), Vec::new()),
         Failure::UnsupportedMediaType | Failure::Internal(_) => (
             json!({"message": "An unexpected error occurred"}),
             Vec::new(),

@@ -49,6 +49,7 @@ pub use axum::Router;
 pub use body::fields;
 pub use control::Control;
 pub use peer::Connection;
+pub use respond::Failure;
 pub use revisions::{read as read_history, roll_back};
 pub use router::{router, status_router};
 pub use server::{Limits, Listener, serve};

@@ -96,10 +96,10 @@ fn available_plugins(control: &dyn Control) -> BTreeMap<String, Available> {
 
 /// Names of the plugins that have at least one instance.
 fn configured_plugins(control: &dyn Control) -> Result<BTreeSet<String>, Failure> {
-    let view = control.store().view().map_err(Failure::internal)?;
+    let view = control.store().view()?;
     let mut names = BTreeSet::new();
-    for entity in view.iter(EntityKind::Plugins).map_err(Failure::internal)? {
-        let (_, bytes) = entity.map_err(Failure::internal)?;
+    for entity in view.iter(EntityKind::Plugins)? {
+        let (_, bytes) = entity?;
         let plugin: PluginName = model::codec::decode(bytes).map_err(Failure::internal)?;
         names.insert(plugin.name);
     }

@@ -119,6 +119,7 @@ impl From<CommitError> for LoadError {
             (None, CommitError::Full { .. }) => Self::TooLarge,
             (None, CommitError::Disk(error)) => Self::Disk(error),
             (None, CommitError::Conflict { expected, head }) => Self::Conflict { expected, head },
+            (None, CommitError::Store(error)) => Self::Refused(error.into()),
             (None, error) => Self::Internal(error.to_string()),
         }
     }

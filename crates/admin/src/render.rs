@@ -6,7 +6,7 @@ use crate::entities::certificates;
 use crate::entities::find::Found;
 use crate::entities::target;
 use crate::respond::{ApiResult, Failure, JSON};
-use crate::stream::{Chunks, Slot};
+use crate::stream::{Chunks, Interrupted, Slot};
 use crate::transfer;
 use axum::http::StatusCode;
 use model::declarative::ExportFormat;
@@ -15,7 +15,7 @@ use model::{EntityKind, Object, Value};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, Write};
-use store::{Store, StoreError, View};
+use store::{Store, View};
 use uuid::Uuid;
 
 /// Appends `found` as JSON.
@@ -89,17 +89,6 @@ pub(crate) async fn loaded_entities(
     Ok(response)
 }
 
-/// The reason why the response to `POST /config` could not be written.
-#[derive(Debug, thiserror::Error)]
-enum Interrupted {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Malformed(#[from] model::schema::Malformed),
-    #[error(transparent)]
-    Write(#[from] io::Error),
-}
-
 fn write_loaded(
     store: &Store,
     flavor: RouterFlavor,
@@ -155,10 +144,11 @@ pub(crate) async fn exported(slot: Slot, store: Store, flavor: RouterFlavor) -> 
     let directory = store.directory().to_owned();
     let answer = slot.answer(&directory, JSON, move |chunks| {
         let mut yaml = Vec::new();
-        transfer::write(&store, ExportFormat::Yaml, flavor, &mut yaml).map_err(io::Error::other)?;
+        transfer::write(&store, ExportFormat::Yaml, flavor, &mut yaml)?;
         store.release_resident_pages();
         let yaml = String::from_utf8(yaml).map_err(io::Error::other)?;
-        serde_json::to_writer(chunks, &Exported { config: yaml }).map_err(io::Error::from)
+        serde_json::to_writer(chunks, &Exported { config: yaml }).map_err(io::Error::from)?;
+        Ok::<_, Interrupted>(())
     });
     answer.await
 }

@@ -6,6 +6,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use model::ErrorCode;
 use std::borrow::Cow;
+use store::StoreError;
 
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
@@ -29,6 +30,8 @@ pub enum Failure {
     UnsupportedMediaType,
     /// The details are logged. The client learns only that an error occurred.
     Internal(String),
+    /// The store was damaged while the gateway runs. The details are logged.
+    UnreadableStore(String),
 }
 
 impl Failure {
@@ -63,6 +66,16 @@ impl From<model::Error> for Failure {
     }
 }
 
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::UnreadableStore(error.to_string())
+    }
+}
+
+/// Message to the client if the store cannot be read.
+pub(crate) const UNREADABLE_STORE: &str =
+    "the store cannot be read; stop the gateway and start it again, which examines the store";
+
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         match self {
@@ -89,6 +102,10 @@ impl IntoResponse for Failure {
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "An unexpected error occurred",
                 )
+            }
+            Self::UnreadableStore(details) => {
+                tracing::error!(error = %details, "an Admin API request failed");
+                message(StatusCode::INTERNAL_SERVER_ERROR, UNREADABLE_STORE)
             }
         }
     }

@@ -33,14 +33,14 @@ type Query = [(String, Option<String>)];
 /// `GET /revisions`
 pub(crate) fn list(call: &Call<'_>) -> ApiResult {
     let context = call.control.context();
-    let view = call.control.store().view().map_err(Failure::internal)?;
+    let view = call.control.store().view()?;
     Ok(ok(all(&view, &context, &call.query)?))
 }
 
 /// `GET /revisions/{revision}`
 pub(crate) fn show(call: &Call<'_>) -> ApiResult {
     let (revision, context) = (call.parameter("revision"), call.control.context());
-    let view = call.control.store().view().map_err(Failure::internal)?;
+    let view = call.control.store().view()?;
     Ok(ok(one(&view, &context, revision, &call.query)?))
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn show(call: &Call<'_>) -> ApiResult {
 pub(crate) fn diff(call: &Call<'_>) -> ApiResult {
     let ends = [call.parameter("from"), call.parameter("to")];
     let context = call.control.context();
-    let view = call.control.store().view().map_err(Failure::internal)?;
+    let view = call.control.store().view()?;
     Ok(ok(between(&view, &context, ends, &call.query)?))
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn diff(call: &Call<'_>) -> ApiResult {
 pub(crate) fn of_entity(call: &Call<'_>, kind: EntityKind) -> ApiResult {
     let context = call.control.context();
     let entity = (kind, call.parameter(kind.name()));
-    let view = call.control.store().view().map_err(Failure::internal)?;
+    let view = call.control.store().view()?;
     let base = endpoints::base(kind).unwrap_or("/");
     let path = format!("{base}/{}/revisions", escape(entity.1));
     let out = history_of(&view, &context, entity, &path, &call.query)?;
@@ -110,10 +110,8 @@ fn all(view: &View<'_>, context: &Context, query: &Query) -> Result<Vec<u8>, Fai
     }
     let page = paging::page(query, false)?;
     let (before, period) = (before(&page.offset)?, period(query)?);
-    let history = view.history().map_err(Failure::internal)?;
-    let found = history
-        .revisions(before, period, page.size)
-        .map_err(Failure::internal)?;
+    let history = view.history()?;
+    let found = history.revisions(before, period, page.size)?;
     let listed = found.items.iter().map(|info| Listed {
         revision: info.into(),
         change: None,
@@ -138,10 +136,8 @@ fn history_of(
     let id = id.ok_or_else(|| nothing_named(kind, key))?;
     let page = paging::page(query, false)?;
     let (before, period) = (before(&page.offset)?, period(query)?);
-    let history = view.history().map_err(Failure::internal)?;
-    let found = history
-        .revisions_of(kind, id, before, period, page.size)
-        .map_err(Failure::internal)?;
+    let history = view.history()?;
+    let found = history.revisions_of(kind, id, before, period, page.size)?;
     let listed = found.items.iter().map(|(info, difference)| {
         Ok(Listed {
             revision: info.into(),
@@ -187,7 +183,7 @@ fn one(
         Offset::After(key) => key.parse().map_err(|_| paging::invalid_offset(key))?,
         Offset::Invalid(bad) => return Err(bad.error().into()),
     };
-    let history = view.history().map_err(Failure::internal)?;
+    let history = view.history()?;
     let info = history.info(revision).map_err(missing)?;
     let changes = history
         .changes(revision, from, page.size)
@@ -215,13 +211,12 @@ fn between(
         Offset::After(key) => Some(parse_place(key).ok_or_else(|| paging::invalid_offset(key))?),
         Offset::Invalid(bad) => return Err(bad.error().into()),
     };
-    let history = view.history().map_err(Failure::internal)?;
+    let history = view.history()?;
     let mut differences = history.diff(from, to, after).map_err(missing)?;
     let found: Vec<Difference<'_>> = differences
         .by_ref()
         .take(page.size)
-        .collect::<Result<_, _>>()
-        .map_err(Failure::internal)?;
+        .collect::<Result<_, _>>()?;
     let more = differences.next().is_some();
     let last = found.last().filter(|_| more).map(place);
     let path = format!("/revisions/{from}/diff/{to}");
@@ -326,7 +321,7 @@ fn missing(error: ChangeLogError) -> Failure {
     let status = match error {
         ChangeLogError::Unknown { .. } => StatusCode::NOT_FOUND,
         ChangeLogError::NotKept { .. } => StatusCode::GONE,
-        ChangeLogError::Store(error) => return Failure::internal(error),
+        ChangeLogError::Store(error) => return error.into(),
     };
     Failure::Message(status, error.to_string().into())
 }

@@ -4,15 +4,18 @@
 
 use crate::peer::Permit;
 use crate::request::Call;
-use crate::respond::Failure;
+use crate::respond::{Failure, UNREADABLE_STORE};
+use crate::transfer::Unreadable;
 use axum::body::Body;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use std::error::Error;
+use model::declarative::ExportError;
+use model::schema::Malformed;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
+use store::StoreError;
 use tempfile::{SpooledData, SpooledTempFile, spooled_tempfile_in};
 use tokio::task::spawn_blocking;
 
@@ -40,7 +43,7 @@ impl Slot {
     }
 
     /// Returns the response that `write` produces on another thread.
-    pub(crate) async fn answer<E: Error + Send + Sync + 'static>(
+    pub(crate) async fn answer<E: Into<Interrupted>>(
         self,
         directory: &Path,
         content_type: HeaderValue,
@@ -53,8 +56,9 @@ impl Slot {
         let Self { endpoint, permit } = self;
         // The slot moves into the task, which continues when the client disconnects.
         let written = spawn_blocking(move || {
-            let written = write(&mut chunks).map_err(io::Error::other);
-            (written.and_then(|()| chunks.finish()), permit)
+            let written = write(&mut chunks).map_err(Into::into);
+            let finished = written.and_then(|()| chunks.finish().map_err(Interrupted::Write));
+            (finished, permit)
         });
         let (written, permit) = written.await.map_err(Failure::internal)?;
         let written = written.map_err(|error| unwritten(endpoint, &error))?;
@@ -77,12 +81,39 @@ fn too_many() -> Failure {
     Failure::Message(StatusCode::SERVICE_UNAVAILABLE, text.into())
 }
 
-fn unwritten(endpoint: &str, error: &io::Error) -> Failure {
+/// The reason why a response could not be written completely.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Interrupted {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error(transparent)]
+    Export(ExportError),
+    #[error(transparent)]
+    Write(#[from] io::Error),
+}
+
+impl From<Unreadable> for Interrupted {
+    fn from(error: Unreadable) -> Self {
+        match error {
+            Unreadable::Store(error) => Self::Store(error),
+            Unreadable::Export(ExportError::Write(error)) => Self::Write(error),
+            Unreadable::Export(error) => Self::Export(error),
+        }
+    }
+}
+
+fn unwritten(endpoint: &str, error: &Interrupted) -> Failure {
     tracing::error!(endpoint, %error, "a response cannot be written");
-    Failure::Message(
-        StatusCode::INSUFFICIENT_STORAGE,
-        "the response cannot be written to a temporary file: the disk is full or failing".into(),
-    )
+    let (status, text) = match error {
+        Interrupted::Write(_) => (
+            StatusCode::INSUFFICIENT_STORAGE,
+            "the response cannot be written to a temporary file: the disk is full or failing",
+        ),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, UNREADABLE_STORE),
+    };
+    Failure::Message(status, text.into())
 }
 
 /// A response that is being written. Full buffers are moved to the file.
@@ -146,4 +177,28 @@ fn sent_from(file: SpooledTempFile, permit: Option<Permit>) -> Body {
         Ok::<_, io::Error>(next)
     });
     Body::from_stream(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::Damage;
+
+    fn status_and_text(error: Interrupted) -> (StatusCode, String) {
+        match unwritten("/export", &error) {
+            Failure::Message(status, text) => (status, text.into_owned()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_unreadable_store_is_no_full_disk() {
+        let (status, text) = status_and_text(StoreError::Damaged(Damage::Header).into());
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(text, UNREADABLE_STORE);
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let (status, text) = status_and_text(Unreadable::Export(ExportError::Write(full)).into());
+        assert_eq!(status, StatusCode::INSUFFICIENT_STORAGE);
+        assert!(text.contains("the disk is full"), "{text}");
+    }
 }

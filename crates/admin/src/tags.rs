@@ -3,7 +3,7 @@
 use crate::control::Database;
 use crate::paging::{self, Offset, escape, offset_after};
 use crate::request::Call;
-use crate::respond::{ApiResult, Failure, json};
+use crate::respond::{ApiResult, json};
 use axum::http::StatusCode;
 use model::EntityKind;
 use schemars::JsonSchema;
@@ -27,12 +27,11 @@ fn list(call: &Call<'_>, tag: Option<&str>) -> ApiResult {
         Offset::After(key) => Some(parse(key).ok_or_else(|| paging::invalid_offset(key))?),
         Offset::Invalid(bad) => return Err(bad.error().into()),
     };
-    let view = call.control.store().view().map_err(Failure::internal)?;
+    let view = call.control.store().view()?;
     let (entries, next) = match tag {
         None => view.tags(after.as_ref(), page.size),
         Some(tag) => view.tagged(tag, after.as_ref(), page.size),
-    }
-    .map_err(Failure::internal)?;
+    }?;
     let data: Vec<_> = entries.iter().map(shown).collect();
     let path = match tag {
         None => "/tags".to_owned(),

@@ -7,7 +7,7 @@ use crate::control::{config, notices, rebuild, writer};
 use crate::declarative_file::{self, Text};
 use crate::plane;
 use crate::settings::{Database, Declarative, ModelSettings, Settings, StoreSettings};
-use crate::start;
+use crate::start::{self, StoredByOthers};
 use model::declarative::{Document, Loader, Nothing, Options, Put, Source, format_cli_errors};
 use model::entities::{Config, Consumer, Plugin, Route, Service};
 use model::plugins::PluginReader;
@@ -74,6 +74,9 @@ pub(crate) fn run(
         }
         None => None,
     };
+    if let (Some(text), Some(store)) = (&text, &store) {
+        warnings.extend(replaced(text, store));
+    }
     let checked = match (text, store) {
         (Some(text), _) => check_text(&text, &model, &build, warnings),
         (None, Some(store)) if Store::exists(&store.path) => check_store(&store, &build, warnings),
@@ -83,6 +86,18 @@ pub(crate) fn run(
         Some(checked) if failure.is_empty() => Ok(checked),
         _ => Err(failure),
     }
+}
+
+/// Returns a warning if a start with this configuration would replace entities that something else has written. A store
+/// that cannot be read gives no warning: the configuration would take its place.
+fn replaced(text: &Text, settings: &StoreSettings) -> Option<String> {
+    if !Store::exists(&settings.path) {
+        return None;
+    }
+    let inspection = start::inspect(settings).ok()?;
+    let view = inspection.view().ok()?;
+    let stored = StoredByOthers::find(&view).ok()??;
+    Some(stored.warning(text))
 }
 
 /// Fails with the warnings of a declarative configuration, if there are any.

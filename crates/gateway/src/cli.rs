@@ -87,6 +87,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Explain which route a request gets and why, which plugins run, and where it goes
+    #[command(allow_missing_positional = true)]
     Explain(ExplainArgs),
     /// Check, format and explain expressions of routes
     #[command(subcommand)]
@@ -273,9 +274,11 @@ pub(crate) struct ExprInput {
 /// Arguments of `explain`: the request, and the configuration to explain it with.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// Method (GET if absent) and URL (http, https, tcp, tls or udp)
-    #[arg(num_args = 1..=2, required = true, value_names = ["METHOD", "URL"])]
-    pub(crate) request: Vec<String>,
+    /// Method of the request [default: GET]
+    pub(crate) method: Option<String>,
+    /// URL of the request (http, https, tcp, tls or udp)
+    #[arg(required = true)]
+    pub(crate) url: String,
     /// Header of the request; may be repeated
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
     pub(crate) headers: Vec<(String, String)>,

@@ -17,6 +17,7 @@ use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
 use crate::workers::{self, ApiCertificates, Workers};
 use crate::{check, local, memory, plane, service_manager};
+use admin::Failure as Refusal;
 use admin::control::{LoadError, Node};
 use model::Error;
 use model::declarative::{Format, Loader, Nothing, Options, Source, format_cli_errors};
@@ -30,7 +31,8 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use store::{
-    Change, ChangeLog, Damage, Inspection, OpenError, Origin, Recovery, Revision, Store, StoreError,
+    Change, ChangeLog, Damage, Inspection, OpenError, Origin, Recovery, Revision, Store,
+    StoreError, View,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use writer::{Input, Writer};
@@ -427,7 +429,10 @@ fn store_name(store: &Store) -> String {
 }
 
 fn load(writer: &mut Writer, text: &Text, settings: &Settings) -> Result<(), Failure> {
-    let before = StoredByOthers::find(&writer.store).map_err(Failure::new)?;
+    let before = {
+        let view = writer.store.view().map_err(Failure::new)?;
+        StoredByOthers::find(&view).map_err(Failure::new)?
+    };
     let input = Input {
         source: Source::Text(&text.bytes, text.format),
         hash: model::declarative::hash(&text.bytes),
@@ -449,7 +454,7 @@ fn load(writer: &mut Writer, text: &Text, settings: &Settings) -> Result<(), Fai
 
 /// The entities of a store that were written by something else than a declarative file: the Admin API, an import or a
 /// rollback.
-struct StoredByOthers {
+pub(crate) struct StoredByOthers {
     entities: u64,
     revision: Revision,
     writer: String,
@@ -457,9 +462,8 @@ struct StoredByOthers {
 
 impl StoredByOthers {
     /// Returns `None` if the newest revision comes from a declarative file, or if there are no entities to lose.
-    fn find(store: &Store) -> Result<Option<Self>, StoreError> {
-        let view = store.view()?;
-        let entities = check::entities(&view)?;
+    pub(crate) fn find(view: &View<'_>) -> Result<Option<Self>, StoreError> {
+        let entities = check::entities(view)?;
         let revision = view.revision();
         let info = match view.history()?.info(revision) {
             Ok(info) if entities > 0 => info,
@@ -478,6 +482,20 @@ impl StoredByOthers {
             revision,
             writer,
         }))
+    }
+
+    /// Returns the warning of `check`, before a start with this file.
+    pub(crate) fn warning(&self, text: &Text) -> String {
+        let Self {
+            entities,
+            revision,
+            writer,
+        } = self;
+        format!(
+            "the store has {entities} entities at revision {revision}, last written by {writer}; a start with the \
+             declarative config {} will replace them; to write them to a file first: `silverback export`",
+            text.name
+        )
     }
 
     /// Logs that a file has replaced the entities. If the log goes elsewhere, also prints it, because the user probably
@@ -528,7 +546,7 @@ pub(crate) fn describe(text: &Text, flavor: RouterFlavor, error: LoadError) -> S
         LoadError::Disk(error) => format!(
             "cannot load the declarative config {name}: the store cannot be written, the disk is full or failing: {error}"
         ),
-        LoadError::Internal(details) => {
+        LoadError::Internal(details) | LoadError::Refused(Refusal::UnreadableStore(details)) => {
             format!("cannot load the declarative config {name}: {details}")
         }
         other => format!("cannot load the declarative config {name}: {other:?}"),

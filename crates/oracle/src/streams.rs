@@ -117,8 +117,8 @@ fn kinds(route: &Route) -> Reverse<(u32, u8)> {
     Reverse((bits.count_ones(), bits))
 }
 
-/// The exactness with which a route's entries match a connection in the flavor `traditional`; smaller is better. Entries are ordered
-/// as follows:
+/// The exactness with which a route's entries match a connection in the flavor `traditional`; smaller is better.
+/// Entries are ordered as follows:
 ///
 /// - an exact address with a port
 /// - an exact address

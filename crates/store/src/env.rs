@@ -200,38 +200,54 @@ pub(crate) struct ReadOnly {
     _owner: Option<Owner>,
 }
 
-/// Opens an existing store without changing any file. If another process has it open, that process has examined it.
-/// Else it is examined here, and no process can open it meanwhile.
+/// Opens an existing store without changing any file. The file is examined, also if another process has it open: it may
+/// have been damaged since that process examined it.
 pub(crate) fn inspect(directory: &Path, max_size: usize) -> Result<ReadOnly, OpenError> {
     let path = directory.join(DATA_FILE);
     let owner = inspector(directory)?;
-    let mut flags = EnvFlags::READ_ONLY;
-    if owner.is_some() {
-        // LMDB would create its lock file, which the gateway's user could not open if another user has created it.
-        flags |= EnvFlags::NO_LOCK;
-        let header = scan::examine(&path).map_err(|error| match error {
-            ScanError::Damage(reason) if reason.is_foreign() => OpenError::Foreign {
-                path: path.clone(),
-                reason,
-            },
-            ScanError::Damage(damage) => damaged(&path, damage),
-            ScanError::Io(source) => io_error("read", &path)(source),
-        })?;
-        if header.revision == 0 && newest_aside(directory)?.is_some() {
-            return Err(damaged(&path, Damage::Earlier));
-        }
-    }
     let failed = |source| OpenError::Lmdb {
         path: path.clone(),
         source,
     };
-    let (env, _) = map(directory, max_size, flags).map_err(failed)?;
+    let env = if owner.is_some() {
+        let header = scan::examine(&path).map_err(|error| refused(&path, error))?;
+        if header.revision == 0 && newest_aside(directory)?.is_some() {
+            return Err(damaged(&path, Damage::Earlier));
+        }
+        // LMDB would create its lock file, which the gateway's user could not open if another user has created it.
+        let flags = EnvFlags::READ_ONLY | EnvFlags::NO_LOCK;
+        map(directory, max_size, flags).map_err(failed)?.0
+    } else {
+        let mapped = map(directory, max_size, EnvFlags::READ_ONLY);
+        examine_in_use(&path, mapped.as_ref().ok().map(|(env, _)| env))?;
+        mapped.map_err(failed)?.0
+    };
     let tables = open_tables(&env).map_err(failed)?;
     Ok(ReadOnly {
         env,
         tables: tables.ok_or_else(|| damaged(&path, Damage::OtherProgram))?,
         _owner: owner,
     })
+}
+
+/// Examines a file that another process may be writing to. A read transaction keeps that process from reusing the pages
+/// meanwhile. To begin the transaction, LMDB reads only the meta pages. A commit while the meta pages are read can look
+/// like damage, so the file is then examined again.
+fn examine_in_use(path: &Path, env: Option<&heed::Env<WithoutTls>>) -> Result<(), OpenError> {
+    let _pages = env.and_then(|env| env.read_txn().ok());
+    let examined = scan::examine(path).or_else(|_| scan::examine(path));
+    examined.map(drop).map_err(|error| refused(path, error))
+}
+
+fn refused(path: &Path, error: ScanError) -> OpenError {
+    match error {
+        ScanError::Damage(reason) if reason.is_foreign() => OpenError::Foreign {
+            path: path.to_owned(),
+            reason,
+        },
+        ScanError::Damage(damage) => damaged(path, damage),
+        ScanError::Io(source) => io_error("read", path)(source),
+    }
 }
 
 fn damaged(path: &Path, damage: Damage) -> OpenError {

@@ -50,15 +50,13 @@ pub(crate) fn add_sni_of_path(input: &mut Object, sni: &str) {
 
 /// Returns the names of a certificate's SNIs with their ids, sorted by name.
 pub(crate) fn snis(view: &View<'_>, certificate: Uuid) -> Result<Vec<(String, Uuid)>, Failure> {
-    let page = view
-        .children(
-            EntityKind::Snis,
-            "certificate",
-            certificate,
-            None,
-            usize::MAX,
-        )
-        .map_err(Failure::internal)?;
+    let page = view.children(
+        EntityKind::Snis,
+        "certificate",
+        certificate,
+        None,
+        usize::MAX,
+    )?;
     let mut names = Vec::with_capacity(page.entities.len());
     for (id, bytes) in page.entities {
         let sni = find::decode(bytes)?;
@@ -117,9 +115,7 @@ fn create(
     let entity = registry()
         .entity(KIND)
         .complete(input, &control.context())?;
-    let taken = view
-        .id_by_unique(KIND, "name", name)
-        .map_err(Failure::internal)?;
+    let taken = view.id_by_unique(KIND, "name", name)?;
     if let Some(sni) = taken
         .map(|id| find::by_id(view, KIND, id))
         .transpose()?
@@ -163,8 +159,8 @@ pub(crate) fn check_delete(view: &View<'_>, kind: EntityKind, id: Uuid) -> Resul
     if kind != EntityKind::CaCertificates {
         return Ok(());
     }
-    for service in view.iter(EntityKind::Services).map_err(Failure::internal)? {
-        let (service, bytes) = service.map_err(Failure::internal)?;
+    for service in view.iter(EntityKind::Services)? {
+        let (service, bytes) = service?;
         let entity = find::decode(bytes)?;
         let used = entity.get("ca_certificates").and_then(Value::as_array);
         let uses = |one: &Value| one.as_str().and_then(find::parse_id) == Some(id);

@@ -127,7 +127,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Object, Failure> {
 }
 
 pub(crate) fn by_id(view: &View<'_>, kind: EntityKind, id: Uuid) -> Result<Option<Found>, Failure> {
-    let Some(bytes) = view.get(kind, id).map_err(Failure::internal)? else {
+    let Some(bytes) = view.get(kind, id)? else {
         return Ok(None);
     };
     let entity = decode(bytes)?;
@@ -141,9 +141,7 @@ pub(crate) fn select(
 ) -> Result<Option<Found>, Failure> {
     let id = match selector {
         Selector::Id(id) => Some(*id),
-        Selector::Key { field, value } => view
-            .id_by_unique(kind, field, value)
-            .map_err(Failure::internal)?,
+        Selector::Key { field, value } => view.id_by_unique(kind, field, value)?,
         Selector::Sni(name) => certificate_of_sni(view, name)?,
         Selector::Group { consumer, group } => cache_key_id(view, kind, *consumer, group)?,
     };
@@ -178,9 +176,7 @@ pub(crate) fn is_expired(control: &dyn Control, kind: EntityKind, entity: &Objec
 }
 
 fn certificate_of_sni(view: &View<'_>, name: &str) -> Result<Option<Uuid>, Failure> {
-    let sni = view
-        .id_by_unique(EntityKind::Snis, "name", name)
-        .map_err(Failure::internal)?;
+    let sni = view.id_by_unique(EntityKind::Snis, "name", name)?;
     let sni = sni
         .map(|id| by_id(view, EntityKind::Snis, id))
         .transpose()?;

@@ -36,7 +36,7 @@ pub(crate) fn resolve(
                 let problem = unresolved(foreign.kind, field, value);
                 problems.insert(foreign.name.as_str(), problem);
             }
-            Err(error) => return Err(Failure::internal(error)),
+            Err(error) => return Err(error.into()),
         }
     }
     if problems.is_empty() {

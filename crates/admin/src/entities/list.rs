@@ -27,7 +27,7 @@ pub(crate) fn collection(call: &Call<'_>, kind: EntityKind) -> ApiResult {
         return consumer_by_custom_id(call, custom_id);
     }
     let page = paging::page(&call.query, true)?;
-    let view = call.control.store().view().map_err(Failure::internal)?;
+    let view = call.control.store().view()?;
     let path = crate::endpoints::base(kind).unwrap_or("/");
     let tags = page.given_tags.as_deref();
     let repeated = [("tags", tags), ("size", page.given_size.as_deref())];
@@ -54,9 +54,7 @@ fn read(
         Some(Tags::All(_)) => TagFilter::All(&borrowed),
         Some(Tags::Any(_)) => TagFilter::Any(&borrowed),
     };
-    let read = view
-        .page(kind, after, page.size, filter)
-        .map_err(Failure::internal)?;
+    let read = view.page(kind, after, page.size, filter)?;
     Listed::of(control, kind, read, page.size)
 }
 
@@ -96,9 +94,7 @@ fn by_id(
     let kind = relation.child;
     let listed = match start(call.control, &page.offset)? {
         Some(after) => {
-            let read = view
-                .children(kind, relation.field, parent, after, page.size)
-                .map_err(Failure::internal)?;
+            let read = view.children(kind, relation.field, parent, after, page.size)?;
             Listed::of(call.control, kind, read, page.size)?
         }
         None => Listed::nothing(),
@@ -190,10 +186,8 @@ fn consumer_by_custom_id(call: &Call<'_>, custom_id: &str) -> ApiResult {
     if custom_id.is_empty() {
         return Err(Failure::bad_request("custom_id must be an unempty string"));
     }
-    let view = call.control.store().view().map_err(Failure::internal)?;
-    let id = view
-        .id_by_unique(KIND, "custom_id", custom_id)
-        .map_err(Failure::internal)?;
+    let view = call.control.store().view()?;
+    let id = view.id_by_unique(KIND, "custom_id", custom_id)?;
     let found = id.map_or(Ok(None), |id| find::by_id(&view, KIND, id))?;
     let listed = Listed {
         entities: found.into_iter().collect(),
@@ -217,9 +211,7 @@ pub(crate) fn page_of_targets(
     upstream: Uuid,
 ) -> Result<Listed, Failure> {
     let page = paging::page(&call.query, false)?;
-    let read = view
-        .children(EntityKind::Targets, "upstream", upstream, None, usize::MAX)
-        .map_err(Failure::internal)?;
+    let read = view.children(EntityKind::Targets, "upstream", upstream, None, usize::MAX)?;
     let mut targets = Vec::with_capacity(read.entities.len());
     for (id, bytes) in read.entities {
         targets.push((TargetPosition::of(id, bytes)?, bytes));

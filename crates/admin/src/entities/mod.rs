@@ -170,7 +170,7 @@ const TARGETS: Relation = Relation {
 };
 
 fn view<'a>(call: &'a Call<'_>) -> Result<View<'a>, Failure> {
-    call.control.store().view().map_err(Failure::internal)
+    Ok(call.control.store().view()?)
 }
 
 /// Returns the id of the parent that the path names, or the error 404 if there is no such parent.

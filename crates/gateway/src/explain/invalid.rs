@@ -1,6 +1,5 @@
 //! Translates errors in the request to explain. The Admin API names fields; the user knows the command's arguments.
 
-use super::request_line;
 use crate::cli::ExplainArgs;
 use crate::commands::Failure;
 use serde_json::Value;
@@ -26,7 +25,7 @@ pub(super) fn failure(error: &Value, args: &ExplainArgs) -> Failure {
 }
 
 fn of_field(name: &str, problem: &Value, args: &ExplainArgs) -> Vec<String> {
-    let (method, url) = request_line(args);
+    let (method, url) = (args.method.as_deref(), args.url.as_str());
     match (name, problem) {
         ("headers", Value::Object(headers)) => headers
             .iter()
@@ -55,7 +54,7 @@ fn text(problem: &Value) -> String {
 
 /// Returns a correct command as an example. It has the user's method and path if they are valid.
 fn example(args: &ExplainArgs) -> String {
-    let (method, url) = request_line(args);
+    let (method, url) = (args.method.as_deref(), args.url.as_str());
     let is_method = |text: &&str| text.bytes().all(|byte| byte.is_ascii_uppercase());
     let method = method.filter(is_method).unwrap_or("GET");
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%".contains(&byte);

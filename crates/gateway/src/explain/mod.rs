@@ -44,15 +44,6 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     say(&text::explanation(&explanation))
 }
 
-/// Returns the method, if one is given, and the URL.
-fn request_line(args: &ExplainArgs) -> (Option<&str>, &str) {
-    match args.request.as_slice() {
-        [method, url] => (Some(method), url),
-        [url] => (None, url),
-        _ => (None, ""),
-    }
-}
-
 fn nothing_to_ask(error: &ClientError, settings: &Settings) -> Failure {
     Failure::new(format!(
         "{error}. There is no store in {} either. To explain with a declarative configuration, name its file with --config",
@@ -62,7 +53,6 @@ fn nothing_to_ask(error: &ClientError, settings: &Settings) -> Failure {
 
 /// Builds the body of `POST /router/explain`.
 fn question(args: &ExplainArgs) -> Value {
-    let (method, url) = request_line(args);
     let mut headers = Map::new();
     for (name, value) in &args.headers {
         let values = headers.entry(name.as_str()).or_insert_with(|| json!([]));
@@ -71,8 +61,8 @@ fn question(args: &ExplainArgs) -> Value {
         }
     }
     json!({
-        "method": method,
-        "url": url,
+        "method": args.method,
+        "url": args.url,
         "headers": headers,
         "source": args.source,
         "destination": args.destination,

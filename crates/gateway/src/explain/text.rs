@@ -1,7 +1,8 @@
 //! Formats an explanation for people.
 
 use admin::explain::{
-    Candidate, Explanation, GatewayAnswer, Named, Plugin, Reason, Seen, Service, Upstream, Verdict,
+    Asked, Candidate, Explanation, GatewayAnswer, Named, Plugin, Reason, Seen, Service, Upstream,
+    Verdict,
 };
 use std::fmt::Write;
 
@@ -18,7 +19,9 @@ pub(super) fn explanation(told: &Explanation) -> String {
         told.revision, told.flavor
     );
     tried(&mut out, told);
-    if let Some(asked) = &told.route {
+    if let Some(asked) = &told.route
+        && !is_tried(told, asked)
+    {
         let _ = writeln!(out, "\nThe route {}:", name(&asked.named));
         if asked.candidates.is_empty() {
             out.push_str("  requests of this kind cannot reach it\n");
@@ -80,13 +83,26 @@ fn tried(out: &mut String, told: &Explanation) {
     if told.omitted > 0 {
         let _ = writeln!(out, "  and {} more", told.omitted);
     }
-    if !told.closest.is_empty() {
+    // A route that the user names has its own section.
+    let asked = told.route.as_ref().map(|asked| asked.named.id);
+    let others = |closest: &&Candidate| asked != Some(closest.route.id);
+    let mut closest = told.closest.iter().filter(others).peekable();
+    if closest.peek().is_some() {
         out.push_str("\nClosest of the others:\n");
-        candidates(out, &told.closest);
+        candidates(out, closest);
     }
 }
 
-fn candidates(out: &mut String, candidates: &[Candidate]) {
+/// Whether all candidates of the route that the user names are already listed among the routes that were tried.
+fn is_tried(told: &Explanation, asked: &Asked) -> bool {
+    let is_listed = |candidate: &Candidate| {
+        let mut tried = told.candidates.iter();
+        tried.any(|one| one.place == candidate.place && one.route.id == candidate.route.id)
+    };
+    !asked.candidates.is_empty() && asked.candidates.iter().all(is_listed)
+}
+
+fn candidates<'a>(out: &mut String, candidates: impl IntoIterator<Item = &'a Candidate>) {
     for candidate in candidates {
         let verdict = match candidate.verdict {
             Verdict::Matches => "matches",

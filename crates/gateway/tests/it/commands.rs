@@ -286,6 +286,12 @@ fn version_and_usage_have_their_exit_status() {
 }
 
 #[test]
+fn the_usage_of_explain_has_an_optional_method() {
+    let (_, output, _) = told(&run(&["explain", "--help"]));
+    assert!(output.contains("[METHOD] <URL>"), "{output}");
+}
+
+#[test]
 fn the_sample_of_settings_is_a_valid_settings_file() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("kong.conf");

@@ -235,6 +235,26 @@ fn a_named_route_is_explained_on_request() {
 }
 
 #[test]
+fn a_named_route_is_printed_once() {
+    let gateway = configured();
+    let told = |path: &str, route: &str| {
+        let url = format!("http://example.com{path}");
+        say(gateway.launch(), &["explain", &url, "--route", route])
+    };
+    // The first is one of the closest routes, the second matches.
+    let texts = [
+        (told("/nothing", "posts"), "The route posts ("),
+        (told("/a/b", "long"), "Tried, in this order:"),
+    ];
+    for ((text, heading), name) in texts.iter().zip(["posts", "long"]) {
+        assert!(text.contains(heading), "{text}");
+        let line = format!("  {name} (");
+        let printed = text.lines().filter(|one| one.starts_with(&line));
+        assert_eq!(printed.count(), 1, "{text}");
+    }
+}
+
+#[test]
 fn errors_in_an_explain_request_are_reported_by_field() {
     let gateway = configured();
     let answer = gateway.admin_send("POST", "/router/explain", r#"{"url": "x", "closest": "1"}"#);

@@ -3,6 +3,7 @@
 use crate::{launch_in, one_route, shop};
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
@@ -156,6 +157,69 @@ fn commands_that_read_a_damaged_store_report_it_and_leave_it() {
 }
 
 #[test]
+fn damage_under_a_running_gateway_is_reported_with_what_to_do() {
+    let echo = Echo::start();
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let gateway = launch_in(prefix.path()).configuration(&shop(&echo)).start();
+    let run = |words: &[&str]| {
+        let mut command = launch_in(prefix.path()).other(words);
+        let output = command.output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), errors)
+    };
+    let (is_valid, errors) = run(&["check"]);
+    assert!(is_valid, "{errors}");
+    overwrite(&prefix.path().join("silverback.lmdb/data.mdb"));
+    let advice =
+        "the store cannot be read; stop the gateway and start it again, which examines the store";
+    for words in [["export", "--format=yaml"], ["revisions", "list"]] {
+        let (is_done, errors) = run(&words);
+        assert!(!is_done, "{words:?}");
+        assert!(errors.contains(advice), "{words:?}: {errors}");
+    }
+    for path in ["/export", "/services", "/revisions"] {
+        let answer = gateway.admin_get(path);
+        assert_eq!(answer.status, 500, "{path}: {}", answer.text());
+        assert!(answer.text().contains(advice), "{path}: {}", answer.text());
+    }
+    let (is_valid, errors) = run(&["check"]);
+    assert!(!is_valid);
+    for part in ["is damaged: page ", "silverback import FILE"] {
+        assert!(errors.contains(part), "{errors}");
+    }
+}
+
+/// Overwrites all pages of a store but the two meta pages. The file keeps its length, as at a fault of a disk.
+fn overwrite(path: &Path) {
+    let length = fs::metadata(path).expect("there").len();
+    let noise = vec![0x5a; usize::try_from(length).expect("small") - 8192];
+    let file = fs::File::options().write(true).open(path);
+    let written = file.and_then(|file| file.write_all_at(&noise, 8192));
+    written.expect("the store is writable");
+}
+
+#[test]
+fn a_check_beside_changes_of_the_store_finds_no_damage() {
+    let prefix = tempfile::tempdir().expect("a temporary directory");
+    let gateway = launch_in(prefix.path()).start();
+    thread::scope(|scope| {
+        let writes = scope.spawn(|| {
+            for number in 0..200 {
+                let body = format!("{{\"username\": \"c{number}\"}}");
+                let created = gateway.admin_send("POST", "/consumers", &body);
+                assert_eq!(created.status, 201, "{}", created.text());
+            }
+        });
+        while !writes.is_finished() {
+            let mut check = launch_in(prefix.path()).other(&["check"]);
+            let output = check.output().expect("it runs");
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{errors}");
+        }
+    });
+}
+
+#[test]
 fn after_damage_an_import_makes_a_new_store() {
     let echo = Echo::start();
     let prefix = tempfile::tempdir().expect("a temporary directory");
@@ -225,6 +289,22 @@ fn a_file_that_replaces_entities_of_the_admin_api_is_reported() {
         assert_eq!(first.admin_send("POST", "/consumers", body).status, 201);
     }
     assert!(first.stop().success());
+    let file = prefix.path().join("shop.yml");
+    fs::write(&file, shop(&echo)).expect("writable");
+    let check = || {
+        let mut check = launch_in(prefix.path()).other(&["check", file.to_str().expect("UTF-8")]);
+        let output = check.output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{errors}");
+        errors
+    };
+    let warned = check();
+    for part in [
+        "warning: the store has 2 entities at revision 2, last written by 127.0.0.1:",
+        "shop.yml will replace them",
+    ] {
+        assert!(warned.contains(part), "{warned}");
+    }
     let with_file = || launch_in(prefix.path()).configuration(&shop(&echo)).start();
     let second = with_file();
     second.wait_for_log("the store had 2 entities at revision 2, last written by 127.0.0.1:");
@@ -233,6 +313,8 @@ fn a_file_that_replaces_entities_of_the_admin_api_is_reported() {
         prefix.path().display()
     ));
     assert!(second.stop().success());
+    let warned = check();
+    assert!(!warned.contains("the store has"), "{warned}");
     // The file has replaced its own entities only.
     let third = with_file();
     third.wait_for_log("silverback is serving");

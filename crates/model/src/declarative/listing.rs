@@ -80,9 +80,9 @@ fn in_words(problem: &str, text: &[u8]) -> String {
     }
 }
 
-/// Returns what to add to a problem with the name of a plugin. Kong's text advises to enable the plugin, which does not
-/// help if the name is unknown.
-fn about_plugin(message: &str) -> Option<String> {
+/// Returns the problem with the name of an unknown plugin. Kong's text advises to enable the plugin, which does not help
+/// here, so this text takes its place.
+fn unknown_plugin(message: &str) -> Option<String> {
     let rest = message.strip_prefix("plugin '")?;
     let (name, _) = rest.split_once("' not enabled; ")?;
     if registry().plugin(name).is_some() {
@@ -163,11 +163,9 @@ impl Listing<'_> {
             Value::String(message) => {
                 // A message may show an expression and underline a part of it on the next line. These lines must be
                 // indented alike.
-                let shown = message.replace('\n', &format!("\n{:indent$}  ", ""));
-                let _ = match about_plugin(message) {
-                    Some(hint) => writeln!(self.out, " {shown} ({hint})"),
-                    None => writeln!(self.out, " {shown}"),
-                };
+                let shown = unknown_plugin(message)
+                    .unwrap_or_else(|| message.replace('\n', &format!("\n{:indent$}  ", "")));
+                let _ = writeln!(self.out, " {shown}");
             }
             other => {
                 let _ = writeln!(self.out, " {}", brace_notation(other));

@@ -19,8 +19,8 @@ pub struct BadChunk;
 /// message (RFC 9110 section 6.5.1).
 const FORBIDDEN_TRAILERS: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
 
-/// The part that the parser expects next. The variants have the order in which they occur in a body, and the parser compares
-/// them by that order.
+/// The part that the parser expects next. The variants have the order in which they occur in a body, and the parser
+/// compares them by that order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum ChunkState {
     SizeStart,

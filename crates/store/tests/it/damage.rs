@@ -3,6 +3,7 @@
 use crate::support::{Fixture, assert_consistent, commit, fixture, id, put, reference, tags};
 use model::EntityKind as K;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use store::{
     ChangeLog, ChangeSet, Damage, Inspection, OpenError, Options, Origin, Recovery, Revision,
@@ -86,6 +87,33 @@ fn an_inspection_reads_and_changes_nothing() {
     fs::write(&path, &bytes).unwrap();
     let (_, recovery) = Store::open(directory.path(), Options::default()).unwrap();
     assert_eq!(recovery, Recovery::Opened);
+}
+
+/// Overwrites every page of a store after the two meta pages. The file keeps its length.
+fn overwrite_pages(directory: &Path) {
+    let path = directory.join("data.mdb");
+    let length = fs::metadata(&path).unwrap().len();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    let noise = vec![0x5a; usize::try_from(length).unwrap() - 8192];
+    file.write_all_at(&noise, 8192).unwrap();
+}
+
+#[test]
+fn an_inspection_finds_damage_under_a_process_that_has_the_store_open() {
+    let directory = TempDir::new().unwrap();
+    fs::write(directory.path().join("data.mdb"), whole_file()).unwrap();
+    // LMDB opens a file only once in a process, so this test only holds the lock.
+    let lock = fs::File::create(directory.path().join("owner.lock")).unwrap();
+    lock.try_lock().unwrap();
+    let inspect = || Inspection::open(directory.path(), Options::default());
+    let routes = inspect().unwrap().view().unwrap().count(K::Routes).unwrap();
+    assert_eq!(routes, 300);
+    overwrite_pages(directory.path());
+    let refused = inspect();
+    let Err(OpenError::Damaged { damage, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(matches!(damage, Damage::Page { .. }), "{damage:?}");
 }
 
 /// Asserts that the file is refused for this reason and left unchanged.
