@@ -182,6 +182,9 @@ fn damage_under_a_running_gateway_is_reported_with_what_to_do() {
         assert_eq!(answer.status, 500, "{path}: {}", answer.text());
         assert!(answer.text().contains(advice), "{path}: {}", answer.text());
     }
+    assert_eq!(gateway.get("/open", &[]).status, 200);
+    let closed = gateway.get("/closed", &[("apikey", "alice-key")]);
+    assert_eq!(closed.status, 500, "{}", closed.text());
     let (is_valid, errors) = run(&["check"]);
     assert!(!is_valid);
     for part in ["is damaged: page ", "silverback import FILE"] {
