@@ -358,14 +358,15 @@ fn open(settings: &Settings, instead: Instead) -> Result<Store, Failure> {
 
 /// Says what the user can do about a damaged store.
 fn instead_of_damaged(store: &StoreSettings) -> String {
-    let other_source = match store.database {
-        Database::Lmdb => "import a backup into a new store (`silverback import FILE`)",
-        Database::Off(_) => "start with a declarative file (`silverback start FILE`)",
+    let other_sources = match store.database {
+        Database::Lmdb => {
+            ", import a backup into a new store (`silverback import FILE`), or start with a declarative file \
+             (`silverback start FILE --set database=off`)"
+        }
+        Database::Off(_) => " or start with a declarative file (`silverback start FILE`)",
     };
     let directory = store.path.display();
-    format!(
-        "Either put a copy of the store back (`cp COPY {directory}/data.mdb`) or {other_source}"
-    )
+    format!("Put a copy of the store back (`cp COPY {directory}/data.mdb`){other_sources}")
 }
 
 /// Describes why a store cannot be opened.
@@ -387,6 +388,11 @@ fn foreign(path: &Path, reason: &Damage) -> Failure {
         }
         Damage::Format { .. } => {
             "Write its content to a file with `silverback export` of the older version, move the store away, and import the file"
+        }
+        Damage::NotLmdb => {
+            "If it is Silverback's own store, its first page is damaged: stop the gateway if it runs, move the file away, \
+             and import a backup or start with a declarative file. Else give Silverback another place by \
+             `lmdb_environment_path` or `prefix`, or move the file away if nothing needs it"
         }
         _ => {
             "Give Silverback another place by `lmdb_environment_path` or `prefix`, or move the file away if nothing needs it"

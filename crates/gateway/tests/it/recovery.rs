@@ -182,6 +182,9 @@ fn damage_under_a_running_gateway_is_reported_with_what_to_do() {
         assert_eq!(answer.status, 500, "{path}: {}", answer.text());
         assert!(answer.text().contains(advice), "{path}: {}", answer.text());
     }
+    assert_eq!(gateway.get("/open", &[]).status, 200);
+    let closed = gateway.get("/closed", &[("apikey", "alice-key")]);
+    assert_eq!(closed.status, 500, "{}", closed.text());
     let (is_valid, errors) = run(&["check"]);
     assert!(!is_valid);
     for part in ["is damaged: page ", "silverback import FILE"] {
@@ -236,7 +239,13 @@ fn after_damage_an_import_makes_a_new_store() {
     damage(&prefix.path().join("silverback.lmdb"));
     let log = launch_in(prefix.path()).try_start().map(drop);
     let log = log.expect_err("a damaged store was served");
-    assert!(log.contains("`silverback import FILE`"), "{log}");
+    for way in [
+        "`cp COPY ",
+        "`silverback import FILE`",
+        "`silverback start FILE --set database=off`",
+    ] {
+        assert!(log.contains(way), "{way} is missing in: {log}");
+    }
     let (is_done, errors) = import();
     assert!(is_done, "{errors}");
     let again = launch_in(prefix.path()).start();
@@ -264,7 +273,12 @@ fn a_store_of_another_program_is_refused_and_kept() {
     let launch = || launch_in(prefix.path()).set("lmdb_environment_path", "dbless.lmdb");
     for launch in [launch(), launch().configuration(&shop(&echo))] {
         let log = launch.try_start().map(drop).expect_err("it was opened");
-        for part in ["not an LMDB file", "left as it is", "lmdb_environment_path"] {
+        for part in [
+            "not an LMDB file",
+            "left as it is",
+            "lmdb_environment_path",
+            "If it is Silverback's own store, its first page is damaged",
+        ] {
             assert!(log.contains(part), "{part} is missing in: {log}");
         }
         assert_eq!(fs::read(directory.join("data.mdb")).expect("there"), theirs);
