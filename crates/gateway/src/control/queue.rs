@@ -22,9 +22,9 @@ const IDLE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_secs(60);
 
 /// A slot for a document that waits or is being loaded.
-pub(crate) struct LoadPlace(Arc<AtomicUsize>);
+pub(crate) struct LoadSlot(Arc<AtomicUsize>);
 
-impl Drop for LoadPlace {
+impl Drop for LoadSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -35,7 +35,7 @@ pub(crate) struct Proposed {
     pub(crate) proposal: Proposal,
     pub(crate) answer: oneshot::Sender<Result<Revision, LoadError>>,
     /// The slot of a proposal that is a document.
-    pub(crate) place: Option<LoadPlace>,
+    pub(crate) slot: Option<LoadSlot>,
 }
 
 impl Proposed {
@@ -44,9 +44,9 @@ impl Proposed {
         let Self {
             proposal,
             answer,
-            place,
+            slot,
         } = self;
-        drop((proposal, place));
+        drop((proposal, slot));
         // Sending fails if nobody waits for the outcome any more.
         let _ = answer.send(outcome);
     }
@@ -55,7 +55,7 @@ impl Proposed {
 /// Commands for the writing thread. A command is carried out even if nobody waits for its outcome any more. So it owns
 /// its slot.
 pub(super) enum Command {
-    Load(Load, LoadPlace, oneshot::Sender<Result<Loaded, LoadError>>),
+    Load(Load, LoadSlot, oneshot::Sender<Result<Loaded, LoadError>>),
     Propose(Proposed),
     /// A task of the program itself, such as reading its declarative file again.
     Run(Box<dyn FnOnce(&mut Writer) + Send>),
@@ -81,12 +81,12 @@ impl Commands {
     }
 
     pub(super) fn load(&self, load: Load) -> Asked<Loaded> {
-        let place = self.admit_load().ok_or(LoadError::Busy)?;
-        self.ask(|answer| Command::Load(load, place, answer))
+        let slot = self.admit_load().ok_or(LoadError::Busy)?;
+        self.ask(|answer| Command::Load(load, slot, answer))
     }
 
     pub(super) fn propose(&self, proposal: Proposal) -> Asked<Revision> {
-        let place = if proposal.is_document {
+        let slot = if proposal.is_document {
             Some(self.admit_load().ok_or(LoadError::Busy)?)
         } else {
             None
@@ -95,16 +95,16 @@ impl Commands {
             Command::Propose(Proposed {
                 proposal,
                 answer,
-                place,
+                slot,
             })
         })
     }
 
     /// Takes a slot for a document. Returns `None` if all slots are in use.
-    fn admit_load(&self) -> Option<LoadPlace> {
+    fn admit_load(&self) -> Option<LoadSlot> {
         let waiting = Arc::clone(&self.loads);
         if waiting.fetch_add(1, Ordering::Relaxed) < WAITING_LOADS {
-            return Some(LoadPlace(waiting));
+            return Some(LoadSlot(waiting));
         }
         waiting.fetch_sub(1, Ordering::Relaxed);
         None
@@ -166,9 +166,9 @@ pub(super) fn write(mut writer: Writer, queue: &Receiver<Command>, links: &Links
         let is_change = is_load || matches!(command, Command::Propose(_));
         let before = writer.store.head();
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match command {
-            Command::Load(load, place, answer) => {
+            Command::Load(load, slot, answer) => {
                 let loaded = writer.load(load);
-                drop(place);
+                drop(slot);
                 // Sending fails if nobody waits for the outcome any more.
                 let _ = answer.send(loaded);
             }

@@ -234,7 +234,7 @@ fn the_live_snapshot_is_the_one_built_from_the_store() {
                 let proposed = Proposed {
                     proposal,
                     answer,
-                    place: None,
+                    slot: None,
                 };
                 (proposed, outcome)
             })
