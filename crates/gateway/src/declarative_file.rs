@@ -3,6 +3,10 @@
 
 use crate::settings::Declarative;
 use model::declarative::Format;
+use rustix::fs::OFlags;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The text of a configuration, and its name in messages.
@@ -61,7 +65,7 @@ pub(crate) fn read_file(path: &Path) -> Result<Text, FileError> {
         Some("yml" | "yaml") => Format::Yaml,
         _ => return Err(FileError::Type(path.display().to_string())),
     };
-    let bytes = std::fs::read(path).map_err(|source| FileError::Read {
+    let bytes = read_regular(path).map_err(|source| FileError::Read {
         path: path.to_owned(),
         source,
     })?;
@@ -70,4 +74,42 @@ pub(crate) fn read_file(path: &Path) -> Result<Text, FileError> {
         bytes,
         format,
     })
+}
+
+/// Reads a regular file. A pipe is refused: the main thread reads this file, and signals would wait for a writer.
+fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::options()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)?;
+    let about = file.metadata()?;
+    if !about.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(about.len()).unwrap_or_default());
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    #[test]
+    fn only_a_regular_file_is_read() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("file.yml"), "a: 1").expect("writable");
+        std::os::unix::fs::symlink(path("file.yml"), path("link.yml")).expect("a link");
+        let mode = Mode::RUSR | Mode::WUSR;
+        mknodat(CWD, path("pipe.yml"), FileType::Fifo, mode, 0).expect("a pipe");
+        std::fs::create_dir(path("directory.yml")).expect("a directory");
+        let read = |name: &str| read_file(&path(name)).map(|text| text.bytes);
+        assert_eq!(read("link.yml").expect("readable"), b"a: 1");
+        for name in ["pipe.yml", "directory.yml"] {
+            let error = read(name).expect_err("refused").to_string();
+            assert!(error.contains("it is not a regular file"), "{error}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //! and `config db_export`, as Kong calls them. The commands use the gateway that runs with the prefix. If none runs,
 //! they open the store themselves, because only one process at a time can open it.
 
+use crate::check;
 use crate::cli::TextFormat;
 use crate::client::{ApiClient, ClientError};
 use crate::commands::{Failure, print};
@@ -19,7 +20,7 @@ use plugin::Node;
 use serde_json::Value as Json;
 use std::io::{self, Write};
 use std::path::Path;
-use store::{CommitError, Origin, Rejected, Revision, Store};
+use store::{CommitError, Inspection, Origin, Rejected, Revision, Store};
 use tempfile::NamedTempFile;
 
 /// The result of an import.
@@ -218,6 +219,12 @@ fn import_offline(
         message: Some(message(text)),
         ..Origin::program("command line")
     };
+    // The import will begin with an empty store if this one is damaged. A wrong file must not set the store aside.
+    if Store::exists(&settings.store.path)
+        && Inspection::open(&settings.store.path, settings.store.options()).is_err()
+    {
+        check::read(text, &settings.model)?;
+    }
     let store = start::open_store(settings, Instead::Import)?;
     let mut refusal = None;
     let done = store.transact(&mut |transaction| {

@@ -229,12 +229,13 @@ fn after_damage_an_import_makes_a_new_store() {
     let backup = prefix.path().join("backup.yml");
     fs::write(&backup, shop(&echo)).expect("writable");
     let backup = backup.to_str().expect("a path in UTF-8");
-    let import = || {
-        let mut command = launch_in(prefix.path()).other(&["import", backup]);
+    let import_of = |file: &str| {
+        let mut command = launch_in(prefix.path()).other(&["import", file]);
         let output = command.output().expect("it runs");
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.success(), errors)
     };
+    let import = || import_of(backup);
     assert!(import().0);
     damage(&prefix.path().join("silverback.lmdb"));
     let log = launch_in(prefix.path()).try_start().map(drop);
@@ -251,8 +252,18 @@ fn after_damage_an_import_makes_a_new_store() {
     let again = launch_in(prefix.path()).start();
     assert_eq!(again.get("/open", &[]).status, 200);
     assert!(again.stop().success());
-    // Now `import` is the first command to find the damage.
-    damage(&prefix.path().join("silverback.lmdb"));
+    // Now `import` is the first command to find the damage. A wrong file leaves the store as it is.
+    let store = prefix.path().join("silverback.lmdb");
+    damage(&store);
+    let damaged = fs::read(store.join("data.mdb")).expect("there");
+    let wrong = prefix.path().join("wrong.yml");
+    fs::write(&wrong, "_format_version: '3.0'\nservices: [{name: a}]\n").expect("writable");
+    let (is_done, errors) = import_of(wrong.to_str().expect("a path in UTF-8"));
+    assert!(
+        !is_done && errors.contains("required field missing"),
+        "{errors}"
+    );
+    assert_eq!(fs::read(store.join("data.mdb")).expect("there"), damaged);
     let (is_done, errors) = import();
     assert!(is_done, "{errors}");
     for part in ["warning: ", "damaged", ".unreadable-", "empty store"] {
