@@ -95,6 +95,8 @@ struct Read {
     settings: Reloadable,
     /// The declarative configuration to load.
     text: Option<Text>,
+    /// The settings to compile the configuration with, if its warnings refuse the reload.
+    strict: Option<Settings>,
     warnings: Vec<String>,
 }
 
@@ -116,9 +118,6 @@ fn read(
     if new.model.plugins != current.model.plugins {
         check_plugins(&new.model, text.as_ref(), gateway.store())?;
     }
-    if let Some(text) = text.as_ref().filter(|_| given.strict) {
-        check::without_warnings(text, current)?;
-    }
     let output = logging::open(&new.log).map_err(Failure::new)?;
     let waiting = needs_restart(current, &new);
     let later = waiting.iter().map(|name| {
@@ -137,6 +136,7 @@ fn read(
             dns: is_same_client.then_some(new.dns),
         },
         text: text.filter(|_| matches!(current.store.database, Database::Off(_))),
+        strict: given.strict.then(|| current.clone()),
         warnings,
     })
 }
@@ -205,11 +205,12 @@ fn load(read: Read, gateway: &Arc<Gateway>, answer: impl FnOnce(Outcome) + Send 
         let Read {
             settings,
             text,
+            strict,
             mut warnings,
         } = read;
         let loaded = match &text {
-            Some(text) => replace(writer, text, &own).map(Some),
-            None => Ok(None),
+            Some(text) => accept(text, strict.as_ref()).and_then(|()| replace(writer, text, &own)),
+            None => Ok(Reloading::default()),
         };
         let loaded = match loaded {
             Ok(loaded) => loaded,
@@ -222,11 +223,7 @@ fn load(read: Read, gateway: &Arc<Gateway>, answer: impl FnOnce(Outcome) + Send 
         for warning in &warnings {
             tracing::warn!("{warning}");
         }
-        let mut configuration = None;
-        if let Some(loaded) = loaded {
-            warnings.extend(loaded.warnings);
-            configuration = loaded.configuration;
-        }
+        warnings.extend(loaded.warnings);
         tracing::info!(
             "{}",
             match text {
@@ -236,9 +233,15 @@ fn load(read: Read, gateway: &Arc<Gateway>, answer: impl FnOnce(Outcome) + Send 
         );
         answer(Ok(Reloading {
             warnings,
-            configuration,
+            configuration: loaded.configuration,
         }));
     });
+}
+
+/// Refuses a configuration with warnings if the reload is strict.
+fn accept(text: &Text, strict: Option<&Settings>) -> Result<(), String> {
+    let checked = strict.map_or(Ok(()), |settings| check::without_warnings(text, settings));
+    checked.map_err(|failure| failure.reasons())
 }
 
 /// Replaces the configuration with a text.
@@ -260,10 +263,7 @@ fn replace(writer: &mut Writer, text: &Text, gateway: &Gateway) -> Result<Reload
                 configuration: Some(describe_loaded(&writer.store, before, revision)),
             })
         }
-        Ok(_) => Ok(Reloading {
-            warnings: Vec::new(),
-            configuration: None,
-        }),
+        Ok(_) => Ok(Reloading::default()),
         Err(error) => Err(describe(text, writer.model.flavor, error)),
     }
 }

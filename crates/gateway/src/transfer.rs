@@ -20,7 +20,7 @@ use plugin::Node;
 use serde_json::Value as Json;
 use std::io::{self, Write};
 use std::path::Path;
-use store::{CommitError, Inspection, Origin, Rejected, Revision, Store};
+use store::{CommitError, Origin, Rejected, Revision, Store};
 use tempfile::NamedTempFile;
 
 /// The result of an import.
@@ -220,9 +220,7 @@ fn import_offline(
         ..Origin::program("command line")
     };
     // The import will begin with an empty store if this one is damaged. A wrong file must not set the store aside.
-    if Store::exists(&settings.store.path)
-        && Inspection::open(&settings.store.path, settings.store.options()).is_err()
-    {
+    if Store::exists(&settings.store.path) && start::inspect(&settings.store).is_err() {
         check::read(text, &settings.model)?;
     }
     let store = start::open_store(settings, Instead::Import)?;

@@ -77,7 +77,7 @@ pub struct Context {
     pub dbless: bool,
     /// Time in seconds since 1970.
     pub now: i64,
-    /// That time with milliseconds as decimals, for entities that store it in this form.
+    /// Time in seconds since 1970, with milliseconds as decimals, for entities that store it in this form.
     pub now_ms: f64,
     /// Whether passwords are hashed and digests computed. False when an export is imported.
     pub transform: bool,
