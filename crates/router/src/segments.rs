@@ -12,7 +12,7 @@ pub(crate) struct Segments {
 impl Segments {
     pub(crate) fn read(&mut self, path: &[u8]) {
         self.starts.clear();
-        // As in Kong, the first byte is skipped without a check that it is a slash.
+        // Kong skips the first byte too, without a check that it is a slash.
         let inner = path.get(1..).unwrap_or(b"");
         let slashes = inner.iter().rev().take_while(|&&byte| byte == b'/').count();
         let inner = &inner[..inner.len() - slashes];

@@ -39,7 +39,7 @@ pub(crate) async fn entity(call: &Call<'_>, kind: EntityKind) -> ApiResult {
     }
     let selector = Selector::of_entity(call.control, kind, segment)?;
     if call.method != "PUT" && matches!(selector, Selector::Sni(_)) {
-        // As in Kong, an unknown SNI is reported before any error in the body.
+        // Kong reports an unknown SNI before any error in the body.
         find::find(call.control, &view(call)?, kind, segment)?;
     }
     write(call, kind, action(call, selector), None).await

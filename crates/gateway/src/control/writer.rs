@@ -113,7 +113,7 @@ impl Writer {
             entity: put.entity,
         });
         let deletes = (document.deletes.into_iter()).map(|(kind, id)| Change::Delete { kind, id });
-        // As in Kong, an empty configuration counts as no configuration, so the node is not ready.
+        // Kong treats an empty configuration as none, so the node is not ready.
         let hash = if document.is_empty {
             declarative::EMPTY_HASH.to_owned()
         } else {

@@ -444,7 +444,7 @@ services:
     assert_eq!(reason["found"]["net.src.ip"], json!(["192.0.2.1"]));
     let told = explain(&gateway, &json!({"protocol": "tls", "sni": "Mail.example"}));
     assert_eq!(told["matched"]["name"], "named", "{told:#}");
-    // As in Kong, the `snis` of a route do not restrict connections without TLS.
+    // The `snis` of a route do not restrict connections without TLS, here and in Kong.
     let told = explain(&gateway, &json!({"protocol": "udp", "destination": ":53"}));
     assert_eq!(told["matched"]["name"], "named", "{told:#}");
     let told = explain(

@@ -266,7 +266,7 @@ fn plugins_in_use_must_stay_enabled() {
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let conf = prefix.path().join("silverback.conf");
     let gateway = launch_in(prefix.path()).conf("log_level = info\n").start();
-    // As in Kong, a plugin entity needs its plugin in the setting `plugins` even with `enabled: false`.
+    // A plugin entity needs its plugin in the setting `plugins` even with `enabled: false`, here and in Kong.
     let plugin = r#"{"name": "request-termination", "enabled": false}"#;
     for _ in 0..2 {
         let route = gateway.admin_send("POST", "/routes", r#"{"paths": ["/a"]}"#);

@@ -221,7 +221,7 @@ fn put_plugin(world: &mut World, random: &mut Random, number: u128) {
             entity[field] = Value::Null;
         }
     }
-    // As in the store, a scope can have only one plugin of each name.
+    // A scope can have only one plugin of each name, which the store ensures.
     let key =
         |one: &Value| ["name", "route", "service", "consumer"].map(|field| one[field].clone());
     let is_taken =

@@ -350,7 +350,7 @@ fn streams_must_be_of_a_protocol_of_the_route() {
         (&[Udp], false, false, true),
         (&[Tcp, Tls], true, true, false),
         (&[Tcp, Tls, Udp], true, true, true),
-        // As in Kong, a route with only one of these protocols matches every stream.
+        // A route with only one of these protocols matches every stream, here and in Kong.
         (&[Tls], true, true, true),
         (&[TlsPassthrough], true, true, true),
     ] {

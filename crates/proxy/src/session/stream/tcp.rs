@@ -48,7 +48,7 @@ impl Server {
             None => None,
             Some(_) => match peek::opening(&stream).await? {
                 Opening::Hello { server_name } => server_name,
-                // As in nginx, the stream is not refused and has no server name: a passthrough route that matches by
+                // The stream is not refused and has no server name, like in nginx: a passthrough route that matches by
                 // address may carry other protocols.
                 Opening::NotTls => None,
             },
