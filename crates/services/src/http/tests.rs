@@ -68,7 +68,8 @@ async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> String {
 
 async fn answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), response: &str) -> String {
     let request = read_request(stream).await;
-    stream.write_all(response.as_bytes()).await.unwrap();
+    // The client can close the connection before it has read everything.
+    let _ = stream.write_all(response.as_bytes()).await;
     request
 }
 
@@ -136,13 +137,18 @@ async fn an_idle_connection_is_closed_after_its_keepalive_time() {
 }
 
 #[tokio::test]
-async fn a_pooled_connection_that_the_server_closes_costs_no_request() {
+async fn a_pooled_connection_that_the_server_has_closed_is_not_used() {
     let (server, client) = (Server::new().await, client());
+    let runtime = tokio::runtime::Handle::current();
     for _ in 0..20 {
         let (response, (_, stream)) =
             tokio::join!(client.send(server.get()), answer_new(&server, OK));
         response.unwrap();
         drop(stream);
+        // The task of the connection ends when it notices; the one that closes idle connections is left.
+        while runtime.metrics().num_alive_tasks() > 1 {
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -153,7 +159,8 @@ async fn redirects_and_errors_are_responses() {
         let response = format!(
             "HTTP/1.1 {status} X\r\nLocation: /other\r\nConnection: close\r\n\r\nbody until the end"
         );
-        let (response, _) = tokio::join!(client.send(server.get()), answer_new(&server, &response));
+        let closing = async { drop(answer_new(&server, &response).await) };
+        let (response, ()) = tokio::join!(client.send(server.get()), closing);
         let response = response.unwrap();
         assert_eq!(response.status, status);
         assert_eq!(&*response.body, b"body until the end");
@@ -199,11 +206,8 @@ async fn a_response_to_head_has_no_body() {
 
 async fn failure_of(response: &str) -> HttpErrorKind {
     let (server, client) = (Server::new().await, client());
-    let answering = async {
-        let (_, stream) = answer_new(&server, response).await;
-        drop(stream);
-    };
-    let (sent, ()) = tokio::join!(client.send(server.get()), answering);
+    let closing = async { drop(answer_new(&server, response).await) };
+    let (sent, ()) = tokio::join!(client.send(server.get()), closing);
     sent.unwrap_err().kind
 }
 
@@ -225,7 +229,7 @@ async fn a_connection_that_ends_early_is_an_error() {
 
 #[tokio::test]
 async fn a_malformed_response_is_an_error() {
-    let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "a".repeat(100_000));
+    let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "a".repeat(1_000_000));
     for response in ["nonsense\r\n\r\n", "HTTP/1.1 abc\r\n\r\n", &long] {
         let kind = failure_of(response).await;
         assert!(matches!(kind, HttpErrorKind::Malformed(_)), "{kind:?}");

@@ -365,7 +365,7 @@ async fn a_queue_that_is_asked_for_while_it_still_sends_continues() {
     push(&queue, [5]);
     let other = bench.queue(params);
     drop(queue);
-    sleep(SECOND).await;
+    sleep(2 * SECOND).await;
     assert_eq!(
         other.counts().sent,
         5,
