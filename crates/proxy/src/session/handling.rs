@@ -1,0 +1,99 @@
+//! A request between its head and its log line, with its plugins.
+
+use super::plane::DataPlane;
+use super::proxying::CLIENT_GONE;
+use super::worker;
+use crate::plugins::{Chain, Plan};
+use crate::snapshot::Snapshot;
+use plugin::{Latencies, LogEntry, Origin, Phases, Request};
+use std::time::SystemTime;
+use tokio::time::Instant;
+
+/// A request whose head has arrived. The log phase runs once for every request: if this is dropped before, because the
+/// task of the connection was aborted, it runs then.
+pub(super) struct Handling<'r> {
+    pub(super) request: Request<'r>,
+    pub(super) chain: Chain<'r>,
+    started: Instant,
+    pub(super) is_logged: bool,
+}
+
+impl<'r> Handling<'r> {
+    pub(super) fn new(
+        request: Request<'r>,
+        snapshot: &'r Snapshot,
+        plane: &'r DataPlane,
+        started: Instant,
+    ) -> Self {
+        let names = snapshot.configured_names();
+        let chain = Chain::new(snapshot.instances(), names, &plane.node);
+        Self {
+            request,
+            chain,
+            started,
+            is_logged: false,
+        }
+    }
+
+    /// Takes the lists that plugins fill from the worker. Requests without plugins do without them.
+    #[inline]
+    pub(super) fn use_memory(&mut self) {
+        if !self.chain.has_memory() {
+            let mut memory = worker::with(|worker| worker.chain_memory());
+            self.request.upstream = std::mem::take(&mut memory.edits);
+            self.chain.use_memory(memory);
+        }
+    }
+
+    /// Chooses the global instances, for a request that ends before its access phase.
+    pub(super) fn use_globals(&mut self, globals: &Plan) {
+        if !globals.is_empty() {
+            self.use_memory();
+            self.chain.pick_defaults(globals);
+        }
+    }
+
+    /// Returns the lists to the worker.
+    #[inline]
+    pub(super) fn give_memory(&mut self) {
+        let buffer = std::mem::take(&mut self.request.routed.bytes);
+        let edits = std::mem::take(&mut self.request.upstream);
+        if let Some(memory) = self.chain.memory_mut() {
+            memory.edits = edits;
+        }
+        let memory = self.chain.take_memory();
+        worker::with(|worker| {
+            worker.give_buffer(buffer);
+            if let Some(memory) = memory {
+                worker.give_chain_memory(memory);
+            }
+        });
+    }
+}
+
+impl Drop for Handling<'_> {
+    fn drop(&mut self) {
+        if self.is_logged || !self.chain.has(Phases::LOG) || std::thread::panicking() {
+            return;
+        }
+        let took = self.started.elapsed();
+        let entry = LogEntry {
+            status: CLIENT_GONE,
+            origin: Origin::Gateway,
+            upstream_status: None,
+            started_at: SystemTime::now() - took,
+            latencies: Latencies {
+                request: took,
+                gateway: took,
+                ..Latencies::default()
+            },
+            tries: &[],
+            request_size: 0,
+            response_size: 0,
+            response_head: &[],
+            upstream_path: self.request.upstream_path(),
+            upstream_body: None,
+        };
+        self.chain.log(&self.request, &entry);
+    }
+}
