@@ -1,5 +1,7 @@
 //! What the log says about queues. All tests share one subscriber, so each has a queue name of its own.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic like tests")]
+
 use services::Background;
 use services::queue::{LOG_INTERVAL, Queue, QueueParams, Queues, SendError, Sender};
 use std::io;
