@@ -278,7 +278,7 @@ fn credential(number: usize) -> Change {
     let mut reference = Object::new();
     reference.push("id", consumer_id(number).to_string().into());
     put(
-        EntityKind::KeyauthCredentials,
+        plugins::kinds::KEYAUTH_CREDENTIALS,
         id((1 << 43) + number),
         [
             ("consumer", reference.into()),
@@ -308,7 +308,7 @@ fn stored_key() -> Operation {
         let keys: Vec<String> = spread(KEYS, CONSUMERS).map(key).collect();
         let mut next = keys.into_iter().cycle();
         let reader = store.reader();
-        let kind = EntityKind::KeyauthCredentials;
+        let kind = plugins::kinds::KEYAUTH_CREDENTIALS;
         move || {
             black_box(&directory);
             let key = next.next().expect("it goes round");

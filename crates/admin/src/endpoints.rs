@@ -108,8 +108,7 @@ const READ: &[&str] = &["GET"];
 /// Every endpoint, sorted segment by segment as `GET /endpoints` lists them.
 pub(crate) fn all(role: Role) -> Vec<Endpoint> {
     let mut endpoints = BTreeMap::new();
-    let entities = EntityKind::ALL
-        .into_iter()
+    let entities = EntityKind::all()
         .filter(|kind| base(*kind).is_some())
         .flat_map(of_entity);
     // Later endpoints replace earlier ones with the same path, so hand-written ones override derived ones.
@@ -137,8 +136,6 @@ pub(crate) fn base(kind: EntityKind) -> Option<&'static str> {
         EntityKind::Targets => Some("/targets"),
         // These have read-only endpoints, defined elsewhere.
         EntityKind::Tags | EntityKind::ClusteringDataPlanes => None,
-        // `generate_admin_api = false` in kong/plugins/oauth2/daos.lua and kong/plugins/rate-limiting/daos.lua.
-        EntityKind::Oauth2AuthorizationCodes | EntityKind::RatelimitingMetrics => None,
         _ => registry().entity(kind).admin_api_path.as_deref(),
     }
 }
@@ -158,7 +155,7 @@ pub(crate) fn kind_named(
     name: &str,
     is_allowed: fn(EntityKind) -> bool,
 ) -> Result<EntityKind, String> {
-    let allowed = || (EntityKind::ALL.into_iter()).filter(|kind| is_allowed(*kind));
+    let allowed = || (EntityKind::all()).filter(|kind| is_allowed(*kind));
     if let Some(kind) = allowed().find(|kind| names(*kind).contains(&name)) {
         return Ok(kind);
     }
@@ -356,7 +353,7 @@ pub(crate) fn of_status(database: Database) -> Vec<Endpoint> {
 /// Endpoints that Kong does not have. `GET /endpoints` omits them, because clients compare its response with Kong's.
 pub(crate) fn own() -> Vec<Endpoint> {
     const POST: &[&str] = &["POST"];
-    let histories = EntityKind::ALL.into_iter().filter_map(|kind| {
+    let histories = EntityKind::all().filter_map(|kind| {
         let (Action::Collection(_), _) = own_actions(kind) else {
             return None;
         };
@@ -427,22 +424,22 @@ mod tests {
     fn types_are_found_by_every_name() {
         let all = |_| true;
         for (name, kind) in [
-            ("key-auths", EntityKind::KeyauthCredentials),
-            ("key-auth", EntityKind::KeyauthCredentials),
-            ("keyauth_credentials", EntityKind::KeyauthCredentials),
-            ("basic-auths", EntityKind::BasicauthCredentials),
-            ("hmac-auths", EntityKind::HmacauthCredentials),
-            ("jwts", EntityKind::JwtSecrets),
-            ("acls", EntityKind::Acls),
-            ("oauth2", EntityKind::Oauth2Credentials),
-            ("oauth2_tokens", EntityKind::Oauth2Tokens),
+            ("key-auths", plugins::kinds::KEYAUTH_CREDENTIALS),
+            ("key-auth", plugins::kinds::KEYAUTH_CREDENTIALS),
+            ("keyauth_credentials", plugins::kinds::KEYAUTH_CREDENTIALS),
+            ("basic-auths", plugins::kinds::BASICAUTH_CREDENTIALS),
+            ("hmac-auths", plugins::kinds::HMACAUTH_CREDENTIALS),
+            ("jwts", plugins::kinds::JWT_SECRETS),
+            ("acls", plugins::kinds::ACLS),
+            ("oauth2", plugins::kinds::OAUTH2_CREDENTIALS),
+            ("oauth2_tokens", plugins::kinds::OAUTH2_TOKENS),
             ("key-sets", EntityKind::KeySets),
             ("services", EntityKind::Services),
             ("parameters", EntityKind::Parameters),
         ] {
             assert_eq!(kind_named(name, all), Ok(kind), "{name}");
         }
-        for kind in EntityKind::ALL {
+        for kind in EntityKind::all() {
             for name in names(kind) {
                 assert_eq!(kind_named(name, all), Ok(kind), "{name}");
             }
@@ -452,8 +449,8 @@ mod tests {
     #[test]
     fn an_unknown_type_gets_a_suggestion_and_the_list() {
         let credentials = |kind| {
-            use EntityKind::{BasicauthCredentials, KeyauthCredentials};
-            matches!(kind, BasicauthCredentials | KeyauthCredentials)
+            use plugins::kinds::{BASICAUTH_CREDENTIALS, KEYAUTH_CREDENTIALS};
+            matches!(kind, BASICAUTH_CREDENTIALS | KEYAUTH_CREDENTIALS)
         };
         for (name, beginning) in [
             ("key-atuhs", "key-atuhs; did you mean key-auths?"),

@@ -25,8 +25,7 @@ enum Shape {
 }
 
 static ENTITIES: LazyLock<HashMap<EntityKind, Shape>> = LazyLock::new(|| {
-    EntityKind::ALL
-        .into_iter()
+    EntityKind::all()
         .map(|kind| {
             // Under the `expressions` flavor routes have every field. Under another flavor, validation refuses the
             // fields that routes do not have there.

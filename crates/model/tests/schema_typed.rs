@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use model::entities::{KeyauthCredential, Plugin, Protocol, Route, Service, Target, Upstream};
-use model::schema::{Context, registry};
+use model::schema::Context;
 use model::{Object, codec};
+use plugins::install as registry;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::time::Duration;

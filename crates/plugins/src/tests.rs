@@ -14,7 +14,7 @@ fn the_table_is_in_execution_order() {
 
 #[test]
 fn the_table_is_the_registry_of_schemas() {
-    let registry = model::schema::registry();
+    let registry = install();
     let schemas: Vec<(&str, i32)> = registry
         .plugins()
         .map(|schema| (schema.name, schema.priority))

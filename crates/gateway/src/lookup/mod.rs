@@ -122,10 +122,11 @@ fn decoded<T: DeserializeOwned>(
 }
 
 /// Entity types that a [`KeyOwner`] is built from.
-const KEY_OWNER_KINDS: [EntityKind; 2] = [EntityKind::KeyauthCredentials, EntityKind::Consumers];
+const KEY_OWNER_KINDS: [EntityKind; 2] =
+    [plugins::kinds::KEYAUTH_CREDENTIALS, EntityKind::Consumers];
 
 fn key_owner(view: &View<'_>, key: &str) -> Result<Option<KeyOwner>, ReadError> {
-    let kind = EntityKind::KeyauthCredentials;
+    let kind = plugins::kinds::KEYAUTH_CREDENTIALS;
     let found: Option<KeyauthCredential> = decoded_by_unique(view, kind, "key", key)?;
     let Some(credential) = found else {
         return Ok(None);
@@ -159,7 +160,7 @@ impl Lookup for StoreLookup {
         &self,
         username: &str,
     ) -> Result<Option<BasicauthCredential>, LookupError> {
-        self.by_unique(EntityKind::BasicauthCredentials, "username", username)
+        self.by_unique(plugins::kinds::BASICAUTH_CREDENTIALS, "username", username)
     }
 
     fn consumer(&self, id: ConsumerId) -> Result<Option<Consumer>, LookupError> {

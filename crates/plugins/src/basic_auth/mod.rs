@@ -1,7 +1,9 @@
 //! basic-auth: admits only consumers, identified by username and password. Source of the behaviour:
 //! kong/plugins/basic-auth/access.lua.
 
+mod checks;
 mod config;
+pub(crate) mod source;
 
 use config::Config;
 use model::entities::BasicauthCredential;

@@ -2,6 +2,7 @@
 //! kong/plugins/key-auth/handler.lua.
 
 mod config;
+pub(crate) mod source;
 
 use config::Config;
 use plugin::auth::{self, Attempt};
