@@ -388,6 +388,7 @@ mod tests {
     use super::*;
 
     fn paths() -> Vec<String> {
+        plugins::install();
         all(Role::Traditional)
             .into_iter()
             .map(|endpoint| endpoint.path)
@@ -422,6 +423,7 @@ mod tests {
 
     #[test]
     fn types_are_found_by_every_name() {
+        plugins::install();
         let all = |_| true;
         for (name, kind) in [
             ("key-auths", plugins::kinds::KEYAUTH_CREDENTIALS),
@@ -448,6 +450,7 @@ mod tests {
 
     #[test]
     fn an_unknown_type_gets_a_suggestion_and_the_list() {
+        plugins::install();
         let credentials = |kind| {
             use plugins::kinds::{BASICAUTH_CREDENTIALS, KEYAUTH_CREDENTIALS};
             matches!(kind, BASICAUTH_CREDENTIALS | KEYAUTH_CREDENTIALS)

@@ -163,6 +163,7 @@ mod tests {
     use crate::body::{arguments, form};
 
     fn inferred(kind: EntityKind, plugin: Option<&str>, form: &str) -> serde_json::Value {
+        plugins::install();
         let mut object = form::decode(arguments(form).unwrap());
         infer(kind, &mut object, plugin);
         serde_json::to_value(object).unwrap()

@@ -51,6 +51,7 @@ impl Fake {
 
     pub(crate) fn with_options(database: Database, options: store::Options) -> Self {
         let directory = tempfile::tempdir().unwrap();
+        plugins::install();
         let (store, _) = Store::open(&directory.path().join("store.lmdb"), options).unwrap();
         Self {
             store,
