@@ -223,6 +223,7 @@ impl Outcomes {
 
 #[test]
 fn the_live_snapshot_is_the_one_built_from_the_store() {
+    plugins::install();
     let (mut writer, _directory) = writer();
     let mut random = Random::new(2026);
     let mut outcomes = Outcomes::default();
