@@ -7,7 +7,9 @@ use crate::control::{Database, Role};
 use crate::respond::Failure;
 use model::EntityKind;
 use model::schema::registry;
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 /// The handler of a path, executed by `dispatch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +68,8 @@ pub(crate) enum Action {
     /// `/services/{services}/revisions`
     EntityRevisions(EntityKind),
     WasmOnly,
+    /// An endpoint of a plugin, by its position in [`Extensions::endpoints`].
+    OfPlugin(usize),
     /// Kong has this path, but answers it with 404.
     Disabled,
 }
@@ -97,7 +101,7 @@ pub(crate) struct Endpoint {
     /// Path with `{parameters}`, in the notation of both the router and `GET /endpoints`.
     pub(crate) path: String,
     /// The supported methods, without the implied ones: HEAD is supported wherever GET is, and OPTIONS everywhere.
-    pub(crate) methods: &'static [&'static str],
+    pub(crate) methods: Cow<'static, [&'static str]>,
     pub(crate) action: Action,
 }
 
@@ -105,8 +109,26 @@ const COLLECTION: &[&str] = &["GET", "POST"];
 const ENTITY: &[&str] = &["GET", "PUT", "PATCH", "DELETE"];
 const READ: &[&str] = &["GET"];
 
+/// What plugins add to the API.
+#[derive(Clone)]
+pub struct Extensions {
+    /// The endpoints of the enabled plugins.
+    pub endpoints: Vec<plugin::Endpoint>,
+    /// The node that their handlers get.
+    pub node: Arc<plugin::Node>,
+}
+
+impl Default for Extensions {
+    fn default() -> Self {
+        Self {
+            endpoints: Vec::new(),
+            node: plugin::Node::bare(),
+        }
+    }
+}
+
 /// Every endpoint, sorted segment by segment as `GET /endpoints` lists them.
-pub(crate) fn all(role: Role) -> Vec<Endpoint> {
+pub(crate) fn all(role: Role, extensions: &Extensions) -> Vec<Endpoint> {
     let mut endpoints = BTreeMap::new();
     let entities = EntityKind::all()
         .filter(|kind| base(*kind).is_some())
@@ -115,7 +137,57 @@ pub(crate) fn all(role: Role) -> Vec<Endpoint> {
     for endpoint in entities.chain(standing_alone(role)) {
         endpoints.insert(endpoint.path.replace('/', "\0"), endpoint);
     }
-    endpoints.into_values().collect()
+    let mut endpoints: Vec<Endpoint> = endpoints.into_values().collect();
+    endpoints.extend(of_plugins(&endpoints, extensions));
+    endpoints.sort_by_cached_key(|endpoint| endpoint.path.replace('/', "\0"));
+    endpoints
+}
+
+/// The endpoints of plugins, without those that cannot be served: a path that is malformed, or that the API has already.
+fn of_plugins(others: &[Endpoint], extensions: &Extensions) -> Vec<Endpoint> {
+    let (own, robots) = (own(), robots());
+    let others = others
+        .iter()
+        .chain(&own)
+        .chain([&robots])
+        .map(|one| shape(&one.path));
+    let mut taken: HashSet<Vec<Option<&str>>> = others.flatten().collect();
+    let mut endpoints = Vec::new();
+    for (at, endpoint) in extensions.endpoints.iter().enumerate() {
+        let is_new = shape(&endpoint.path).is_some_and(|shape| taken.insert(shape));
+        if !is_new {
+            tracing::error!(
+                plugin = &*endpoint.plugin,
+                path = &*endpoint.path,
+                "an endpoint of a plugin is not served: its path is malformed or exists already"
+            );
+            continue;
+        }
+        let methods = endpoint.operations.iter().map(|operation| operation.method);
+        endpoints.push(Endpoint {
+            path: endpoint.path.clone().into_owned(),
+            methods: methods.collect(),
+            action: Action::OfPlugin(at),
+        });
+    }
+    endpoints
+}
+
+/// The segments of a path, without the names of parameters. Two paths of one shape cannot both be served. `None` if the
+/// path is malformed.
+fn shape(path: &str) -> Option<Vec<Option<&str>>> {
+    let is_plain = |text: &str| !text.is_empty() && !text.contains(['{', '}', '*', '?', '#', '%']);
+    let segments = path.strip_prefix('/')?.split('/').map(|segment| {
+        let inner = segment
+            .strip_prefix('{')
+            .and_then(|one| one.strip_suffix('}'));
+        match inner {
+            Some(name) if is_plain(name) => Some(None),
+            None if is_plain(segment) => Some(Some(segment)),
+            _ => None,
+        }
+    });
+    segments.collect()
 }
 
 /// Value of the `Allow` header: the sorted methods with OPTIONS, and HEAD if there is GET.
@@ -244,7 +316,7 @@ fn of_relation(relation: Relation) -> Vec<Endpoint> {
 fn endpoint(path: &str, methods: &'static [&'static str], action: Action) -> Endpoint {
     Endpoint {
         path: path.to_owned(),
-        methods,
+        methods: Cow::Borrowed(methods),
         action,
     }
 }
@@ -389,7 +461,7 @@ mod tests {
 
     fn paths() -> Vec<String> {
         plugins::install();
-        all(Role::Traditional)
+        all(Role::Traditional, &Extensions::default())
             .into_iter()
             .map(|endpoint| endpoint.path)
             .collect()

@@ -53,7 +53,7 @@ mod udp_log;
 mod zipkin;
 
 use model::schema::{PluginSource, Registry};
-use plugin::PluginDef;
+use plugin::{Endpoint, PluginDef};
 use std::sync::{Arc, LazyLock};
 
 /// The kinds of the plugins' entities.
@@ -125,6 +125,11 @@ pub fn sources() -> &'static [PluginSource] {
         zipkin::SOURCE,
     ];
     &SOURCES
+}
+
+/// The endpoints of the Admin API that bundled plugins serve. A plugin adds its own here.
+pub fn endpoints() -> Vec<Endpoint> {
+    Vec::new()
 }
 
 /// Installs the registry with the schemas of all bundled plugins, unless it is installed. Panics if another one is.

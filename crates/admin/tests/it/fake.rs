@@ -5,7 +5,7 @@ use admin::control::{
     Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal, Readiness, Role, UpstreamHealth,
 };
 use admin::explain::{Among, Cause, Conflicts, Example, Named, Never, Search, Subsystem, Tie};
-use admin::{Connection, Control, Limits};
+use admin::{Connection, Control, Extensions, Limits};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
@@ -41,6 +41,7 @@ pub(crate) struct Fake {
     statuses: Statuses,
     gate: Mutex<Option<Receiver<()>>>,
     health: Option<UpstreamHealth>,
+    extensions: Extensions,
     _directory: TempDir,
 }
 
@@ -76,6 +77,7 @@ impl Fake {
             statuses: Statuses::default(),
             gate: Mutex::default(),
             health: None,
+            extensions: Extensions::default(),
             _directory: directory,
         }
     }
@@ -109,6 +111,11 @@ impl Fake {
     pub(crate) fn with_health(self, health: UpstreamHealth) -> Self {
         let health = Some(health);
         Self { health, ..self }
+    }
+
+    pub(crate) fn with_endpoints(mut self, endpoints: Vec<plugin::Endpoint>) -> Self {
+        self.extensions.endpoints = endpoints;
+        self
     }
 
     pub(crate) fn with_readiness(self, readiness: Readiness) -> Self {
@@ -274,6 +281,10 @@ impl Control for Fake {
             .plugins()
             .map(|plugin| plugin.name.to_owned())
             .collect()
+    }
+
+    fn extensions(&self) -> Extensions {
+        self.extensions.clone()
     }
 
     fn settings(&self) -> Value {

@@ -20,6 +20,7 @@ use crate::output::Output;
 use crate::reload::Desk;
 use crate::settings::{LogSettings, ModelSettings, Settings};
 use crate::upgrade::Link;
+use admin::Extensions;
 use admin::control::{
     Access, Api, Audit, Connections, Control, Credentials, Database, DnsStatistics,
     Failure as Refused, Load, LoadError, Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal,
@@ -415,6 +416,15 @@ impl Control for Gateway {
                 .map(|plugin| plugin.name.to_string())
                 .collect(),
             EnabledPlugins::Only(names) => names.iter().cloned().collect(),
+        }
+    }
+
+    fn extensions(&self) -> Extensions {
+        let mut endpoints = plugins::endpoints();
+        endpoints.retain(|endpoint| self.model.plugins.contains(&endpoint.plugin));
+        Extensions {
+            endpoints,
+            node: Arc::clone(&self.plane.node),
         }
     }
 
