@@ -289,6 +289,14 @@ fn mistakes_in_kinds_are_errors() {
         let expected = format!("schema of {expected}");
         assert!(mistake.starts_with(&expected), "{mistake:?} {expected:?}");
     }
+    let checks = Checks {
+        validators: &[("host", |_, _| Ok(()))],
+        ..CHECKS
+    };
+    assert_eq!(
+        mistake(PluginSource { checks, ..THEATER }),
+        "schema of theater: there is another function with the name host"
+    );
     let twice = Registry::new(&[THEATER, THEATER]).expect_err("refused");
     assert_eq!(
         twice.to_string(),

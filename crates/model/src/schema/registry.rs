@@ -81,6 +81,12 @@ impl Registry {
         if let Some(pair) = sources.windows(2).find(|pair| pair[0].name == pair[1].name) {
             return Err(SchemaError::new(pair[0].name, "the plugin occurs twice"));
         }
+        for source in &sources {
+            if let Some(name) = source.checks.ambiguous() {
+                let problem = format!("there is another function with the name {name}");
+                return Err(SchemaError::new(source.name, problem));
+            }
+        }
         let own = data::ENTITIES.iter().map(|source| (source, None));
         let brought = sources
             .iter()

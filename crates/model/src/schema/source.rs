@@ -1,8 +1,11 @@
 //! What a registry is built from: the texts of schemas, and the functions that only the schemas of one plugin use.
 
-use super::{Context, Problems};
+use super::shorthand::CONVERSIONS;
+use super::transformations::TRANSFORMATIONS;
+use super::{Context, Problems, validators};
 use crate::EntityKind;
 use crate::value::{Object, Value};
+use std::collections::BTreeSet;
 
 /// The contribution of a plugin to the registry: its schema and its entities.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +60,24 @@ impl Checks {
         shorthands: &[],
         transformations: &[],
     };
+}
+
+impl Checks {
+    /// A function with the name of another one. Schemas could not say which of the two they mean.
+    pub(super) fn ambiguous(&self) -> Option<&'static str> {
+        fn twice<'a>(names: impl Iterator<Item = &'a &'static str>) -> Option<&'static str> {
+            let mut seen = BTreeSet::new();
+            names.copied().find(|name| !seen.insert(*name))
+        }
+        let validators = validators::names().chain(self.validators.iter().map(|(name, _)| name));
+        let rules = validators::rule_names().chain(self.rules.iter().map(|(name, _)| name));
+        let shorthands = CONVERSIONS.iter().chain(self.shorthands);
+        let transformations = TRANSFORMATIONS.iter().chain(self.transformations);
+        twice(validators)
+            .or_else(|| twice(rules))
+            .or_else(|| twice(shorthands.map(|one| &one.name)))
+            .or_else(|| twice(transformations.map(|one| &one.name)))
+    }
 }
 
 /// Validates a single value that is not null and has the right type. A problem is a text, or a tree of texts if the

@@ -28,6 +28,16 @@ pub(crate) struct EntityRule {
     run: RuleFn,
 }
 
+/// The names of the validators of this crate.
+pub(super) fn names() -> impl Iterator<Item = &'static &'static str> {
+    TEXTS.iter().chain(&OTHERS).map(|(name, _)| name)
+}
+
+/// The names of the rules of this crate.
+pub(super) fn rule_names() -> impl Iterator<Item = &'static &'static str> {
+    RULES.iter().map(|(name, _)| name)
+}
+
 impl Validator {
     /// Finds a validator of this crate, or one of the plugin's.
     pub(crate) fn from_name(name: &str, checks: &Checks) -> Option<Self> {
@@ -84,7 +94,7 @@ macro_rules! texts {
     };
 }
 
-const TEXTS: [(&str, ValidatorFn); 24] = texts![
+static TEXTS: [(&str, ValidatorFn); 24] = texts![
     "utf8_name" => text::utf8_name,
     "tag" => text::tag,
     "host" => text::host,
@@ -111,9 +121,9 @@ const TEXTS: [(&str, ValidatorFn); 24] = texts![
     "public_key" => tls::public_key,
 ];
 
-const OTHERS: [(&str, ValidatorFn); 1] = [("pem", |value, _| tls::pem(value))];
+static OTHERS: [(&str, ValidatorFn); 1] = [("pem", |value, _| tls::pem(value))];
 
-const RULES: [(&str, RuleFn); 7] = [
+static RULES: [(&str, RuleFn); 7] = [
     ("keys", rules::keys),
     ("certificate_pair", rules::certificate_pair),
     ("certificate_alt_pair", rules::alternative_pair),
