@@ -249,7 +249,7 @@ fn mistakes_in_kinds_are_errors() {
             "services: another kind has the same name",
         ),
         (
-            with_entities(|all| drop(all.remove(1))),
+            with_entities(|all| all.truncate(1)),
             "seats: ticket: reference to the unknown entity tickets",
         ),
         (
