@@ -1,5 +1,5 @@
-//! The bundled plugins, and their table. Each plugin is a directory with its configuration, its phases and its tests.
-//! This crate does not depend on routes, snapshots or the store.
+//! The bundled plugins, and the lists of all. Each plugin is a directory with its schema (`schema.json`), its entities,
+//! its checks, its configuration, its code and its tests. This crate does not depend on routes, snapshots or the store.
 
 #![forbid(unsafe_code)]
 
