@@ -90,9 +90,9 @@ pub trait Control: Send + Sync + 'static {
     /// Names of the enabled plugins, resolved from the `plugins` setting.
     fn enabled_plugins(&self) -> Vec<String>;
 
-    /// The endpoints of the enabled plugins. The API asks for them once, when it is built.
-    fn extensions(&self) -> Extensions {
-        Extensions::default()
+    /// The endpoints of the enabled plugins, if there are any. The API asks for them once, when it is built.
+    fn extensions(&self) -> Option<Extensions> {
+        None
     }
 
     /// Effective values of all settings by their Kong names, with secrets already masked.
@@ -113,6 +113,11 @@ pub trait Control: Send + Sync + 'static {
 
     /// Metrics for `GET /metrics`, sorted by name.
     fn metrics(&self) -> Vec<Metric>;
+
+    /// Metrics of plugins and of what the node does for them, in the text format of Prometheus. They follow the others.
+    fn plugin_metrics(&self) -> String {
+        String::new()
+    }
 
     /// MD5 hash of the running declarative configuration; all zeros if the configuration is empty.
     fn configuration_hash(&self) -> [u8; 16];

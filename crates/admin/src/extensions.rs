@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Answers a request for the endpoint at this position.
 pub(crate) async fn answer(call: &Call<'_>, at: usize) -> ApiResult {
-    let extensions = call.app.extensions();
+    let extensions = call.app.extensions().ok_or_else(Failure::not_found)?;
     let mut operations = extensions.endpoints[at].operations.iter();
     // HEAD was turned into GET before, and the methods of the endpoint are known to contain this one.
     let operation = operations

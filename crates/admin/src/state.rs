@@ -9,14 +9,14 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct App {
     control: Arc<dyn Control>,
     api: Api,
-    extensions: Arc<Extensions>,
+    extensions: Option<Arc<Extensions>>,
     openapi: Arc<OnceLock<Bytes>>,
 }
 
 impl App {
     pub(crate) fn new(control: Arc<dyn Control>, api: Api) -> Self {
         Self {
-            extensions: Arc::new(control.extensions()),
+            extensions: control.extensions().map(Arc::new),
             control,
             api,
             openapi: Arc::default(),
@@ -31,8 +31,8 @@ impl App {
         Arc::clone(&self.control)
     }
 
-    pub(crate) fn extensions(&self) -> &Extensions {
-        &self.extensions
+    pub(crate) fn extensions(&self) -> Option<&Extensions> {
+        self.extensions.as_deref()
     }
 
     /// The OpenAPI document, created at the first request for it.

@@ -46,7 +46,7 @@ fn document(app: &App) -> Value {
         let mut item = Map::new();
         for &method in endpoint.methods.iter() {
             let operation = match endpoint.action {
-                Action::OfPlugin(at) => Some(of_plugin(&extensions.endpoints[at], method)),
+                Action::OfPlugin(at) => extensions.map(|all| of_plugin(&all.endpoints[at], method)),
                 _ => describe(&mut components, &endpoint, method),
             };
             let Some(operation) = operation else {

@@ -41,7 +41,7 @@ pub(crate) struct Fake {
     statuses: Statuses,
     gate: Mutex<Option<Receiver<()>>>,
     health: Option<UpstreamHealth>,
-    extensions: Extensions,
+    extensions: Option<Extensions>,
     _directory: TempDir,
 }
 
@@ -77,7 +77,7 @@ impl Fake {
             statuses: Statuses::default(),
             gate: Mutex::default(),
             health: None,
-            extensions: Extensions::default(),
+            extensions: None,
             _directory: directory,
         }
     }
@@ -114,7 +114,8 @@ impl Fake {
     }
 
     pub(crate) fn with_endpoints(mut self, endpoints: Vec<plugin::Endpoint>) -> Self {
-        self.extensions.endpoints = endpoints;
+        let node = plugin::Node::bare().unwrap();
+        self.extensions = Some(Extensions { endpoints, node });
         self
     }
 
@@ -283,7 +284,7 @@ impl Control for Fake {
             .collect()
     }
 
-    fn extensions(&self) -> Extensions {
+    fn extensions(&self) -> Option<Extensions> {
         self.extensions.clone()
     }
 

@@ -268,6 +268,11 @@ impl Gateway {
         self.store.lend()
     }
 
+    /// What the node offers to plugins.
+    pub(crate) fn plugin_node(&self) -> &plugin::Node {
+        &self.plane.node
+    }
+
     pub(crate) fn access_logs(&self) -> &AccessLogs {
         &self.access_logs
     }
@@ -419,13 +424,13 @@ impl Control for Gateway {
         }
     }
 
-    fn extensions(&self) -> Extensions {
+    fn extensions(&self) -> Option<Extensions> {
         let mut endpoints = plugins::endpoints();
         endpoints.retain(|endpoint| self.model.plugins.contains(&endpoint.plugin));
-        Extensions {
+        Some(Extensions {
             endpoints,
             node: Arc::clone(&self.plane.node),
-        }
+        })
     }
 
     fn settings(&self) -> serde_json::Value {
@@ -516,6 +521,10 @@ impl Control for Gateway {
             };
             digit(2 * index) << 4 | digit(2 * index + 1)
         })
+    }
+
+    fn plugin_metrics(&self) -> String {
+        self.plane.node.metrics.render()
     }
 
     fn readiness(&self) -> Readiness {
