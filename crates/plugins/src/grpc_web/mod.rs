@@ -1,0 +1,3 @@
+//! grpc-web, which is not implemented yet.
+
+pub(crate) mod source;

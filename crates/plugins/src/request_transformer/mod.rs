@@ -1,0 +1,4 @@
+//! request-transformer, which is not implemented yet.
+
+mod checks;
+pub(crate) mod source;
