@@ -20,7 +20,8 @@ pub fn parse(text: &[u8]) -> impl Iterator<Item = Arg<'_>> {
     parse_all(text).take(MAX_ARGS)
 }
 
-fn parse_all(text: &[u8]) -> impl Iterator<Item = Arg<'_>> {
+/// Returns all arguments in order. Plugins that encode them again need all, so that none is lost.
+pub fn parse_all(text: &[u8]) -> impl Iterator<Item = Arg<'_>> {
     text.split(|&byte| byte == b'&').filter_map(|piece| {
         let (name, value) = match memchr::memchr(b'=', piece) {
             Some(at) => (&piece[..at], Some(decode(&piece[at + 1..]))),
@@ -82,12 +83,18 @@ fn hex_byte(digits: &[u8]) -> Option<u8> {
     u8::try_from(high << 4 | low).ok()
 }
 
-/// The characters to encode: all except the unreserved characters of RFC 3986. A space becomes `%20` and not `+`.
+/// The characters to encode, as in OpenResty: all except the unreserved ones of RFC 3986 and `!'()*`. A space becomes
+/// `%20` and not `+`.
 const RESERVED: AsciiSet = NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
     .remove(b'.')
-    .remove(b'~');
+    .remove(b'~')
+    .remove(b'!')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*');
 
 fn encode(out: &mut String, text: &[u8]) {
     out.extend(percent_encode(text, &RESERVED));
@@ -140,6 +147,7 @@ mod tests {
             "z=1&a&b=&c=a%20b%2Fc"
         );
         assert_eq!(without(b"k=1", b"k"), "");
+        assert_eq!(without(b"$(x)=*!'[]", b"k"), "%24(x)=*!'%5B%5D");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod def;
 mod edits;
 mod log;
 mod lookup;
+mod multipart;
 pub mod notice;
 mod request;
 mod response;

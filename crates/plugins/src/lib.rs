@@ -4,9 +4,12 @@
 #![forbid(unsafe_code)]
 
 mod basic_auth;
+mod grpc_web;
 mod key_auth;
 mod later;
+mod protobuf;
 mod request_termination;
+mod request_transformer;
 
 use plugin::PluginDef;
 
