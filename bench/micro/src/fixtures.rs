@@ -135,7 +135,7 @@ pub(crate) fn config(routes: usize, upstream: SocketAddr) -> Config {
 
 pub(crate) fn build_settings() -> BuildSettings {
     BuildSettings {
-        plugins: plugins::BUNDLED.to_vec(),
+        plugins: plugins::bundled().to_vec(),
         ..BuildSettings::default()
     }
 }

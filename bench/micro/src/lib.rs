@@ -23,8 +23,8 @@ mod storage;
 #[path = "../../../crates/gateway/src/control/config.rs"]
 mod config;
 #[allow(dead_code, reason = "not all of it is measured")]
-#[path = "../../../crates/gateway/src/lookup/mod.rs"]
-mod lookup;
+#[path = "../../../crates/gateway/src/entities/mod.rs"]
+mod entities;
 
 pub use operation::{Operation, TOGGLES, Work, run_counted};
 

@@ -92,7 +92,7 @@ impl Setup {
                 plugins: plugins.clone(),
                 ..Config::default()
             }),
-            plugins: plugins::BUNDLED.to_vec(),
+            plugins: plugins::bundled().to_vec(),
             lookup: None,
             requests: vec![get("/users/42", 0)],
             answer: with_length(SMALL),

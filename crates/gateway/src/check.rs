@@ -13,7 +13,7 @@ use model::entities::{Config, Consumer, Plugin, Route, Service};
 use model::plugins::PluginReader;
 use model::schema::VaultReferences;
 use model::{EntityKind, Object, codec};
-use plugin::{Node, notice};
+use plugin::{NodeIdentity, notice};
 use proxy::snapshot::{BuildSettings, Snapshot};
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -44,14 +44,14 @@ pub(crate) fn run(
     let mut failure = Failure::default();
     let mut model = ModelSettings::default();
     let mut build = BuildSettings {
-        plugins: plugins::BUNDLED.to_vec(),
+        plugins: plugins::bundled().to_vec(),
         ..BuildSettings::default()
     };
     let mut declarative = file.map(|file| Declarative::File(file.to_owned()));
     let mut store = None;
     match settings {
         Ok(settings) => {
-            match plane::build_settings(&settings, Node::default()) {
+            match plane::build_settings(&settings, NodeIdentity::default()) {
                 Ok(settings) => build = settings,
                 Err(problems) => failure.add(problems),
             }
@@ -102,7 +102,7 @@ fn replaced(text: &Text, settings: &StoreSettings) -> Option<String> {
 
 /// Fails with the warnings of a declarative configuration, if there are any.
 pub(crate) fn without_warnings(text: &Text, settings: &Settings) -> Result<(), Failure> {
-    let build = plane::build_settings(settings, Node::default())?;
+    let build = plane::build_settings(settings, NodeIdentity::default())?;
     let mut warnings = Vec::new();
     check_text(text, &settings.model, &build, &mut warnings)?;
     if warnings.is_empty() {

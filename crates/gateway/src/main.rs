@@ -9,6 +9,7 @@ mod client;
 mod commands;
 mod control;
 mod declarative_file;
+mod entities;
 mod events;
 mod explain;
 mod expr;
@@ -16,7 +17,7 @@ mod instance;
 mod life;
 mod local;
 mod logging;
-mod lookup;
+
 mod memory;
 mod occupant;
 mod output;

@@ -14,7 +14,7 @@ use net::pool::PoolSettings;
 use net::tls::{
     CertificateError, Certificates, ClientAuth, ClientIdentity, CommonName, self_signed,
 };
-use plugin::Node;
+use plugin::NodeIdentity;
 use proxy::respond::{self, Format, HeaderSet, Templates};
 use proxy::session::{self, RealIp};
 use proxy::snapshot::BuildSettings;
@@ -24,14 +24,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Returns the settings for building snapshots.
-pub(crate) fn build_settings(settings: &Settings, node: Node) -> Result<BuildSettings, Failure> {
+pub(crate) fn build_settings(
+    settings: &Settings,
+    node: NodeIdentity,
+) -> Result<BuildSettings, Failure> {
     let mut problems = Problems::new(settings);
     let proxy = &settings.proxy;
     let build = BuildSettings {
-        plugins: plugins::BUNDLED
+        plugins: plugins::bundled()
             .iter()
-            .copied()
-            .filter(|def| settings.model.plugins.contains(def.name))
+            .filter(|def| settings.model.plugins.contains(&*def.name))
+            .cloned()
             .collect(),
         router: router::Options {
             flavor: match settings.model.flavor {

@@ -6,10 +6,10 @@ use crate::access_log::AccessLogs;
 use crate::commands::{Failure, StartInputs, accepted, warn};
 use crate::control::{Gateway, Parts, node, rebuild, writer};
 use crate::declarative_file::{self, Text};
+use crate::entities::StoreEntities;
 use crate::instance::Instance;
 use crate::life::Life;
 use crate::logging::{self, Logs};
-use crate::lookup::StoreLookup;
 use crate::reload::Desk;
 use crate::settings::{Database, LogTarget, ModelSettings, Settings, StoreSettings};
 use crate::signals::Signals;
@@ -188,7 +188,7 @@ fn check_settings(settings: &Settings) -> Result<Checked, Failure> {
         let path = settings.prefix.join(node::ID_FILE);
         Failure::new(format!("cannot read or write {}: {error}", path.display()))
     })?;
-    let identity = plugin::Node {
+    let identity = plugin::NodeIdentity {
         id: node.id.to_string(),
         hostname: node.hostname.clone(),
     };
@@ -235,11 +235,13 @@ fn prepare_configuration(
         None => open_store(settings, Instead::Nothing)?,
     };
     let snapshot = served_snapshot(&store, &build, text.is_some())?;
-    let lookup = Arc::new(StoreLookup::new(store.clone()));
+    let entities = Arc::new(StoreEntities::new(store.clone()));
+    let for_plugins = plugin::Node::new(build.node.clone(), entities);
     let plane = DataPlane::new(
         Live::new(snapshot),
         plane_settings,
-        lookup,
+        Arc::new(for_plugins),
+        build.plugins.clone(),
         settings.workers,
     );
     let mut writer = Writer {

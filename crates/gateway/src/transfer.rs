@@ -16,7 +16,7 @@ use admin::control::{self, Refusal};
 use admin::transfer;
 use model::declarative::{Counts, ExportFormat, Format, Options, format_cli_errors};
 use model::{Error, ErrorCode, Object};
-use plugin::Node;
+use plugin::NodeIdentity;
 use serde_json::Value as Json;
 use std::io::{self, Write};
 use std::path::Path;
@@ -210,7 +210,7 @@ fn import_offline(
     if settings.store.database != Database::Lmdb {
         return Err(Failure::new(transfer::NO_DATABASE));
     }
-    let build = plane::build_settings(settings, Node::default())?;
+    let build = plane::build_settings(settings, NodeIdentity::default())?;
     let options = Options {
         context: writer::context(&settings.model, false),
         flatten_errors: false,

@@ -6,6 +6,7 @@ use crate::edits::{HeaderEdits, HeaderValue};
 use crate::request::{Consumer, Credential, RequestCx};
 use crate::response::Response;
 use model::entities::ConsumerId;
+use std::sync::Arc;
 use uuid::Uuid;
 
 const CONSUMER_ID: &str = "X-Consumer-ID";
@@ -19,21 +20,24 @@ pub enum Attempt {
     /// The request was authenticated, and [`authenticated`] was called.
     Succeeded,
     Refused(Response),
+    /// The attempt needs the request's body. It is made again when the body has been read.
+    NeedsBody,
 }
 
 /// Runs an attempt under the rules of `config.anonymous`. If it is not set, a refusal ends the request, even if another
 /// plugin has authenticated it. If it is set, the attempt is skipped when another plugin has found a credential, and
 /// after a refusal the request continues as the anonymous consumer.
-pub fn attempt(
-    cx: &mut RequestCx<'_>,
+pub fn attempt<'c, 'r>(
+    cx: &mut RequestCx<'c, 'r>,
     anonymous: Option<&str>,
-    attempt: impl FnOnce(&mut RequestCx<'_>) -> Result<Attempt, PluginError>,
+    attempt: impl FnOnce(&mut RequestCx<'c, 'r>) -> Result<Attempt, PluginError>,
 ) -> Result<Step<'static>, PluginError> {
-    if anonymous.is_some() && cx.credential.is_some() {
+    if anonymous.is_some() && cx.state.credential.is_some() {
         return Ok(Step::Continue);
     }
     match (attempt(cx)?, anonymous) {
         (Attempt::Succeeded, _) => Ok(Step::Continue),
+        (Attempt::NeedsBody, _) => Ok(Step::ReadBody),
         (Attempt::Refused(response), None) => Ok(Step::Respond(response)),
         (Attempt::Refused(_), Some(anonymous)) => {
             let consumer = anonymous_consumer(cx, anonymous)?;
@@ -53,38 +57,53 @@ pub fn otherwise(anonymous: Option<&str>) -> String {
 
 /// Records the consumer and credential of the request. `identifier` is the value of `X-Credential-Identifier`.
 pub fn authenticated(
-    cx: &mut RequestCx<'_>,
-    consumer: Consumer,
+    cx: &mut RequestCx<'_, '_>,
+    consumer: Arc<Consumer>,
     credential: Credential,
     identifier: impl Into<HeaderValue>,
 ) {
-    let headers = &mut cx.upstream.headers;
+    let headers = &mut cx.request.upstream.headers;
     set_consumer_headers(headers, &consumer);
     headers.set(CREDENTIAL_IDENTIFIER, identifier);
     headers.remove(ANONYMOUS);
-    cx.consumer = Some(consumer);
-    cx.credential = Some(credential);
+    cx.state.consumer = Some(consumer);
+    cx.state.credential = Some(credential);
 }
 
 /// Returns the consumer of a credential. It exists as long as the credential does, so its absence is an internal error.
-pub fn consumer_of(cx: &RequestCx<'_>, id: ConsumerId) -> Result<Consumer, PluginError> {
-    existing(cx.lookup.consumer(id)?, id)
-}
-
-/// Returns the consumer that was looked up with its credential. Its absence is an internal error.
-pub fn existing(consumer: Option<Consumer>, id: ConsumerId) -> Result<Consumer, PluginError> {
+fn consumer_of(cx: &RequestCx<'_, '_>, id: ConsumerId) -> Result<Arc<Consumer>, PluginError> {
+    let consumer = cx.node.entities.by_id(id.0)?;
     consumer.ok_or_else(|| {
         PluginError::new(format!("the consumer {id} of a credential does not exist"))
     })
 }
 
-fn become_anonymous(cx: &mut RequestCx<'_>, consumer: Consumer) {
-    let headers = &mut cx.upstream.headers;
+/// Returns a credential and its consumer. `find` looks the credential up, and `consumer` names its consumer. Both may be
+/// deleted between the two look-ups; then the credential does not exist any more.
+pub fn with_consumer<C>(
+    cx: &RequestCx<'_, '_>,
+    find: impl Fn() -> Result<Option<Arc<C>>, PluginError>,
+    consumer: impl Fn(&C) -> ConsumerId,
+) -> Result<Option<(Arc<C>, Arc<Consumer>)>, PluginError> {
+    let Some(credential) = find()? else {
+        return Ok(None);
+    };
+    match consumer_of(cx, consumer(&credential)) {
+        Ok(consumer) => Ok(Some((credential, consumer))),
+        Err(error) => match find()? {
+            None => Ok(None),
+            Some(_) => Err(error),
+        },
+    }
+}
+
+fn become_anonymous(cx: &mut RequestCx<'_, '_>, consumer: Arc<Consumer>) {
+    let headers = &mut cx.request.upstream.headers;
     set_consumer_headers(headers, &consumer);
     headers.remove(CREDENTIAL_IDENTIFIER);
     headers.set(ANONYMOUS, HeaderValue::from_static("true"));
-    cx.consumer = Some(consumer);
-    cx.credential = None;
+    cx.state.consumer = Some(consumer);
+    cx.state.credential = None;
 }
 
 fn set_consumer_headers(headers: &mut HeaderEdits, consumer: &Consumer) {
@@ -101,14 +120,18 @@ fn set_consumer_headers(headers: &mut HeaderEdits, consumer: &Consumer) {
 
 /// Returns the consumer for `config.anonymous`, an id or a username. A text in the form of an id may still be a
 /// username.
-fn anonymous_consumer(cx: &RequestCx<'_>, anonymous: &str) -> Result<Consumer, PluginError> {
+fn anonymous_consumer(
+    cx: &RequestCx<'_, '_>,
+    anonymous: &str,
+) -> Result<Arc<Consumer>, PluginError> {
+    let entities = &*cx.node.entities;
     let by_id = match hyphenated_id(anonymous) {
-        Some(id) => cx.lookup.consumer(ConsumerId(id))?,
+        Some(id) => entities.by_id(id)?,
         None => None,
     };
     let found = match by_id {
         Some(consumer) => Some(consumer),
-        None => cx.lookup.consumer_by_username(anonymous)?,
+        None => entities.by_unique("username", anonymous)?,
     };
     found.ok_or_else(|| {
         PluginError::new(format!(

@@ -11,9 +11,11 @@ use std::borrow::Cow;
 /// The body of a request, as far as plugins can read it.
 #[derive(Debug, Clone, Default)]
 pub enum RequestBody {
-    /// The body was not read into memory, because no plugin reads it or because the request is a gRPC call.
+    /// The body was not read into memory, because no plugin has asked for it.
     #[default]
     Unread,
+    /// The body is that of a gRPC call, whose response may have to begin before the body ends. It cannot be read.
+    Streamed,
     /// The complete body. It is empty if the request has none.
     Whole(Bytes),
     /// The body exceeds the limit of the data plane. Plugins cannot read it, as in Kong.

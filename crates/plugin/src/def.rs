@@ -1,78 +1,214 @@
-//! The plugin trait, the results of its phases, and a plugin's entry in the table of plugins.
+//! The trait that a plugin implements, the results of its phases, and a plugin's definition.
 
-use crate::log::LogEntry;
-use crate::request::RequestCx;
+use crate::handler::{Erased, Handler, Maker};
+use crate::log::LogCx;
+use crate::node::Node;
+use crate::request::{Request, RequestCx};
 use crate::response::{Chunk, Response, ResponseCx};
+use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
+use serde::de::DeserializeOwned;
+use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::BitOr;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// A configured plugin. It is built with the snapshot and shared by all requests that it applies to.
+/// A plugin with one configuration. It is built with the snapshot and shared by all requests that it applies to.
+///
+/// Configured plugins with equal configurations share one object, so an object has no state that a request changes.
+/// State that belongs to the configured plugin is in the node ([`Node`]), under a key that the plugin chooses. State of
+/// one request is in [`Plugin::Own`].
 ///
 /// At most one instance per plugin name runs for a request. It is chosen when the plugin's turn comes in `access`, and
-/// the later phases run the same instances. Phases that a [`PluginDef`] does not declare are never called. The phases
-/// `certificate`, `rewrite` and `response` have no method yet; each will be added with the first plugin that needs it.
-pub trait Plugin: Send + Sync {
+/// the later phases run the same instances. Phases that the instance does not have ([`Plugin::phases`]) are not called.
+/// The contract of each phase is in `docs/writing-plugins.md`.
+pub trait Plugin: Send + Sync + Sized + 'static {
+    /// The configuration that the plugin's schema has completed.
+    type Config: DeserializeOwned;
+
+    /// The plugin's own state of one request. The instance of a global `rewrite` and that of a route's `access` share
+    /// it. `()` costs nothing.
+    type Own: Default + Send + 'static;
+
+    /// Builds the plugin. Building has no effect on the node, because snapshots are also built to check a
+    /// configuration, and then thrown away. It must report every error of the configuration, so that none appears
+    /// while requests are processed.
+    fn build(config: Self::Config, cx: &BuildCx<'_>) -> Result<Self, BuildError>;
+
+    /// Returns the phases that this configuration uses. `defined` are those of the plugin's definition.
+    fn phases(&self, defined: Phases) -> Phases {
+        defined
+    }
+
+    /// Starts the plugin when a snapshot with it is published, before requests use it. It runs once, and before the
+    /// plugins that the snapshot replaces are dropped. Dropping the plugin must end what was started here.
+    fn start(&self, _node: &Arc<Node>) {}
+
+    /// Runs before the request is routed, for global instances only. Routing sees what it changes. Whatever ends the
+    /// request here ends it at once.
+    fn rewrite<'a>(
+        &'a self,
+        _cx: RequestCx<'a, '_>,
+        _own: &'a mut Self::Own,
+    ) -> Result<Step<'a>, PluginError> {
+        Ok(Step::Continue)
+    }
+
     /// Runs when the route is known and before the upstream is contacted. It may change the request for the upstream,
     /// end the request with its own response, or wait. An error ends the request with status 500.
-    fn access<'a>(&'a self, _cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
+    fn access<'a>(
+        &'a self,
+        _cx: RequestCx<'a, '_>,
+        _own: &'a mut Self::Own,
+    ) -> Result<Step<'a>, PluginError> {
+        Ok(Step::Continue)
+    }
+
+    /// Runs for every piece of the client's body on its way to the upstream. The last piece is marked, and it may be
+    /// empty. It cannot wait. An error ends the request with status 500 if the response has not begun, and otherwise
+    /// closes the connection.
+    fn request_body(
+        &self,
+        _request: &Request<'_>,
+        _own: &mut Self::Own,
+        _chunk: &mut Chunk,
+    ) -> Result<(), PluginError> {
+        Ok(())
+    }
+
+    /// Runs when the whole response of the upstream is in memory, before `header_filter`. An instance with this phase
+    /// makes the gateway read the whole response, except where the connection is upgraded or carries gRPC.
+    fn response<'a>(
+        &'a self,
+        _cx: ResponseCx<'a, '_>,
+        _own: &'a mut Self::Own,
+    ) -> Result<Step<'a>, PluginError> {
         Ok(Step::Continue)
     }
 
     /// Runs when the head of the response is known, whether an upstream, a plugin or the gateway produced it. It cannot
-    /// wait. An error is only logged.
-    fn header_filter(&self, _cx: &mut ResponseCx<'_>) -> Result<(), PluginError> {
-        Ok(())
+    /// wait. An error closes the connection.
+    fn header_filter(
+        &self,
+        _cx: &mut ResponseCx<'_, '_>,
+        _own: &mut Self::Own,
+    ) -> Result<Filtered, PluginError> {
+        Ok(Filtered::Continue)
     }
 
     /// Runs for every piece of the response body; the last piece is marked. It does not run if the response cannot have
-    /// a body (HEAD, 204, 304). It cannot wait. An error is only logged.
-    fn body_filter(&self, _cx: &mut ResponseCx<'_>, _chunk: &mut Chunk) -> Result<(), PluginError> {
+    /// a body (HEAD, 101, 204, 304). It cannot wait. An error closes the connection.
+    fn body_filter(
+        &self,
+        _cx: &mut ResponseCx<'_, '_>,
+        _own: &mut Self::Own,
+        _chunk: &mut Chunk,
+    ) -> Result<(), PluginError> {
         Ok(())
     }
 
-    /// Runs after the response was sent. It must not wait; plugins put slow work into a queue.
-    fn log(&self, _entry: &LogEntry<'_>) {}
+    /// Runs once for every request, after the response was sent. It must not wait; plugins put slow work into a queue.
+    fn log(&self, _cx: &mut LogCx<'_, '_>, _own: &mut Self::Own) {}
 
-    /// Returns whether `access` reads the request body. The data plane reads the body just before the first such
-    /// instance runs, so that a request refused by an earlier plugin needs no memory for its body.
-    fn request_body(&self) -> BodyUse {
-        BodyUse::Stream
+    /// Runs during a TLS handshake, when the client hello is known, for global instances only. The handshake waits for
+    /// it. It runs once per connection.
+    fn certificate<'a>(&'a self, _cx: CertificateCx<'a>) -> Result<StreamStep<'a>, PluginError> {
+        Ok(StreamStep::Continue)
     }
+
+    /// Runs when the route of a TCP, TLS or UDP session is known and before the upstream is contacted.
+    fn preread<'a>(&'a self, _cx: StreamCx<'a>) -> Result<StreamStep<'a>, PluginError> {
+        Ok(StreamStep::Continue)
+    }
+
+    /// Runs once for every TCP, TLS or UDP session, after its end.
+    fn log_stream(&self, _cx: &mut EndedStreamCx<'_>) {}
 
     /// Returns what a request needs so that `access` lets it pass, and the status that it gets otherwise. Explanations
     /// show it after "needs". `None` if the plugin refuses no request, or if this cannot be said briefly.
     fn needs(&self) -> Option<String> {
         None
     }
+
+    /// Runs on each worker of the data plane before it serves, whether or not the plugin is configured.
+    fn init_worker(_node: &Arc<Node>, _worker: usize) {}
+
+    /// Runs with each publication, before requests use the snapshot, with all configured instances of the plugin.
+    fn configure(_node: &Arc<Node>, _instances: &[&Self]) {}
 }
 
-/// The result of `access`.
+/// The result of `rewrite`, `access` and `response`.
 pub enum Step<'a> {
     Continue,
-    /// Ends the request with this response. `access` of later plugins does not run, but their later phases do.
+    /// Ends the request with this response, as Kong's delayed response. `access` of later plugins does not run, but
+    /// their instances are chosen and their later phases run.
     Respond(Response),
+    /// Ends the request at once, as nginx's `ngx.exit`: no further instance is chosen. The later phases run for those
+    /// that were chosen before.
+    Exit(Response),
+    /// Reads the request's body into memory, and then calls the phase of this instance again. The plugin has seen that
+    /// the body is [`crate::RequestBody::Unread`]; it is not so in the second call. Only in `access`.
+    ReadBody,
     /// The result needs a wait, for instance for another server. This costs one allocation, which is little next to the
     /// wait.
     Wait(Wait<'a>),
 }
 
-/// The future in [`Step::Wait`], which resolves to the result of `access`.
-pub type Wait<'a> = Pin<Box<dyn Future<Output = Result<Flow, PluginError>> + Send + 'a>>;
+/// The wait of a [`Step::Wait`].
+pub struct Wait<'a> {
+    pub future: Pin<Box<dyn Future<Output = Result<Flow, PluginError>> + Send + 'a>>,
+    /// Whether the wait ends when the client leaves. Otherwise the plugin finishes what it does, as in Kong.
+    pub ends_with_client: bool,
+}
 
-/// The result of a [`Step::Wait`].
+impl<'a> Step<'a> {
+    /// Waits for a future, also if the client leaves in the meantime.
+    pub fn wait(future: impl Future<Output = Result<Flow, PluginError>> + Send + 'a) -> Self {
+        Self::Wait(Wait {
+            future: Box::pin(future),
+            ends_with_client: false,
+        })
+    }
+
+    /// Waits for a future. If the client leaves in the meantime, the future is dropped.
+    pub fn wait_for_client(
+        future: impl Future<Output = Result<Flow, PluginError>> + Send + 'a,
+    ) -> Self {
+        Self::Wait(Wait {
+            future: Box::pin(future),
+            ends_with_client: true,
+        })
+    }
+}
+
+/// The result of a [`Step::Wait`]. The values mean the same as those of [`Step`].
+#[derive(Debug, Clone)]
 pub enum Flow {
     Continue,
     Respond(Response),
+    Exit(Response),
+    ReadBody,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum BodyUse {
-    /// The body is streamed to the upstream. `access` does not read [`RequestCx::body`].
-    Stream,
-    /// The body is read into memory before `access`, within the limit of the data plane.
-    Buffered,
+impl From<Flow> for Step<'_> {
+    fn from(flow: Flow) -> Self {
+        match flow {
+            Flow::Continue => Self::Continue,
+            Flow::Respond(response) => Self::Respond(response),
+            Flow::Exit(response) => Self::Exit(response),
+            Flow::ReadBody => Self::ReadBody,
+        }
+    }
+}
+
+/// The result of `header_filter`.
+#[derive(Debug, Clone)]
+pub enum Filtered {
+    Continue,
+    /// Replaces the status and the body, and sets the headers of this response. The upstream's other headers stay, and
+    /// its body is discarded. The `header_filter` of later plugins still runs.
+    Replace(Response),
 }
 
 /// A failure that the client did not cause. It is logged, and the client gets only Kong's response with status 500.
@@ -103,34 +239,66 @@ impl PluginError {
     }
 }
 
-impl From<crate::lookup::LookupError> for PluginError {
-    fn from(error: crate::lookup::LookupError) -> Self {
+impl From<crate::entities::LookupError> for PluginError {
+    fn from(error: crate::entities::LookupError) -> Self {
         Self::caused_by("looking up an entity failed", error)
     }
 }
 
 /// A set of phases.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct Phases(u8);
+pub struct Phases(u16);
 
 impl Phases {
     pub const NONE: Phases = Phases(0);
     pub const CERTIFICATE: Phases = Phases(1);
     pub const REWRITE: Phases = Phases(1 << 1);
     pub const ACCESS: Phases = Phases(1 << 2);
-    pub const HEADER_FILTER: Phases = Phases(1 << 3);
-    pub const BODY_FILTER: Phases = Phases(1 << 4);
-    pub const LOG: Phases = Phases(1 << 5);
-    /// The phases after access.
-    pub const LATER: Phases = Phases(1 << 3 | 1 << 4 | 1 << 5);
+    pub const REQUEST_BODY: Phases = Phases(1 << 3);
+    pub const RESPONSE: Phases = Phases(1 << 4);
+    pub const HEADER_FILTER: Phases = Phases(1 << 5);
+    pub const BODY_FILTER: Phases = Phases(1 << 6);
+    /// The log phase of HTTP requests and of streams.
+    pub const LOG: Phases = Phases(1 << 7);
+    pub const PREREAD: Phases = Phases(1 << 8);
+    /// The phases of a request after access.
+    pub const LATER: Phases = Phases::REQUEST_BODY
+        .with(Phases::RESPONSE)
+        .with(Phases::HEADER_FILTER)
+        .with(Phases::BODY_FILTER)
+        .with(Phases::LOG);
+
+    /// The names of the phases, in the order in which they run.
+    const NAMES: [&str; 9] = [
+        "certificate",
+        "rewrite",
+        "access",
+        "request_body",
+        "response",
+        "header_filter",
+        "body_filter",
+        "log",
+        "preread",
+    ];
 
     pub const fn with(self, other: Phases) -> Phases {
         Phases(self.0 | other.0)
     }
 
+    pub const fn without(self, other: Phases) -> Phases {
+        Phases(self.0 & !other.0)
+    }
+
     /// Whether the two sets have a phase in common.
+    #[inline]
     pub const fn intersects(self, other: Phases) -> bool {
         self.0 & other.0 != 0
+    }
+
+    /// The names of the phases in the set, in the order in which they run.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let named = Self::NAMES.into_iter().enumerate();
+        named.filter_map(move |(bit, name)| (self.0 >> bit & 1 == 1).then_some(name))
     }
 }
 
@@ -144,19 +312,7 @@ impl BitOr for Phases {
 
 impl fmt::Debug for Phases {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [&str; 6] = [
-            "certificate",
-            "rewrite",
-            "access",
-            "header_filter",
-            "body_filter",
-            "log",
-        ];
-        let named = NAMES.iter().enumerate();
-        formatter
-            .debug_set()
-            .entries(named.filter_map(|(bit, name)| (self.0 >> bit & 1 == 1).then_some(name)))
-            .finish()
+        formatter.debug_set().entries(self.names()).finish()
     }
 }
 
@@ -186,18 +342,39 @@ impl Scopes {
     };
 }
 
-/// The entry of a plugin in the static table: all its properties that are not configuration.
+/// The version that Kong 3.9.1 reports for each of its bundled plugins.
+pub const BUNDLED_VERSION: &str = "3.9.1";
+
+/// All properties of a plugin that are not configuration.
 pub struct PluginDef {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
+    pub version: Cow<'static, str>,
     /// Plugins with a higher priority run earlier. Equal priorities are ordered by name, descending.
     pub priority: i32,
+    /// All phases of the plugin. An instance may use fewer of them.
     pub phases: Phases,
     pub scopes: Scopes,
-    pub sharing: Sharing,
     pub implementation: Implementation,
 }
 
 impl PluginDef {
+    /// The definition of a plugin that is part of the program.
+    pub fn bundled<P: Plugin>(
+        name: &'static str,
+        priority: i32,
+        phases: Phases,
+        scopes: Scopes,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            version: BUNDLED_VERSION.into(),
+            priority,
+            phases,
+            scopes,
+            implementation: Implementation::Ready(Arc::new(Erased::<P>(PhantomData))),
+        }
+    }
+
     /// Whether a configured plugin takes part in requests. Disabled plugins, those for other protocols and those in scopes
     /// that their plugin refuses are as if absent.
     pub fn applies(&self, plugin: &model::entities::Plugin) -> bool {
@@ -213,18 +390,15 @@ impl PluginDef {
     }
 }
 
-/// Whether equal configurations may share one instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sharing {
-    /// The instance depends only on `config` and has no state, so that equal configurations share one.
-    EqualConfigs,
-    /// The instance has its own state, such as counters or a queue. It is kept as long as its id and config stay the
-    /// same.
-    PerInstance,
+impl fmt::Debug for PluginDef {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "plugin {}", self.name)
+    }
 }
 
+#[derive(Clone)]
 pub enum Implementation {
-    Ready(BuildFn),
+    Ready(Arc<dyn Maker>),
     /// The plugin is not implemented, but its schema is known, so that existing configurations load. A warning is
     /// logged then.
     Later {
@@ -244,19 +418,14 @@ pub enum Lack {
     Protection,
 }
 
-/// Builds an instance from a configuration that its schema has completed. It must report every error in the
-/// configuration, so that none appears while requests are processed.
-pub type BuildFn =
-    fn(&model::entities::Plugin, &BuildCx<'_>) -> Result<Arc<dyn Plugin>, BuildError>;
-
-/// Information about the node for building plugins.
+/// Information for building plugins.
 pub struct BuildCx<'a> {
-    pub node: &'a Node,
+    pub identity: &'a NodeIdentity,
 }
 
 /// The identity of this node, as plugins show it.
 #[derive(Debug, Clone, Default)]
-pub struct Node {
+pub struct NodeIdentity {
     pub id: String,
     pub hostname: String,
 }
@@ -266,15 +435,29 @@ pub enum BuildError {
     #[error("its configuration cannot be read: {0}")]
     Config(String),
     #[error("{field}: {reason}")]
-    Field { field: &'static str, reason: String },
+    Field {
+        field: Cow<'static, str>,
+        reason: String,
+    },
 }
 
 impl BuildError {
-    /// Reads the plugin's config struct from a configuration that its schema has completed.
-    pub fn read_config<T: serde::de::DeserializeOwned>(
-        plugin: &model::entities::Plugin,
-    ) -> Result<T, BuildError> {
-        model::value::from_value(model::Value::clone(&plugin.config))
+    /// An error of one field, which is named by its path below `config`.
+    pub fn field(field: impl Into<Cow<'static, str>>, reason: impl fmt::Display) -> Self {
+        Self::Field {
+            field: field.into(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Reads a plugin's config struct from a configuration that its schema has completed.
+    pub fn read_config<T: DeserializeOwned>(config: &model::Value) -> Result<T, BuildError> {
+        model::value::from_value(model::Value::clone(config))
             .map_err(|error| BuildError::Config(error.to_string()))
     }
+}
+
+/// Returns the plugin behind an instance, if it is of this type.
+pub fn downcast<P: Plugin>(handler: &dyn Handler) -> Option<&P> {
+    handler.as_any().downcast_ref()
 }

@@ -2,9 +2,11 @@
 //! small reusable list: a request has only a few, so that a scan is faster than a map. Values of up to 24 bytes and ids
 //! need no allocation.
 
+use crate::request::Scheme;
 use bytes::Bytes;
 use compact_str::CompactString;
 use std::borrow::Cow;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Value of a header to add.
@@ -87,8 +89,10 @@ pub enum HeaderChange {
     Remove,
     /// Replaces all lines with this name by one with this value.
     Set(HeaderValue),
-    /// Adds a line and keeps the others.
+    /// Adds a line after the others.
     Add(HeaderValue),
+    /// Adds a line before the original message's lines.
+    Before(HeaderValue),
 }
 
 /// Changes to the headers of one message. Names are compared without case; `_` and `-` are different.
@@ -171,20 +175,63 @@ impl HeaderEdits {
         self.may_have(name)
             && self.changes.iter().any(|(other, change)| {
                 let other = other.as_bytes();
-                !matches!(change, HeaderChange::Add(_)) && other.eq_ignore_ascii_case(name)
+                let drops = matches!(change, HeaderChange::Remove | HeaderChange::Set(_));
+                drops && other.eq_ignore_ascii_case(name)
             })
     }
 
-    /// The lines to write in addition to the kept original ones.
+    /// The lines to write after the kept original ones.
     pub fn added(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.changes
             .iter()
             .filter_map(|(name, change)| match change {
-                HeaderChange::Remove => None,
+                HeaderChange::Remove | HeaderChange::Before(_) => None,
                 HeaderChange::Set(value) | HeaderChange::Add(value) => {
                     Some((name.as_str(), value.as_bytes()))
                 }
             })
+    }
+
+    /// The lines to write before the kept original ones.
+    pub fn before(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.changes
+            .iter()
+            .filter_map(|(name, change)| match change {
+                HeaderChange::Before(value) => Some((name.as_str(), value.as_bytes())),
+                _ => None,
+            })
+    }
+
+    /// Makes all added lines come before the original message's lines, which are all kept. Used for headers that were
+    /// set before there was a message. Names in `replaced` are left out.
+    pub fn into_before(mut self, replaced: impl Fn(&str) -> bool) -> Self {
+        self.changes.retain_mut(|(name, change)| {
+            let taken = std::mem::replace(change, HeaderChange::Remove);
+            match taken {
+                HeaderChange::Remove => false,
+                HeaderChange::Set(value)
+                | HeaderChange::Add(value)
+                | HeaderChange::Before(value) => {
+                    *change = HeaderChange::Before(value);
+                    !replaced(name)
+                }
+            }
+        });
+        self
+    }
+
+    /// Applies the changes of another list after those of this one.
+    pub fn apply(&mut self, later: HeaderEdits) {
+        if self.is_empty() {
+            *self = later;
+            return;
+        }
+        for (name, change) in later.changes {
+            match change {
+                HeaderChange::Remove | HeaderChange::Set(_) => self.replace(name, change),
+                HeaderChange::Add(_) | HeaderChange::Before(_) => self.push(name, change),
+            }
+        }
     }
 
     /// The values of the added lines with this name.
@@ -239,21 +286,58 @@ impl HeaderName for Cow<'static, str> {
 #[derive(Debug, Clone, Default)]
 pub struct UpstreamEdits {
     pub headers: HeaderEdits,
+    /// Method that replaces the client's.
+    pub method: Option<CompactString>,
     /// Query string that replaces the client's, without `?`. If it is empty, the request has no query.
     pub query: Option<String>,
     /// Path that replaces the one from routing.
     pub path: Option<String>,
     /// Body that replaces the client's. It is sent with its length, whatever framing the client used.
     pub body: Option<Bytes>,
+    /// Target, time limits and retries that replace the service's. Boxed because they are rare.
+    pub target: Option<Box<TargetEdits>>,
+    /// Whether the whole response is read into memory before the filter phases (`enable_buffering`).
+    pub buffer_response: bool,
+}
+
+/// Changes to where a request goes. A field that is `None` leaves the service's value.
+#[derive(Debug, Clone, Default)]
+pub struct TargetEdits {
+    /// Host and port of the upstream server (`kong.service.set_target`).
+    pub address: Option<(CompactString, u16)>,
+    /// Name of an upstream entity whose targets are used (`kong.service.set_upstream`).
+    pub upstream: Option<CompactString>,
+    /// Whether the connection to the upstream uses TLS (`kong.service.request.set_scheme`).
+    pub scheme: Option<Scheme>,
+    pub retries: Option<u16>,
+    pub connect_timeout: Option<Duration>,
+    pub write_timeout: Option<Duration>,
+    pub read_timeout: Option<Duration>,
 }
 
 impl UpstreamEdits {
+    pub fn target_mut(&mut self) -> &mut TargetEdits {
+        self.target.get_or_insert_default()
+    }
+
     /// Removes all changes but keeps the memory of the header list.
     pub fn clear(&mut self) {
-        self.headers.clear();
-        self.query = None;
-        self.path = None;
-        self.body = None;
+        let Self {
+            headers,
+            method,
+            query,
+            path,
+            body,
+            target,
+            buffer_response,
+        } = self;
+        headers.clear();
+        *method = None;
+        *query = None;
+        *path = None;
+        *body = None;
+        *target = None;
+        *buffer_response = false;
     }
 }
 

@@ -1,9 +1,13 @@
-//! The plugin API: the phases of a plugin, the view it has of requests and responses, and the changes it can make. This
-//! crate is the boundary between the data plane (`proxy`), which runs plugins, and `plugins`, which contains the
-//! bundled ones.
+//! The plugin API: the phases of a plugin, the view it has of requests and responses, the changes it can make, and what
+//! the node offers to it. This crate is the boundary between the data plane (`proxy`), which runs plugins, and
+//! `plugins`, which contains the bundled ones.
 //!
-//! Not here: the choice and order of the instances for a request (`proxy::plan`), the writing of responses
-//! (`proxy::respond`), and the storage of consumers and credentials (implementations of [`Lookup`]).
+//! A plugin implements [`Plugin`]. The contexts are divided by purpose: [`Request`] is the request with the changes that
+//! plugins have made to it, [`RequestState`] is what plugins have found out and tell each other, [`Answer`] is the
+//! response on its way to the client, and [`Node`] is what outlives requests and configurations.
+//!
+//! Not here: the choice and order of the instances for a request (`proxy::plugins`), the writing of responses
+//! (`proxy::respond`), and the storage of consumers and credentials (implementations of [`Entities`]).
 
 #![forbid(unsafe_code)]
 
@@ -11,22 +15,36 @@ pub mod args;
 pub mod auth;
 pub mod base64;
 pub mod body;
+mod configured;
 mod def;
 mod edits;
+mod entities;
+mod handler;
 mod log;
-mod lookup;
 mod multipart;
+mod node;
 pub mod notice;
 mod request;
 mod response;
+mod stream;
 
 pub use body::{ParsedBody, RequestBody};
+pub use configured::{Configured, ConfiguredName, ConfiguredNames, Scope, ScopeSet};
 pub use def::{
-    BodyUse, BuildCx, BuildError, BuildFn, Flow, Implementation, Lack, Node, Phases, Plugin,
-    PluginDef, PluginError, Scopes, Sharing, Step, Wait,
+    BUNDLED_VERSION, BuildCx, BuildError, Filtered, Flow, Implementation, Lack, NodeIdentity,
+    Phases, Plugin, PluginDef, PluginError, Scopes, Step, Wait, downcast,
 };
-pub use edits::{HeaderChange, HeaderEdits, HeaderValue, UpstreamEdits};
-pub use log::{Latencies, LogEntry, Try, TryEnd};
-pub use lookup::{KeyOwner, Lookup, LookupError, NoLookup};
-pub use request::{Capture, Client, Consumer, Credential, EntityRef, Field, RequestCx, Scheme};
-pub use response::{Chunk, Origin, Response, ResponseBody, ResponseCx};
+pub use edits::{HeaderChange, HeaderEdits, HeaderName, HeaderValue, TargetEdits, UpstreamEdits};
+pub use entities::{Decode, Decoded, Entities, Entity, EntityKey, LookupError, NoEntities};
+pub use handler::{Handler, Maker, OwnSlot, OwnStates};
+pub use log::{Latencies, LogCx, LogEntry, Try, TryEnd};
+pub use node::Node;
+pub use request::{
+    Capture, Client, Consumer, Credential, EntityRef, Field, LogField, LogFieldMode, Request,
+    RequestCx, RequestState, RoutedUri, Scheme,
+};
+pub use response::{Answer, Chunk, Origin, Response, ResponseBody, ResponseCx};
+pub use stream::{
+    CertificateCx, EndedStreamCx, StreamConfigured, StreamCx, StreamEnd, StreamEntry, StreamFlow,
+    StreamProtocol, StreamSession, StreamStep, StreamWait,
+};

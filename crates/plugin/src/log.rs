@@ -1,14 +1,30 @@
 //! The data about a finished request for the log phase.
 
-use crate::request::RequestCx;
+use crate::configured::Configured;
+use crate::node::Node;
+use crate::request::{Request, RequestState};
+use crate::response::Origin;
+use bytes::Bytes;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// A finished request. Log plugins copy what they need into a queue.
+/// The context of the log phase. Log plugins copy what they need into a queue.
+pub struct LogCx<'c, 'r> {
+    pub request: &'c Request<'r>,
+    pub state: &'c mut RequestState,
+    pub configured: Configured<'c>,
+    pub node: &'c Arc<Node>,
+    pub entry: &'c LogEntry<'c>,
+}
+
+/// A finished request.
+#[derive(Debug, Clone, Copy)]
 pub struct LogEntry<'a> {
-    pub request: &'a RequestCx<'a>,
     /// Status of the response to the client, or 499 if the client disconnected before it.
     pub status: u16,
+    /// Who produced the response.
+    pub origin: Origin,
     /// Status of the upstream's response, if there was one.
     pub upstream_status: Option<u16>,
     pub started_at: SystemTime,
@@ -20,6 +36,12 @@ pub struct LogEntry<'a> {
     pub request_size: u64,
     /// Number of bytes sent to the client, heads included (nginx's `$bytes_sent`).
     pub response_size: u64,
+    /// The response head as it was sent to the client, with its status line. Empty if none was sent.
+    pub response_head: &'a [u8],
+    /// Path that was sent to the upstream, without query.
+    pub upstream_path: &'a [u8],
+    /// The upstream's whole body, if the response was read into memory.
+    pub upstream_body: Option<&'a Bytes>,
 }
 
 /// Latencies of a request. Kong's logs name them `request`, `kong`, `proxy` and `receive`. Source: kong/pdk/log.lua.

@@ -4,8 +4,10 @@
 use crate::def::{Implementation, Lack, PluginDef};
 use model::EntityKind;
 use model::entities::Plugin;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// Maximum number of names in a notice. This limit and the next one keep a notice short.
@@ -16,7 +18,7 @@ const MAX_NAME_BYTES: usize = 64;
 /// A plugin that is not implemented, and the entities that it is configured for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    pub plugin: &'static str,
+    pub plugin: Cow<'static, str>,
     pub lack: Lack,
     /// Whether the plugin is configured without a scope, so that it applies to all requests.
     is_global: bool,
@@ -30,7 +32,7 @@ pub struct Notice {
 /// Returns one notice for each plugin of `table` that is configured but not implemented, sorted by plugin name. `name`
 /// returns the name of an entity. An entity without a name is shown by its id.
 pub fn of<'p>(
-    table: &[&'static PluginDef],
+    table: &[Arc<PluginDef>],
     configured: impl IntoIterator<Item = &'p Plugin>,
     name: impl Fn(EntityKind, Uuid) -> Option<String>,
 ) -> Vec<Notice> {
@@ -44,8 +46,8 @@ pub fn of<'p>(
             continue;
         };
         if def.applies(plugin) {
-            let notice = notices.entry(def.name);
-            let notice = notice.or_insert_with(|| Notice::new(def.name, lack));
+            let notice = notices.entry(&def.name);
+            let notice = notice.or_insert_with(|| Notice::new(def.name.clone(), lack));
             notice.add(plugin, &name);
         }
     }
@@ -69,7 +71,7 @@ fn shown(name: &str) -> String {
 }
 
 impl Notice {
-    fn new(plugin: &'static str, lack: Lack) -> Self {
+    fn new(plugin: Cow<'static, str>, lack: Lack) -> Self {
         Self {
             plugin,
             lack,
@@ -133,7 +135,7 @@ impl Notice {
 
 impl fmt::Display for Notice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (plugin, scopes) = (self.plugin, self.scopes());
+        let (plugin, scopes) = (&self.plugin, self.scopes());
         write!(formatter, "plugin {plugin} is not implemented: ")?;
         match self.lack {
             Lack::Protection => {
@@ -147,25 +149,27 @@ impl fmt::Display for Notice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::def::{Phases, Scopes, Sharing};
+    use crate::def::{Phases, Scopes};
     use serde_json::{Value, json};
 
-    const fn def(name: &'static str, lack: Lack) -> PluginDef {
-        PluginDef {
-            name,
+    fn def(name: &'static str, lack: Lack, scopes: Scopes) -> Arc<PluginDef> {
+        Arc::new(PluginDef {
+            name: name.into(),
+            version: "1".into(),
             priority: 1,
             phases: Phases::ACCESS,
-            scopes: Scopes::NO_CONSUMER,
-            sharing: Sharing::PerInstance,
+            scopes,
             implementation: Implementation::Later { lack, without: "" },
-        }
+        })
     }
 
-    static GUARD: PluginDef = def("guard", Lack::Protection);
-    static LOG: PluginDef = PluginDef {
-        scopes: Scopes::ALL,
-        ..def("log", Lack::Feature)
-    };
+    fn guard() -> Arc<PluginDef> {
+        def("guard", Lack::Protection, Scopes::NO_CONSUMER)
+    }
+
+    fn log() -> Arc<PluginDef> {
+        def("log", Lack::Feature, Scopes::ALL)
+    }
 
     fn plugin(name: &str, scope: &Value) -> Plugin {
         let id = |kind: &str| scope[kind].as_u64().map(|id| Uuid::from_u128(id.into()));
@@ -186,7 +190,7 @@ mod tests {
             let number = id.as_u128();
             (number < 100).then(|| format!("{}{number}", &kind.name()[..1]))
         };
-        let found = of(&[&GUARD, &LOG], &plugins, name);
+        let found = of(&[guard(), log()], &plugins, name);
         found.iter().map(ToString::to_string).collect()
     }
 
@@ -229,7 +233,7 @@ mod tests {
     fn a_name_in_a_notice_is_short_and_stays_in_one_line() {
         let long = "a\r\nb".to_owned() + &"é".repeat(300_000);
         let configured = [plugin("log", &json!({"route": 1}))];
-        let found = of(&[&LOG], &configured, |_, _| Some(long.clone()));
+        let found = of(&[log()], &configured, |_, _| Some(long.clone()));
         let name = "a  b".to_owned() + &"é".repeat(60) + "…";
         let wanted = format!("plugin log is not implemented: it is ignored (routes: {name})");
         assert_eq!(found[0].to_string(), wanted);

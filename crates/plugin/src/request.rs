@@ -1,48 +1,148 @@
-//! A plugin's view of a request: head, client, route and service, consumer, and the changes made so far. The accessors
-//! include the changes, so that a plugin sees the request as earlier plugins have left it.
+//! A plugin's view of a request: the request itself, and what plugins have found out about it.
 
 use crate::args;
 use crate::body::{ParsedBody, RequestBody};
-use crate::edits::UpstreamEdits;
-use crate::lookup::Lookup;
+use crate::configured::Configured;
+use crate::edits::{HeaderEdits, UpstreamEdits};
+use crate::node::Node;
 use bytes::Bytes;
 use compact_str::CompactString;
 pub use model::entities::Consumer;
+use model::{Object, Value};
 use net::http1::{KnownHeader, RequestHead};
 use std::borrow::Cow;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// Maximum number of header lines that plugins see (`lua_max_req_headers` in Kong).
 const MAX_HEADERS: usize = 100;
 
-/// The context of a request for plugins. It is created after routing and dropped after the log phase.
-pub struct RequestCx<'r> {
+/// The context of `rewrite` and `access`.
+pub struct RequestCx<'c, 'r> {
+    pub request: &'c mut Request<'r>,
+    pub state: &'c mut RequestState,
+    pub configured: Configured<'c>,
+    pub node: &'c Arc<Node>,
+}
+
+/// A request: as the client sent it, its route, and the changes that plugins have made. It is created when its head has
+/// arrived and dropped after the log phase. It does not change after `access`.
+///
+/// Headers, method, query and body are one request for all plugins: the methods include the changes, so that a plugin
+/// sees the request as earlier plugins have left it. Path and target stay as they were received.
+pub struct Request<'r> {
     pub head: &'r RequestHead,
+    /// Client address after real-IP processing.
     pub client: Client,
+    /// Address of the peer that opened the connection.
+    pub peer: SocketAddr,
     pub scheme: Scheme,
     /// Whether the client uses HTTP/2. `head` then has the request in its HTTP/1.1 form.
     pub http2: bool,
+    /// Whether the request is a gRPC call: HTTP/2 with gRPC's content type. This determines the form of responses to
+    /// the client, so it is taken from the request as it was received.
+    pub is_grpc: bool,
     /// Host from the Host header, in lower case and without port.
     pub host: &'r str,
     /// Port of the listener, mapped by `port_maps`.
     pub port: u16,
     /// The request id: 32 hex digits.
     pub request_id: &'r str,
-    /// The route. `None` if no route matches.
+    /// Server name from the TLS handshake.
+    pub sni: Option<&'r str>,
+    /// The route. `None` before routing, and if no route matches.
     pub route: Option<EntityRef<'r>>,
     pub service: Option<EntityRef<'r>>,
     /// The captures of the route's path regex.
-    pub captures: &'r [Capture<'r>],
-    /// The client's body, if it was read. Plugins use [`RequestCx::body_bytes`], which includes changes.
+    pub captures: Vec<Capture>,
+    /// The upstream path that routing has determined. Empty before routing.
+    pub routed: RoutedUri,
+    /// The client's body, if it was read. Plugins use [`Request::body_bytes`], which includes changes.
     pub body: RequestBody,
-    pub lookup: &'r dyn Lookup,
+    pub upstream: UpstreamEdits,
+}
+
+/// The upstream path that routing has determined, and the prefix that the route stripped from it.
+#[derive(Debug, Clone, Default)]
+pub struct RoutedUri {
+    /// The path, followed by the prefix.
+    pub bytes: Vec<u8>,
+    pub path_length: usize,
+    pub strips: bool,
+}
+
+impl RoutedUri {
+    #[inline]
+    pub fn path(&self) -> &[u8] {
+        &self.bytes[..self.path_length]
+    }
+
+    /// The stripped prefix. `None` if the route strips nothing.
+    #[inline]
+    pub fn stripped(&self) -> Option<&[u8]> {
+        self.strips.then(|| &self.bytes[self.path_length..])
+    }
+}
+
+/// What plugins have found out about a request, and what they tell each other. It may change up to the log phase, in
+/// the order of the plugins.
+#[derive(Debug, Default)]
+pub struct RequestState {
     /// The consumer, set by authentication plugins.
-    pub consumer: Option<Consumer>,
+    pub consumer: Option<Arc<Consumer>>,
     /// The credential, set by authentication plugins. `None` for the anonymous consumer.
     pub credential: Option<Credential>,
-    pub upstream: UpstreamEdits,
+    /// Groups of the client that an authentication plugin has found, for instance in a directory.
+    pub groups: Vec<CompactString>,
+    /// Values that plugins share (`kong.ctx.shared`).
+    pub shared: Object,
+    /// Headers for the response, set before there is one. They come before the upstream's headers with the same names.
+    pub headers: HeaderEdits,
+    /// Fields for the log record (`kong.log.set_serialize_value`), in the order in which they were set.
+    pub log_fields: Vec<LogField>,
+}
+
+/// A change to the log record of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogField {
+    /// Path of the field, with dots between the names of nested objects.
+    pub key: CompactString,
+    /// `None` removes the field.
+    pub value: Option<Value>,
+    pub mode: LogFieldMode,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFieldMode {
+    Set,
+    /// Only if the field is absent.
+    Add,
+    /// Only if the field is present.
+    Replace,
+}
+
+impl RequestState {
+    /// Forgets the request but keeps the memory of the lists.
+    pub fn clear(&mut self) {
+        let Self {
+            consumer,
+            credential,
+            groups,
+            shared,
+            headers,
+            log_fields,
+        } = self;
+        *consumer = None;
+        *credential = None;
+        groups.clear();
+        if !shared.is_empty() {
+            *shared = Object::new();
+        }
+        headers.clear();
+        log_fields.clear();
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,22 +156,6 @@ pub struct Client {
 pub enum Scheme {
     Http,
     Https,
-}
-
-impl RequestCx<'_> {
-    /// Whether the request is a gRPC call: HTTP/2 with gRPC's content type. This determines the form of responses to
-    /// the client, so that changes for the upstream do not count.
-    pub fn is_grpc(&self) -> bool {
-        self.http2 && self.has_grpc_type()
-    }
-
-    /// Whether the client's content type is that of gRPC.
-    pub fn has_grpc_type(&self) -> bool {
-        let mut types = self.head.known(KnownHeader::ContentType);
-        types
-            .next()
-            .is_some_and(|content_type| content_type.starts_with(b"application/grpc"))
-    }
 }
 
 impl Scheme {
@@ -100,12 +184,12 @@ impl fmt::Display for EntityRef<'_> {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct Capture<'r> {
-    pub name: Option<&'r str>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capture {
+    pub name: Option<String>,
     /// Number of the group, counted from 1, or 0 if the capture is identified by `name`.
     pub number: usize,
-    pub value: &'r str,
+    pub value: String,
 }
 
 /// The credential that identified the consumer.
@@ -137,7 +221,69 @@ impl<'a> Field<'a> {
     }
 }
 
-impl RequestCx<'_> {
+impl<'r> Request<'r> {
+    /// Returns a plain request without a route, for tests and measurements.
+    pub fn bare(head: &'r RequestHead) -> Self {
+        let client = SocketAddr::from(([127, 0, 0, 1], 1));
+        Self {
+            head,
+            client: Client {
+                ip: client.ip(),
+                port: client.port(),
+            },
+            peer: client,
+            scheme: Scheme::Http,
+            http2: false,
+            is_grpc: false,
+            host: "a",
+            port: 80,
+            request_id: "0123456789abcdef0123456789abcdef",
+            sni: None,
+            route: None,
+            service: None,
+            captures: Vec::new(),
+            routed: RoutedUri::default(),
+            body: RequestBody::Unread,
+            upstream: UpstreamEdits::default(),
+        }
+    }
+}
+
+impl Request<'_> {
+    /// Whether the client's content type is that of gRPC.
+    pub fn has_grpc_type(head: &RequestHead) -> bool {
+        let mut types = head.known(KnownHeader::ContentType);
+        types
+            .next()
+            .is_some_and(|content_type| content_type.starts_with(b"application/grpc"))
+    }
+
+    /// The method, after changes.
+    pub fn method(&self) -> &str {
+        match &self.upstream.method {
+            Some(method) => method,
+            None => self.head.method(),
+        }
+    }
+
+    /// Path for the upstream, without query, after changes.
+    #[inline]
+    pub fn upstream_path(&self) -> &[u8] {
+        match &self.upstream.path {
+            Some(path) => path.as_bytes(),
+            None => self.routed.path(),
+        }
+    }
+
+    /// Query for the upstream, after changes. A lone `?` is kept.
+    #[inline]
+    pub fn upstream_query(&self) -> Option<&[u8]> {
+        match &self.upstream.query {
+            Some(query) => Some(query.as_bytes()).filter(|query| !query.is_empty()),
+            None => self.head.query_bytes(),
+        }
+    }
+
     /// Returns the first value of a header, after changes.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.header_lines(name).next()
@@ -199,7 +345,7 @@ impl RequestCx<'_> {
         match (&self.upstream.body, &self.body) {
             (Some(changed), _) => Some(changed),
             (None, RequestBody::Whole(bytes)) => Some(bytes),
-            (None, RequestBody::Unread | RequestBody::TooLarge) => None,
+            (None, RequestBody::Unread | RequestBody::TooLarge | RequestBody::Streamed) => None,
         }
     }
 
@@ -216,7 +362,7 @@ impl RequestCx<'_> {
     }
 
     /// Removes a header by a configured name from the request for the upstream, in all spellings that
-    /// [`RequestCx::header_field`] finds.
+    /// [`Request::header_field`] finds.
     pub fn remove_header_field(&mut self, name: &str) {
         if name.contains('_') {
             let dashed: CompactString = name.chars().map(dash).collect();

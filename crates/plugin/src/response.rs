@@ -1,11 +1,15 @@
 //! Responses that plugins and the gateway produce, and the filter phases' view of all responses.
 
+use crate::configured::Configured;
 use crate::edits::{HeaderEdits, HeaderName, HeaderValue};
-use crate::request::RequestCx;
+use crate::node::Node;
+use crate::request::{Request, RequestState};
 use bytes::Bytes;
+use compact_str::CompactString;
 use net::http1::ResponseHead;
 use serde::Serialize;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A response that ends a request.
 #[derive(Debug, Clone)]
@@ -14,10 +18,14 @@ pub struct Response {
     /// Headers of the response. Content-Length, Server and the like are added when it is written.
     pub headers: HeaderEdits,
     pub body: ResponseBody,
+    /// Whether the response counts as one of the upstream's in the latency headers, as that of a cache does.
+    pub counts_as_proxied: bool,
 }
 
 #[derive(Debug, Clone)]
 pub enum ResponseBody {
+    /// A body in pieces, sent unchanged.
+    Pieces(Vec<Bytes>),
     /// A body to send unchanged ("exit" style): it has no request id, and the Accept header does not matter.
     Bytes(Bytes),
     /// "Exit" style with JSON. Its content type is that of JSON unless the headers set another.
@@ -34,6 +42,7 @@ impl Response {
             status,
             headers: HeaderEdits::new(),
             body: ResponseBody::Bytes(body.into()),
+            counts_as_proxied: false,
         }
     }
 
@@ -47,6 +56,7 @@ impl Response {
             status,
             headers: HeaderEdits::new(),
             body: ResponseBody::Json(text.into()),
+            counts_as_proxied: false,
         }
     }
 
@@ -65,6 +75,7 @@ impl Response {
             status,
             headers: HeaderEdits::new(),
             body: ResponseBody::Error(Some(message.into())),
+            counts_as_proxied: false,
         }
     }
 
@@ -74,6 +85,7 @@ impl Response {
             status,
             headers: HeaderEdits::new(),
             body: ResponseBody::Error(None),
+            counts_as_proxied: false,
         }
     }
 
@@ -93,38 +105,89 @@ impl Response {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     Upstream,
-    /// A plugin, which ended the request.
+    /// A plugin, which ended the request with [`crate::Step::Respond`].
     Plugin,
-    /// The gateway itself, for instance if there is no route or no upstream, or the request is invalid.
+    /// The gateway itself, for instance if there is no route or no upstream, or the request is invalid. This includes
+    /// requests that a plugin ended with [`crate::Step::Exit`].
     Gateway,
 }
 
-/// A response before it is sent to the client, as the filter phases see it.
-pub struct ResponseCx<'r> {
-    pub request: &'r RequestCx<'r>,
-    pub origin: Origin,
-    pub status: u16,
-    /// The head that the upstream sent. `None` for a response produced by a plugin or the gateway: `headers` then has
+/// The context of `response`, `header_filter` and `body_filter`.
+pub struct ResponseCx<'c, 'r> {
+    pub request: &'c Request<'r>,
+    pub state: &'c mut RequestState,
+    pub configured: Configured<'c>,
+    pub node: &'c Arc<Node>,
+    /// The head that the upstream sent. `None` for a response produced by a plugin or the gateway: the answer then has
     /// all headers.
-    pub upstream: Option<&'r ResponseHead>,
-    /// Changes to the upstream's headers, or all headers of a response without an upstream.
-    pub headers: HeaderEdits,
+    pub upstream: Option<&'c ResponseHead>,
+    /// The upstream's whole body, if the response was read into memory.
+    pub upstream_body: Option<&'c Bytes>,
+    pub answer: &'c mut Answer,
 }
 
-impl ResponseCx<'_> {
-    /// Returns the first value of a header, after changes.
-    pub fn header(&self, name: &str) -> Option<&[u8]> {
-        if let Some(value) = self.headers.value(name) {
-            return Some(value);
+/// A response on its way to the client, without its body.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub origin: Origin,
+    pub status: u16,
+    /// Changes to the upstream's headers, or all headers of a response without an upstream. A body filter that changes
+    /// the length of the body must have removed `Content-Length` in `header_filter`.
+    pub headers: HeaderEdits,
+    /// The upstream's trailers. They are known when the last piece of the body is filtered, and sent after it.
+    pub trailers: Vec<(CompactString, HeaderValue)>,
+}
+
+impl Answer {
+    pub fn new(origin: Origin, status: u16, headers: HeaderEdits) -> Self {
+        Self {
+            origin,
+            status,
+            headers,
+            trailers: Vec::new(),
         }
-        if self.headers.drops(name) {
-            return None;
-        }
-        self.upstream.and_then(|head| head.header(name))
     }
 }
 
-/// A piece of a response body.
+impl ResponseCx<'_, '_> {
+    /// Returns the first value of a header, after changes.
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        self.header_lines(name).next()
+    }
+
+    /// Returns the values of all lines with this name, after changes.
+    pub fn header_lines<'s, 'n>(
+        &'s self,
+        name: &'n str,
+    ) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
+        let edits = &self.answer.headers;
+        let before = edits.before();
+        let before = before.filter(move |(other, _)| other.eq_ignore_ascii_case(name));
+        let kept = self.upstream.filter(|_| !edits.drops(name));
+        let kept = kept
+            .into_iter()
+            .flat_map(move |head| head.header_values(name));
+        let before = before.map(|(_, value)| value);
+        before.chain(kept).chain(edits.values(name))
+    }
+
+    /// The names and values of all header lines, after changes.
+    pub fn header_pairs(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let edits = &self.answer.headers;
+        let kept = self.upstream.into_iter().flat_map(ResponseHead::headers);
+        let kept = kept.filter(|(name, _)| !edits.drops(name));
+        edits.before().chain(kept).chain(edits.added())
+    }
+
+    /// Returns the value of a trailer. Trailers are known when the last piece of the body is filtered.
+    pub fn trailer(&self, name: &str) -> Option<&[u8]> {
+        let mut trailers = self.answer.trailers.iter();
+        let found = trailers.find(|(other, _)| other.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_bytes())
+    }
+}
+
+/// A piece of a body.
 #[derive(Debug, Clone, Default)]
 pub struct Chunk {
     pub data: Bytes,

@@ -7,7 +7,7 @@
 //! them, a request could reach a protected service, or a response could show protected data. So all requests in their
 //! scope are refused: see [`closed`].
 
-use plugin::{Implementation, Lack, Phases, PluginDef, Scopes, Sharing};
+use plugin::{BUNDLED_VERSION, Implementation, Lack, Phases, PluginDef, Scopes};
 
 const ALL: Phases = Phases::CERTIFICATE
     .with(Phases::REWRITE)
@@ -16,7 +16,7 @@ const ALL: Phases = Phases::CERTIFICATE
     .with(Phases::BODY_FILTER)
     .with(Phases::LOG);
 
-const fn ignored(
+fn ignored(
     name: &'static str,
     priority: i32,
     phases: Phases,
@@ -26,7 +26,7 @@ const fn ignored(
     later(name, priority, phases, scopes, Lack::Feature, without)
 }
 
-const fn closed(
+fn closed(
     name: &'static str,
     priority: i32,
     phases: Phases,
@@ -36,7 +36,7 @@ const fn closed(
     later(name, priority, phases, scopes, Lack::Protection, without)
 }
 
-const fn later(
+fn later(
     name: &'static str,
     priority: i32,
     phases: Phases,
@@ -45,317 +45,401 @@ const fn later(
     without: &'static str,
 ) -> PluginDef {
     PluginDef {
-        name,
+        name: name.into(),
+        version: BUNDLED_VERSION.into(),
         priority,
         phases,
         scopes,
-        sharing: Sharing::PerInstance,
         implementation: Implementation::Later { lack, without },
     }
 }
 
-pub(crate) static PRE_FUNCTION: PluginDef = closed(
-    "pre-function",
-    1_000_000,
-    ALL,
-    Scopes::NO_CONSUMER,
-    "The user's Lua code does not run before other plugins.",
-);
-pub(crate) static CORRELATION_ID: PluginDef = ignored(
-    "correlation-id",
-    100_001,
-    Phases::ACCESS.with(Phases::HEADER_FILTER),
-    Scopes::ALL,
-    "No header with an id is added to requests and responses.",
-);
-pub(crate) static ZIPKIN: PluginDef = ignored(
-    "zipkin",
-    100_000,
-    Phases::ACCESS
-        .with(Phases::HEADER_FILTER)
-        .with(Phases::BODY_FILTER)
-        .with(Phases::LOG),
-    Scopes::ALL,
-    "No traces are sent to Zipkin.",
-);
-pub(crate) static BOT_DETECTION: PluginDef = closed(
-    "bot-detection",
-    2_500,
-    Phases::ACCESS,
-    Scopes::NO_CONSUMER,
-    "Clients are not checked by their User-Agent header.",
-);
-pub(crate) static CORS: PluginDef = closed(
-    "cors",
-    2_000,
-    Phases::ACCESS.with(Phases::HEADER_FILTER),
-    Scopes::NO_CONSUMER,
-    "No CORS headers are added, and preflight requests are not answered.",
-);
-pub(crate) static SESSION: PluginDef = closed(
-    "session",
-    1_900,
-    Phases::ACCESS.with(Phases::HEADER_FILTER),
-    Scopes::NO_CONSUMER,
-    "No session cookies are set or accepted.",
-);
-pub(crate) static ACME: PluginDef = ignored(
-    "acme",
-    1_705,
-    Phases::CERTIFICATE.with(Phases::ACCESS),
-    Scopes::GLOBAL,
-    "No certificates are requested or renewed.",
-);
-pub(crate) static JWT: PluginDef = closed(
-    "jwt",
-    1_450,
-    Phases::ACCESS,
-    Scopes::NO_CONSUMER,
-    "Tokens are not verified.",
-);
-pub(crate) static OAUTH2: PluginDef = closed(
-    "oauth2",
-    1_400,
-    Phases::ACCESS,
-    Scopes::NO_CONSUMER,
-    "Tokens are neither issued nor verified.",
-);
-pub(crate) static LDAP_AUTH: PluginDef = closed(
-    "ldap-auth",
-    1_200,
-    Phases::ACCESS,
-    Scopes::NO_CONSUMER,
-    "Credentials are not checked with an LDAP server.",
-);
-pub(crate) static HMAC_AUTH: PluginDef = closed(
-    "hmac-auth",
-    1_030,
-    Phases::ACCESS,
-    Scopes::NO_CONSUMER,
-    "Signatures of requests are not verified.",
-);
-pub(crate) static GRPC_GATEWAY: PluginDef = closed(
-    "grpc-gateway",
-    998,
-    Phases::ACCESS
-        .with(Phases::HEADER_FILTER)
-        .with(Phases::BODY_FILTER),
-    Scopes::ALL,
-    "JSON requests are not converted to gRPC.",
-);
-pub(crate) static IP_RESTRICTION: PluginDef = closed(
-    "ip-restriction",
-    990,
-    Phases::ACCESS,
-    Scopes::ALL,
-    "Clients are not checked by their address.",
-);
-pub(crate) static REQUEST_SIZE_LIMITING: PluginDef = closed(
-    "request-size-limiting",
-    951,
-    Phases::ACCESS,
-    Scopes::ALL,
-    "The size of request bodies is not limited by the plugin.",
-);
-pub(crate) static ACL: PluginDef = closed(
-    "acl",
-    950,
-    Phases::ACCESS,
-    Scopes::NO_CONSUMER,
-    "Consumers are not checked by their groups.",
-);
-pub(crate) static RATE_LIMITING: PluginDef = closed(
-    "rate-limiting",
-    910,
-    Phases::ACCESS,
-    Scopes::ALL,
-    "Requests are not counted or limited.",
-);
-pub(crate) static RESPONSE_RATELIMITING: PluginDef = closed(
-    "response-ratelimiting",
-    900,
-    Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG),
-    Scopes::ALL,
-    "Responses are not counted or limited by their headers.",
-);
-pub(crate) static REQUEST_TRANSFORMER: PluginDef = closed(
-    "request-transformer",
-    801,
-    Phases::ACCESS,
-    Scopes::ALL,
-    "Requests are not changed.",
-);
-pub(crate) static RESPONSE_TRANSFORMER: PluginDef = closed(
-    "response-transformer",
-    800,
-    Phases::HEADER_FILTER.with(Phases::BODY_FILTER),
-    Scopes::ALL,
-    "Responses are not changed.",
-);
-pub(crate) static REDIRECT: PluginDef = closed(
-    "redirect",
-    779,
-    Phases::ACCESS,
-    Scopes::ALL,
-    "Clients are not redirected.",
-);
-pub(crate) static AI_REQUEST_TRANSFORMER: PluginDef = closed(
-    "ai-request-transformer",
-    777,
-    Phases::ACCESS,
-    Scopes::NO_CONSUMER,
-    "Requests are not changed by a language model.",
-);
-pub(crate) static AI_PROMPT_TEMPLATE: PluginDef = closed(
-    "ai-prompt-template",
-    773,
-    Phases::ACCESS,
-    Scopes::ALL,
-    "Prompts are not made from templates.",
-);
-pub(crate) static AI_PROMPT_DECORATOR: PluginDef = closed(
-    "ai-prompt-decorator",
-    772,
-    Phases::ACCESS,
-    Scopes::ALL,
-    "No messages are added to prompts.",
-);
-pub(crate) static AI_PROMPT_GUARD: PluginDef = closed(
-    "ai-prompt-guard",
-    771,
-    Phases::ACCESS,
-    Scopes::ALL,
-    "Prompts are not checked.",
-);
-pub(crate) static AI_PROXY: PluginDef = closed(
-    "ai-proxy",
-    770,
-    Phases::ACCESS
-        .with(Phases::HEADER_FILTER)
-        .with(Phases::BODY_FILTER),
-    Scopes::ALL,
-    "Requests are not converted for providers of language models.",
-);
-pub(crate) static AI_RESPONSE_TRANSFORMER: PluginDef = closed(
-    "ai-response-transformer",
-    768,
-    Phases::ACCESS,
-    Scopes::ALL,
-    "Responses are not changed by a language model.",
-);
-pub(crate) static STANDARD_WEBHOOKS: PluginDef = closed(
-    "standard-webhooks",
-    760,
-    Phases::ACCESS,
-    Scopes::NO_CONSUMER,
-    "Signatures of webhooks are not verified.",
-);
-pub(crate) static AWS_LAMBDA: PluginDef = closed(
-    "aws-lambda",
-    750,
-    Phases::ACCESS.with(Phases::HEADER_FILTER),
-    Scopes::ALL,
-    "AWS Lambda functions are not called.",
-);
-pub(crate) static AZURE_FUNCTIONS: PluginDef = closed(
-    "azure-functions",
-    749,
-    Phases::ACCESS,
-    Scopes::ALL,
-    "Azure Functions are not called.",
-);
-pub(crate) static PROXY_CACHE: PluginDef = ignored(
-    "proxy-cache",
-    100,
-    Phases::ACCESS
-        .with(Phases::HEADER_FILTER)
-        .with(Phases::BODY_FILTER),
-    Scopes::ALL,
-    "Nothing is cached: every request goes to the upstream.",
-);
-pub(crate) static OPENTELEMETRY: PluginDef = ignored(
-    "opentelemetry",
-    14,
-    Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG),
-    Scopes::ALL,
-    "No traces and no logs are sent to OpenTelemetry.",
-);
-pub(crate) static PROMETHEUS: PluginDef = ignored(
-    "prometheus",
-    13,
-    Phases::LOG,
-    Scopes::ALL,
-    "`/metrics` has no metrics of Kong's.",
-);
-pub(crate) static HTTP_LOG: PluginDef = ignored(
-    "http-log",
-    12,
-    Phases::LOG,
-    Scopes::ALL,
-    "No log is sent over HTTP.",
-);
-pub(crate) static STATSD: PluginDef = ignored(
-    "statsd",
-    11,
-    Phases::LOG,
-    Scopes::ALL,
-    "No metrics are sent to StatsD.",
-);
-pub(crate) static DATADOG: PluginDef = ignored(
-    "datadog",
-    10,
-    Phases::LOG,
-    Scopes::ALL,
-    "No metrics are sent to Datadog.",
-);
-pub(crate) static FILE_LOG: PluginDef = ignored(
-    "file-log",
-    9,
-    Phases::LOG,
-    Scopes::ALL,
-    "No log is written to the file.",
-);
-pub(crate) static UDP_LOG: PluginDef = ignored(
-    "udp-log",
-    8,
-    Phases::LOG,
-    Scopes::ALL,
-    "No log is sent over UDP.",
-);
-pub(crate) static TCP_LOG: PluginDef = ignored(
-    "tcp-log",
-    7,
-    Phases::LOG,
-    Scopes::ALL,
-    "No log is sent over TCP.",
-);
-pub(crate) static LOGGLY: PluginDef = ignored(
-    "loggly",
-    6,
-    Phases::LOG,
-    Scopes::ALL,
-    "No log is sent to Loggly.",
-);
-pub(crate) static SYSLOG: PluginDef = ignored(
-    "syslog",
-    4,
-    Phases::LOG,
-    Scopes::ALL,
-    "No log is sent to syslog.",
-);
-pub(crate) static GRPC_WEB: PluginDef = closed(
-    "grpc-web",
-    3,
-    Phases::ACCESS
-        .with(Phases::HEADER_FILTER)
-        .with(Phases::BODY_FILTER),
-    Scopes::ALL,
-    "Requests of gRPC-Web clients are not converted to gRPC.",
-);
-pub(crate) static POST_FUNCTION: PluginDef = closed(
-    "post-function",
-    -1_000,
-    ALL,
-    Scopes::NO_CONSUMER,
-    "The user's Lua code does not run after other plugins.",
-);
+pub(crate) fn pre_function() -> PluginDef {
+    closed(
+        "pre-function",
+        1_000_000,
+        ALL,
+        Scopes::NO_CONSUMER,
+        "The user's Lua code does not run before other plugins.",
+    )
+}
+pub(crate) fn correlation_id() -> PluginDef {
+    ignored(
+        "correlation-id",
+        100_001,
+        Phases::ACCESS.with(Phases::HEADER_FILTER),
+        Scopes::ALL,
+        "No header with an id is added to requests and responses.",
+    )
+}
+pub(crate) fn zipkin() -> PluginDef {
+    ignored(
+        "zipkin",
+        100_000,
+        Phases::ACCESS
+            .with(Phases::HEADER_FILTER)
+            .with(Phases::BODY_FILTER)
+            .with(Phases::LOG),
+        Scopes::ALL,
+        "No traces are sent to Zipkin.",
+    )
+}
+pub(crate) fn bot_detection() -> PluginDef {
+    closed(
+        "bot-detection",
+        2_500,
+        Phases::ACCESS,
+        Scopes::NO_CONSUMER,
+        "Clients are not checked by their User-Agent header.",
+    )
+}
+pub(crate) fn cors() -> PluginDef {
+    closed(
+        "cors",
+        2_000,
+        Phases::ACCESS.with(Phases::HEADER_FILTER),
+        Scopes::NO_CONSUMER,
+        "No CORS headers are added, and preflight requests are not answered.",
+    )
+}
+pub(crate) fn session() -> PluginDef {
+    closed(
+        "session",
+        1_900,
+        Phases::ACCESS.with(Phases::HEADER_FILTER),
+        Scopes::NO_CONSUMER,
+        "No session cookies are set or accepted.",
+    )
+}
+pub(crate) fn acme() -> PluginDef {
+    ignored(
+        "acme",
+        1_705,
+        Phases::CERTIFICATE.with(Phases::ACCESS),
+        Scopes::GLOBAL,
+        "No certificates are requested or renewed.",
+    )
+}
+pub(crate) fn jwt() -> PluginDef {
+    closed(
+        "jwt",
+        1_450,
+        Phases::ACCESS,
+        Scopes::NO_CONSUMER,
+        "Tokens are not verified.",
+    )
+}
+pub(crate) fn oauth2() -> PluginDef {
+    closed(
+        "oauth2",
+        1_400,
+        Phases::ACCESS,
+        Scopes::NO_CONSUMER,
+        "Tokens are neither issued nor verified.",
+    )
+}
+pub(crate) fn ldap_auth() -> PluginDef {
+    closed(
+        "ldap-auth",
+        1_200,
+        Phases::ACCESS,
+        Scopes::NO_CONSUMER,
+        "Credentials are not checked with an LDAP server.",
+    )
+}
+pub(crate) fn hmac_auth() -> PluginDef {
+    closed(
+        "hmac-auth",
+        1_030,
+        Phases::ACCESS,
+        Scopes::NO_CONSUMER,
+        "Signatures of requests are not verified.",
+    )
+}
+pub(crate) fn grpc_gateway() -> PluginDef {
+    closed(
+        "grpc-gateway",
+        998,
+        Phases::ACCESS
+            .with(Phases::HEADER_FILTER)
+            .with(Phases::BODY_FILTER),
+        Scopes::ALL,
+        "JSON requests are not converted to gRPC.",
+    )
+}
+pub(crate) fn ip_restriction() -> PluginDef {
+    closed(
+        "ip-restriction",
+        990,
+        Phases::ACCESS,
+        Scopes::ALL,
+        "Clients are not checked by their address.",
+    )
+}
+pub(crate) fn request_size_limiting() -> PluginDef {
+    closed(
+        "request-size-limiting",
+        951,
+        Phases::ACCESS,
+        Scopes::ALL,
+        "The size of request bodies is not limited by the plugin.",
+    )
+}
+pub(crate) fn acl() -> PluginDef {
+    closed(
+        "acl",
+        950,
+        Phases::ACCESS,
+        Scopes::NO_CONSUMER,
+        "Consumers are not checked by their groups.",
+    )
+}
+pub(crate) fn rate_limiting() -> PluginDef {
+    closed(
+        "rate-limiting",
+        910,
+        Phases::ACCESS,
+        Scopes::ALL,
+        "Requests are not counted or limited.",
+    )
+}
+pub(crate) fn response_ratelimiting() -> PluginDef {
+    closed(
+        "response-ratelimiting",
+        900,
+        Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG),
+        Scopes::ALL,
+        "Responses are not counted or limited by their headers.",
+    )
+}
+pub(crate) fn request_transformer() -> PluginDef {
+    closed(
+        "request-transformer",
+        801,
+        Phases::ACCESS,
+        Scopes::ALL,
+        "Requests are not changed.",
+    )
+}
+pub(crate) fn response_transformer() -> PluginDef {
+    closed(
+        "response-transformer",
+        800,
+        Phases::HEADER_FILTER.with(Phases::BODY_FILTER),
+        Scopes::ALL,
+        "Responses are not changed.",
+    )
+}
+pub(crate) fn redirect() -> PluginDef {
+    closed(
+        "redirect",
+        779,
+        Phases::ACCESS,
+        Scopes::ALL,
+        "Clients are not redirected.",
+    )
+}
+pub(crate) fn ai_request_transformer() -> PluginDef {
+    closed(
+        "ai-request-transformer",
+        777,
+        Phases::ACCESS,
+        Scopes::NO_CONSUMER,
+        "Requests are not changed by a language model.",
+    )
+}
+pub(crate) fn ai_prompt_template() -> PluginDef {
+    closed(
+        "ai-prompt-template",
+        773,
+        Phases::ACCESS,
+        Scopes::ALL,
+        "Prompts are not made from templates.",
+    )
+}
+pub(crate) fn ai_prompt_decorator() -> PluginDef {
+    closed(
+        "ai-prompt-decorator",
+        772,
+        Phases::ACCESS,
+        Scopes::ALL,
+        "No messages are added to prompts.",
+    )
+}
+pub(crate) fn ai_prompt_guard() -> PluginDef {
+    closed(
+        "ai-prompt-guard",
+        771,
+        Phases::ACCESS,
+        Scopes::ALL,
+        "Prompts are not checked.",
+    )
+}
+pub(crate) fn ai_proxy() -> PluginDef {
+    closed(
+        "ai-proxy",
+        770,
+        Phases::ACCESS
+            .with(Phases::HEADER_FILTER)
+            .with(Phases::BODY_FILTER),
+        Scopes::ALL,
+        "Requests are not converted for providers of language models.",
+    )
+}
+pub(crate) fn ai_response_transformer() -> PluginDef {
+    closed(
+        "ai-response-transformer",
+        768,
+        Phases::ACCESS,
+        Scopes::ALL,
+        "Responses are not changed by a language model.",
+    )
+}
+pub(crate) fn standard_webhooks() -> PluginDef {
+    closed(
+        "standard-webhooks",
+        760,
+        Phases::ACCESS,
+        Scopes::NO_CONSUMER,
+        "Signatures of webhooks are not verified.",
+    )
+}
+pub(crate) fn aws_lambda() -> PluginDef {
+    closed(
+        "aws-lambda",
+        750,
+        Phases::ACCESS.with(Phases::HEADER_FILTER),
+        Scopes::ALL,
+        "AWS Lambda functions are not called.",
+    )
+}
+pub(crate) fn azure_functions() -> PluginDef {
+    closed(
+        "azure-functions",
+        749,
+        Phases::ACCESS,
+        Scopes::ALL,
+        "Azure Functions are not called.",
+    )
+}
+pub(crate) fn proxy_cache() -> PluginDef {
+    ignored(
+        "proxy-cache",
+        100,
+        Phases::ACCESS
+            .with(Phases::HEADER_FILTER)
+            .with(Phases::BODY_FILTER),
+        Scopes::ALL,
+        "Nothing is cached: every request goes to the upstream.",
+    )
+}
+pub(crate) fn opentelemetry() -> PluginDef {
+    ignored(
+        "opentelemetry",
+        14,
+        Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG),
+        Scopes::ALL,
+        "No traces and no logs are sent to OpenTelemetry.",
+    )
+}
+pub(crate) fn prometheus() -> PluginDef {
+    ignored(
+        "prometheus",
+        13,
+        Phases::LOG,
+        Scopes::ALL,
+        "`/metrics` has no metrics of Kong's.",
+    )
+}
+pub(crate) fn http_log() -> PluginDef {
+    ignored(
+        "http-log",
+        12,
+        Phases::LOG,
+        Scopes::ALL,
+        "No log is sent over HTTP.",
+    )
+}
+pub(crate) fn statsd() -> PluginDef {
+    ignored(
+        "statsd",
+        11,
+        Phases::LOG,
+        Scopes::ALL,
+        "No metrics are sent to StatsD.",
+    )
+}
+pub(crate) fn datadog() -> PluginDef {
+    ignored(
+        "datadog",
+        10,
+        Phases::LOG,
+        Scopes::ALL,
+        "No metrics are sent to Datadog.",
+    )
+}
+pub(crate) fn file_log() -> PluginDef {
+    ignored(
+        "file-log",
+        9,
+        Phases::LOG,
+        Scopes::ALL,
+        "No log is written to the file.",
+    )
+}
+pub(crate) fn udp_log() -> PluginDef {
+    ignored(
+        "udp-log",
+        8,
+        Phases::LOG,
+        Scopes::ALL,
+        "No log is sent over UDP.",
+    )
+}
+pub(crate) fn tcp_log() -> PluginDef {
+    ignored(
+        "tcp-log",
+        7,
+        Phases::LOG,
+        Scopes::ALL,
+        "No log is sent over TCP.",
+    )
+}
+pub(crate) fn loggly() -> PluginDef {
+    ignored(
+        "loggly",
+        6,
+        Phases::LOG,
+        Scopes::ALL,
+        "No log is sent to Loggly.",
+    )
+}
+pub(crate) fn syslog() -> PluginDef {
+    ignored(
+        "syslog",
+        4,
+        Phases::LOG,
+        Scopes::ALL,
+        "No log is sent to syslog.",
+    )
+}
+pub(crate) fn grpc_web() -> PluginDef {
+    closed(
+        "grpc-web",
+        3,
+        Phases::ACCESS
+            .with(Phases::HEADER_FILTER)
+            .with(Phases::BODY_FILTER),
+        Scopes::ALL,
+        "Requests of gRPC-Web clients are not converted to gRPC.",
+    )
+}
+pub(crate) fn post_function() -> PluginDef {
+    closed(
+        "post-function",
+        -1_000,
+        ALL,
+        Scopes::NO_CONSUMER,
+        "The user's Lua code does not run after other plugins.",
+    )
+}

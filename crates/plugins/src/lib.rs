@@ -12,56 +12,65 @@ mod request_termination;
 mod request_transformer;
 
 use plugin::PluginDef;
+use std::sync::{Arc, LazyLock};
 
-/// All bundled plugins in execution order: by descending priority, then by descending name. The order is the same in
+/// Returns all bundled plugins in execution order: by descending priority, then by descending name. The order is the same in
 /// all phases.
-pub static BUNDLED: &[&PluginDef] = &[
-    &later::PRE_FUNCTION,
-    &later::CORRELATION_ID,
-    &later::ZIPKIN,
-    &later::BOT_DETECTION,
-    &later::CORS,
-    &later::SESSION,
-    &later::ACME,
-    &later::JWT,
-    &later::OAUTH2,
-    &key_auth::DEF,
-    &later::LDAP_AUTH,
-    &basic_auth::DEF,
-    &later::HMAC_AUTH,
-    &later::GRPC_GATEWAY,
-    &later::IP_RESTRICTION,
-    &later::REQUEST_SIZE_LIMITING,
-    &later::ACL,
-    &later::RATE_LIMITING,
-    &later::RESPONSE_RATELIMITING,
-    &later::REQUEST_TRANSFORMER,
-    &later::RESPONSE_TRANSFORMER,
-    &later::REDIRECT,
-    &later::AI_REQUEST_TRANSFORMER,
-    &later::AI_PROMPT_TEMPLATE,
-    &later::AI_PROMPT_DECORATOR,
-    &later::AI_PROMPT_GUARD,
-    &later::AI_PROXY,
-    &later::AI_RESPONSE_TRANSFORMER,
-    &later::STANDARD_WEBHOOKS,
-    &later::AWS_LAMBDA,
-    &later::AZURE_FUNCTIONS,
-    &later::PROXY_CACHE,
-    &later::OPENTELEMETRY,
-    &later::PROMETHEUS,
-    &later::HTTP_LOG,
-    &later::STATSD,
-    &later::DATADOG,
-    &later::FILE_LOG,
-    &later::UDP_LOG,
-    &later::TCP_LOG,
-    &later::LOGGLY,
-    &later::SYSLOG,
-    &later::GRPC_WEB,
-    &request_termination::DEF,
-    &later::POST_FUNCTION,
-];
+pub fn bundled() -> &'static [Arc<PluginDef>] {
+    static BUNDLED: LazyLock<Vec<Arc<PluginDef>>> = LazyLock::new(load);
+    &BUNDLED
+}
+
+fn load() -> Vec<Arc<PluginDef>> {
+    let defs = [
+        later::pre_function(),
+        later::correlation_id(),
+        later::zipkin(),
+        later::bot_detection(),
+        later::cors(),
+        later::session(),
+        later::acme(),
+        later::jwt(),
+        later::oauth2(),
+        key_auth::def(),
+        later::ldap_auth(),
+        basic_auth::def(),
+        later::hmac_auth(),
+        later::grpc_gateway(),
+        later::ip_restriction(),
+        later::request_size_limiting(),
+        later::acl(),
+        later::rate_limiting(),
+        later::response_ratelimiting(),
+        later::request_transformer(),
+        later::response_transformer(),
+        later::redirect(),
+        later::ai_request_transformer(),
+        later::ai_prompt_template(),
+        later::ai_prompt_decorator(),
+        later::ai_prompt_guard(),
+        later::ai_proxy(),
+        later::ai_response_transformer(),
+        later::standard_webhooks(),
+        later::aws_lambda(),
+        later::azure_functions(),
+        later::proxy_cache(),
+        later::opentelemetry(),
+        later::prometheus(),
+        later::http_log(),
+        later::statsd(),
+        later::datadog(),
+        later::file_log(),
+        later::udp_log(),
+        later::tcp_log(),
+        later::loggly(),
+        later::syslog(),
+        later::grpc_web(),
+        request_termination::def(),
+        later::post_function(),
+    ];
+    defs.into_iter().map(Arc::new).collect()
+}
 
 #[cfg(test)]
 mod tests;

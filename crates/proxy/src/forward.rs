@@ -14,6 +14,7 @@ pub const VIA: &str = "kong/3.9.1";
 /// The parts of an outgoing request head.
 pub struct Outbound<'a> {
     pub head: &'a RequestHead,
+    pub method: &'a [u8],
     pub edits: &'a HeaderEdits,
     pub path: &'a [u8],
     /// Query without the `?`. If it is `None`, the target is sent without a `?`.
@@ -54,12 +55,14 @@ pub enum BodyLength {
     AsReceived,
     /// The length of a body in memory, as received or changed by a plugin.
     Known(u64),
+    /// Chunks that the gateway writes, because plugins filter the body as it arrives.
+    Chunked,
 }
 
 /// Appends the request head to `out`.
 pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
     let head = request.head;
-    out.extend_from_slice(head.method_bytes());
+    out.extend_from_slice(request.method);
     out.push(b' ');
     out.extend_from_slice(request.path);
     if let Some(query) = request.query {
@@ -163,7 +166,7 @@ fn write_length(request: &Outbound<'_>, seen: Seen, out: &mut Vec<u8>) {
         (BodyLength::Known(length), _) | (BodyLength::AsReceived, Framing::Length(length)) => {
             write_number(out, b"Content-Length: ", length);
         }
-        (BodyLength::AsReceived, Framing::Chunked) => {
+        (BodyLength::Chunked, _) | (BodyLength::AsReceived, Framing::Chunked) => {
             out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
         (BodyLength::AsReceived, _) if seen.content_length => {

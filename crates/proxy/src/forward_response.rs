@@ -19,6 +19,8 @@ pub struct Inbound<'a> {
     /// Status after the header filters.
     pub status: u16,
     pub framing: ClientFraming,
+    /// Length of the body for [`ClientFraming::Sized`].
+    pub length: Option<u64>,
     pub keep_alive: bool,
     pub upstream_latency: u64,
     pub proxy_latency: u64,
@@ -36,6 +38,8 @@ pub enum ClientFraming {
     /// Chunks that the gateway writes. They are needed if filters may change the body's length. They are also used if
     /// the upstream ends the body by closing, so that the client can distinguish a complete body from a broken one.
     Chunked,
+    /// The payload with a length that the gateway writes, of a body that filters may have changed.
+    Sized,
     /// Chunks that the gateway writes instead of the upstream's, which may be very many. Trailers are forwarded.
     Rechunked,
 }
@@ -89,6 +93,9 @@ pub fn write_response(
         {
             out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
+        ClientFraming::Sized => {
+            write_number(out, b"Content-Length: ", answer.length.unwrap_or(0));
+        }
         ClientFraming::AsReceived | ClientFraming::Unchunked => {}
     }
     let connection: &[u8] = if answer.head.switches() {
@@ -101,10 +108,16 @@ pub fn write_response(
     out.extend_from_slice(connection);
     write_kong_headers(answer, seen, out);
     let debug = answer.debug.into_iter().flat_map(HeaderEdits::added);
-    for (name, value) in answer.edits.added().chain(debug) {
+    for (name, value) in answer.edits.added().filter(is_free).chain(debug) {
         write_header(out, name.as_bytes(), value);
     }
     out.extend_from_slice(b"\r\n");
+}
+
+/// Whether a plugin may set a header. The gateway decides about the framing of the message and about the connection.
+fn is_free((name, _): &(&str, &[u8])) -> bool {
+    let known = KnownHeader::classify(name.as_bytes());
+    !is_ours(known) && known != KnownHeader::ContentLength
 }
 
 /// Appends the head of an interim (1xx) response, without headers of the gateway.
@@ -149,6 +162,11 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
     let edited = !edits.is_empty();
     let mut seen = Seen::default();
     let mut text = false;
+    if edited {
+        for (name, value) in edits.before().filter(is_free) {
+            write_header(out, name.as_bytes(), value);
+        }
+    }
     head.copy_lines(out, |line| {
         let known = line.known();
         let passes = match known {

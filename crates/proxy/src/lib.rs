@@ -9,7 +9,7 @@ pub mod balance;
 mod forward;
 mod forward_response;
 pub mod health;
-pub mod plan;
+pub mod plugins;
 pub mod protocols;
 pub mod respond;
 pub mod session;

@@ -95,6 +95,8 @@ pub struct GatewayResponse {
     pub status: u16,
     pub headers: HeaderEdits,
     pub body: Bytes,
+    /// Further pieces of the body. The caller sends them after what [`Self::write`] has written.
+    pub more: Vec<Bytes>,
 }
 
 /// Properties of the exchange that the head of a response depends on.
@@ -148,13 +150,24 @@ impl GatewayResponse {
             status,
             mut headers,
             body,
+            counts_as_proxied: _,
         } = response;
         match body {
             ResponseBody::Bytes(body) => Self {
                 status,
                 headers,
                 body,
+                more: Vec::new(),
             },
+            ResponseBody::Pieces(pieces) => {
+                let mut pieces = pieces.into_iter();
+                Self {
+                    status,
+                    headers,
+                    body: pieces.next().unwrap_or_default(),
+                    more: pieces.collect(),
+                }
+            }
             ResponseBody::Json(body) => {
                 if headers.value("content-type").is_none() {
                     headers.set("Content-Type", JSON);
@@ -163,6 +176,7 @@ impl GatewayResponse {
                     status,
                     headers,
                     body,
+                    more: Vec::new(),
                 }
             }
             ResponseBody::Error(_) if !(400..=599).contains(&status) => {
@@ -224,10 +238,11 @@ impl GatewayResponse {
             status,
             headers,
             body: body.into(),
+            more: Vec::new(),
         }
     }
 
-    /// Appends the head and the body (if any) to `out`.
+    /// Appends the head and the first piece of the body (if any) to `out`.
     pub fn write(&self, facts: &Facts<'_>, settings: &HeaderSet, out: &mut Vec<u8>) {
         let bodiless = status::is_bodiless(self.status);
         out.extend_from_slice(b"HTTP/1.1 ");
@@ -246,7 +261,8 @@ impl GatewayResponse {
         };
         line(out, "Connection", connection.as_bytes());
         if !bodiless {
-            number(out, "Content-Length", self.body.len() as u64);
+            let more: usize = self.more.iter().map(Bytes::len).sum();
+            number(out, "Content-Length", (self.body.len() + more) as u64);
         }
         facts.write(settings, out);
         out.extend_from_slice(b"\r\n");

@@ -25,12 +25,12 @@ use self::services::{Services, UpstreamIndex};
 use self::streams::Streams;
 use crate::balance::{Hashing, NoPeer, PickInput, Stay, Tried, Upstream, Visit};
 use crate::health::Outcome;
-use crate::plan::{Instances, Plan};
+use crate::plugins::{Instances, Plan};
 use crate::upstream::Target;
 use arc_swap::{ArcSwap, Guard};
 use model::entities::{Protocol, RouteId, ServiceId, UpstreamId};
 use net::tls::{CertificateSource, Certificates};
-use plugin::EntityRef;
+use plugin::{ConfiguredNames, EntityRef};
 use router::{RouteIndex, Router};
 use std::fmt;
 use std::ops::Deref;
@@ -281,6 +281,12 @@ impl Snapshot {
     #[inline]
     pub fn instances(&self) -> &Instances {
         &self.plugins.instances
+    }
+
+    /// The names of the configured plugins.
+    #[inline]
+    pub fn configured_names(&self) -> &dyn ConfiguredNames {
+        &self.plugins
     }
 
     pub fn upstream(&self, id: UpstreamId) -> Option<&Arc<Upstream>> {

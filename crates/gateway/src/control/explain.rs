@@ -6,13 +6,14 @@ use admin::explain::{
 };
 use model::entities::{self, Consumer, ConsumerId, RouteId, ServiceId};
 use model::{EntityKind, Error, codec};
-use plugin::{Implementation, Lack, Phases, PluginDef, Response, ResponseBody};
-use proxy::plan::{Planned, Scope};
+use plugin::{Implementation, Lack, PluginDef, Response, ResponseBody, Scope};
+use proxy::plugins::Planned;
 use proxy::protocols::Spoken;
 use proxy::snapshot::{LeadsTo, RouteInfo, ServiceRef, Snapshot};
 use router::{Flavor, RouteIndex, Scratch};
 use std::cmp::Reverse;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use store::{KeyPart, View};
 use uuid::Uuid;
 
@@ -152,7 +153,7 @@ impl Explainer<'_> {
         let found = route(found);
         let service = snapshot.stream_service(found);
         explanation.service = service.map(describe_service);
-        explanation.answer = match (found.guard, service) {
+        explanation.answer = match (&found.guard, service) {
             (Some(guard), _) => Some(closes(&format!(
                 "the plugin {guard} would have to let it in, and has no phase for streams yet"
             ))),
@@ -263,7 +264,7 @@ impl Explainer<'_> {
             for_everyone: false,
             consumers: 0,
         }));
-        planned.sort_by_key(|planned| Reverse((planned.def.priority, planned.def.name)));
+        planned.sort_by_key(|planned| Reverse((planned.def.priority, planned.def.name.clone())));
         let described = planned
             .iter()
             .filter_map(|planned| self.plugin(planned, route, service));
@@ -278,11 +279,11 @@ impl Explainer<'_> {
         route: &RouteInfo,
         service: Option<ServiceRef<'_>>,
     ) -> Option<Plugin> {
-        let def = planned.def;
+        let def = &*planned.def;
         let ids = (route.id, service.map(|service| service.id));
         let mut scopes = scopes(ids.0, ids.1, self.consumer).into_iter();
         let found = scopes.find_map(|scope| {
-            let plugin = self.configured.plugin(def.name, scope)?;
+            let plugin = self.configured.plugin(&def.name, scope)?;
             let is_http = plugin.protocols.iter().any(|protocol| protocol.is_http());
             (plugin.enabled && is_http && accepts(def, scope)).then_some((plugin, scope))
         });
@@ -292,9 +293,9 @@ impl Explainer<'_> {
         }
         let (plugin, scope) = found.unzip();
         Some(Plugin {
-            name: def.name.to_owned(),
+            name: def.name.to_string(),
             priority: def.priority,
-            phases: phases(def),
+            phases: def.phases.names().map(str::to_owned).collect(),
             scope: scope.map(scope_name),
             scope_names: (scope.into_iter())
                 .flat_map(|scope| self.names_of(scope, route, service))
@@ -435,7 +436,7 @@ fn describe_service(service: ServiceRef<'_>) -> Service {
 }
 
 /// Returns the scopes that a plugin may have for a route, its service and a consumer. The most specific scope is first,
-/// in the order of [`proxy::plan::Planner`].
+/// in the order of [`proxy::plugins::Planner`].
 fn scopes(route: RouteId, service: Option<ServiceId>, consumer: Option<ConsumerId>) -> Vec<Scope> {
     let scope = |of_route: bool, of_service: bool, of_consumer: bool| {
         Some(Scope {
@@ -481,11 +482,11 @@ fn accepts(def: &PluginDef, scope: Scope) -> bool {
 }
 
 /// The plugins that are not implemented and are ignored where they are configured.
-fn ignored() -> impl Iterator<Item = &'static PluginDef> {
-    plugins::BUNDLED
+fn ignored() -> impl Iterator<Item = Arc<PluginDef>> {
+    plugins::bundled()
         .iter()
-        .copied()
         .filter(|def| is_ignored(def))
+        .cloned()
 }
 
 fn is_ignored(def: &PluginDef) -> bool {
@@ -493,21 +494,6 @@ fn is_ignored(def: &PluginDef) -> bool {
         return false;
     };
     lack == Lack::Feature
-}
-
-fn phases(def: &PluginDef) -> Vec<String> {
-    let known = [
-        ("certificate", Phases::CERTIFICATE),
-        ("rewrite", Phases::REWRITE),
-        ("access", Phases::ACCESS),
-        ("header_filter", Phases::HEADER_FILTER),
-        ("body_filter", Phases::BODY_FILTER),
-        ("log", Phases::LOG),
-    ];
-    let own = known
-        .into_iter()
-        .filter(|(_, phase)| def.phases.intersects(*phase));
-    own.map(|(name, _)| name.to_owned()).collect()
 }
 
 fn answer_of(status: u16, message: &str) -> GatewayAnswer {
@@ -528,6 +514,7 @@ fn answer(response: &Response) -> GatewayAnswer {
     let message = match &response.body {
         ResponseBody::Error(message) => message.as_deref().unwrap_or_default().to_owned(),
         ResponseBody::Bytes(body) | ResponseBody::Json(body) => text(body),
+        ResponseBody::Pieces(pieces) => text(&pieces.concat()),
     };
     let header = |name: &str| response.headers.value(name).map(text);
     GatewayAnswer {

@@ -410,9 +410,9 @@ impl Control for Gateway {
 
     fn enabled_plugins(&self) -> Vec<String> {
         match &self.model.plugins {
-            EnabledPlugins::Bundled => plugins::BUNDLED
+            EnabledPlugins::Bundled => plugins::bundled()
                 .iter()
-                .map(|plugin| plugin.name.to_owned())
+                .map(|plugin| plugin.name.to_string())
                 .collect(),
             EnabledPlugins::Only(names) => names.iter().cloned().collect(),
         }

@@ -18,7 +18,7 @@ pub(crate) fn of<'p>(
         let entity = view?.get(kind, id).ok()??;
         check::name_of(kind, entity).ok()?
     };
-    let notices = notice::of(plugins::BUNDLED, plugins, name);
+    let notices = notice::of(plugins::bundled(), plugins, name);
     notices.iter().map(ToString::to_string).collect()
 }
 
@@ -29,9 +29,9 @@ pub(crate) fn of_all(view: &View<'_>) -> Result<Vec<String>, StoreError> {
     struct Named {
         name: String,
     }
-    let missing: Vec<&str> = (plugins::BUNDLED.iter())
+    let missing: Vec<&str> = (plugins::bundled().iter())
         .filter(|def| matches!(def.implementation, Implementation::Later { .. }))
-        .map(|def| def.name)
+        .map(|def| &*def.name)
         .collect();
     let mut found = Vec::new();
     for entry in view.iter(EntityKind::Plugins)? {

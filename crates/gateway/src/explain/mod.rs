@@ -15,7 +15,7 @@ use crate::settings::Settings;
 use crate::start;
 use admin::explain::{Explanation, Question};
 use model::{EntityKind, Object};
-use plugin::Node;
+use plugin::NodeIdentity;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use store::Store;
@@ -95,7 +95,7 @@ fn of_store(
     question: &Question,
     args: &ExplainArgs,
 ) -> Result<Explanation, Failure> {
-    let build = plane::build_settings(settings, Node::default())?;
+    let build = plane::build_settings(settings, NodeIdentity::default())?;
     let inspection = start::inspect(&settings.store)?;
     let view = inspection.view().map_err(Failure::new)?;
     let snapshot =
@@ -111,7 +111,7 @@ fn of_document(
     question: &Question,
     args: &ExplainArgs,
 ) -> Result<Explanation, Failure> {
-    let build = plane::build_settings(settings, Node::default())?;
+    let build = plane::build_settings(settings, NodeIdentity::default())?;
     let text = declarative_file::read_file(file).map_err(Failure::new)?;
     let mut configured = explain::InDocument::default();
     let mut warnings = Vec::new();

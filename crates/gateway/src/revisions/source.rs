@@ -9,7 +9,7 @@ use crate::plane;
 use crate::settings::{Database, Declarative, Settings};
 use crate::start::{self, Instead};
 use model::schema::Context;
-use plugin::Node;
+use plugin::NodeIdentity;
 use serde_json::Value;
 use store::{Inspection, Revision, Store};
 
@@ -93,7 +93,7 @@ impl Source {
                     inspection,
                     context,
                 } = *stored;
-                let build = plane::build_settings(&settings, Node::default())?;
+                let build = plane::build_settings(&settings, NodeIdentity::default())?;
                 // The file is known to be undamaged, so that it is not renamed now.
                 drop(inspection);
                 let store = start::open_store(&settings, Instead::Nothing)?;

@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn every_recommended_plugin_is_implemented() {
-        let later = plugins::BUNDLED
+        let later = plugins::bundled()
             .iter()
             .filter(|def| matches!(def.implementation, Implementation::Later { .. }));
         let words = |text: &'static str| {

@@ -224,7 +224,14 @@ impl ResponseHead {
     }
 
     pub fn header(&self, name: &str) -> Option<&[u8]> {
-        self.head.values(usize::MAX, name.as_bytes()).next()
+        self.header_values(name).next()
+    }
+
+    pub fn header_values<'a, 'n>(
+        &'a self,
+        name: &'n str,
+    ) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+        self.head.values(usize::MAX, name.as_bytes())
     }
 
     pub fn known(&self, known: KnownHeader) -> impl Iterator<Item = &[u8]> {

@@ -4,7 +4,8 @@ use compact_str::CompactString;
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Config {
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
     /// Whether to remove the credentials from the request for the upstream. Default: false.
     pub(super) hide_credentials: bool,
     /// Id or username of the consumer for requests without valid credentials. Default: such requests are refused.

@@ -4,26 +4,24 @@
 mod config;
 
 use config::Config;
-use model::entities::BasicauthCredential;
+use model::entities::{BasicauthCredential, Consumer};
 use plugin::auth::{self, Attempt};
 use plugin::base64;
 use plugin::{
-    BuildCx, BuildError, Credential, HeaderValue, Implementation, Phases, Plugin, PluginDef,
-    PluginError, RequestCx, Response, Scopes, Sharing, Step,
+    BuildCx, BuildError, Credential, HeaderValue, Phases, Plugin, PluginDef, PluginError,
+    RequestCx, Response, Scopes, Step,
 };
 use sha1::{Digest, Sha1};
 use std::fmt::Write;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
-pub(crate) static DEF: PluginDef = PluginDef {
-    name: "basic-auth",
-    priority: 1100,
-    phases: Phases::ACCESS,
-    scopes: Scopes::NO_CONSUMER,
-    sharing: Sharing::EqualConfigs,
-    implementation: Implementation::Ready(build),
-};
+pub(crate) fn def() -> PluginDef {
+    PluginDef::bundled::<BasicAuth>("basic-auth", 1100, Phases::ACCESS, Scopes::NO_CONSUMER)
+}
+
+/// A credential and its consumer.
+type Owner = (Arc<BasicauthCredential>, Arc<Consumer>);
 
 struct BasicAuth {
     config: Config,
@@ -31,16 +29,22 @@ struct BasicAuth {
     challenge: HeaderValue,
 }
 
-fn build(plugin: &model::entities::Plugin, _: &BuildCx<'_>) -> Result<Arc<dyn Plugin>, BuildError> {
-    let config: Config = BuildError::read_config(plugin)?;
-    let challenge = format!("Basic realm=\"{}\"", config.realm).into();
-    Ok(Arc::new(BasicAuth { config, challenge }))
-}
-
 impl Plugin for BasicAuth {
-    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
+    type Config = Config;
+    type Own = ();
+
+    fn build(config: Config, _: &BuildCx<'_>) -> Result<Self, BuildError> {
+        let challenge = format!("Basic realm=\"{}\"", config.realm).into();
+        Ok(Self { config, challenge })
+    }
+
+    fn access<'a>(
+        &'a self,
+        mut cx: RequestCx<'a, '_>,
+        (): &'a mut (),
+    ) -> Result<Step<'a>, PluginError> {
         let anonymous = self.config.anonymous.as_deref();
-        auth::attempt(cx, anonymous, |cx| self.authenticate(cx))
+        auth::attempt(&mut cx, anonymous, |cx| self.authenticate(cx))
     }
 
     fn needs(&self) -> Option<String> {
@@ -53,18 +57,17 @@ impl Plugin for BasicAuth {
 
 impl BasicAuth {
     /// Checks Proxy-Authorization first. If it has no known username, Authorization is checked.
-    fn authenticate(&self, cx: &mut RequestCx<'_>) -> Result<Attempt, PluginError> {
+    fn authenticate(&self, cx: &mut RequestCx<'_, '_>) -> Result<Attempt, PluginError> {
         let mut found = self.examine(cx, "Proxy-Authorization")?;
         if found.is_none() {
             found = self.examine(cx, "Authorization")?;
         }
-        let Some((credential, password)) = found else {
+        let Some(((credential, consumer), password)) = found else {
             return Ok(self.refuse());
         };
         if !is_right(&password, &credential) {
             return Ok(self.refuse());
         }
-        let consumer = auth::consumer_of(cx, credential.consumer)?;
         let id = credential.id.0;
         auth::authenticated(cx, consumer, Credential { id }, &*credential.username);
         Ok(Attempt::Succeeded)
@@ -74,18 +77,19 @@ impl BasicAuth {
     /// are to be hidden.
     fn examine(
         &self,
-        cx: &mut RequestCx<'_>,
+        cx: &mut RequestCx<'_, '_>,
         header: &'static str,
-    ) -> Result<Option<(BasicauthCredential, Vec<u8>)>, PluginError> {
-        let given = cx.header(header).and_then(username_and_password);
+    ) -> Result<Option<(Owner, Vec<u8>)>, PluginError> {
+        let given = cx.request.header(header).and_then(username_and_password);
         if self.config.hide_credentials {
-            cx.upstream.headers.remove(header);
+            cx.request.upstream.headers.remove(header);
         }
         let Some((username, password)) = given else {
             return Ok(None);
         };
-        let credential = cx.lookup.basicauth_credential(&username)?;
-        Ok(credential.map(|credential| (credential, password)))
+        let find = || Ok(cx.node.entities.by_unique("username", &username)?);
+        let owner = auth::with_consumer(cx, find, |one: &BasicauthCredential| one.consumer)?;
+        Ok(owner.map(|owner| (owner, password)))
     }
 
     fn refuse(&self) -> Attempt {

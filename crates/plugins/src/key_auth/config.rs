@@ -4,7 +4,8 @@ use compact_str::CompactString;
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Config {
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
     /// Names of headers, query arguments and body fields that may have the key, in order. Default: `apikey`.
     pub(super) key_names: Vec<CompactString>,
     /// Whether to search headers. Default: true.

@@ -4,24 +4,20 @@
 mod config;
 
 use config::Config;
+use model::entities::KeyauthCredential;
 use plugin::auth::{self, Attempt};
 use plugin::{
-    BodyUse, BuildCx, BuildError, Credential, Field, HeaderValue, Implementation, KeyOwner,
-    ParsedBody, Phases, Plugin, PluginDef, PluginError, RequestCx, Response, Scopes, Sharing, Step,
+    BuildCx, BuildError, Credential, Entities, Field, HeaderValue, ParsedBody, Phases, Plugin,
+    PluginDef, PluginError, Request, RequestBody, RequestCx, Response, Scopes, Step,
 };
 use std::borrow::Cow;
 use std::cell::LazyCell;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(crate) static DEF: PluginDef = PluginDef {
-    name: "key-auth",
-    priority: 1250,
-    phases: Phases::ACCESS,
-    scopes: Scopes::NO_CONSUMER,
-    sharing: Sharing::EqualConfigs,
-    implementation: Implementation::Ready(build),
-};
+pub(crate) fn def() -> PluginDef {
+    PluginDef::bundled::<KeyAuth>("key-auth", 1250, Phases::ACCESS, Scopes::NO_CONSUMER)
+}
 
 struct KeyAuth {
     config: Config,
@@ -29,30 +25,28 @@ struct KeyAuth {
     challenge: HeaderValue,
 }
 
-fn build(plugin: &model::entities::Plugin, _: &BuildCx<'_>) -> Result<Arc<dyn Plugin>, BuildError> {
-    let config: Config = BuildError::read_config(plugin)?;
-    let challenge = match &config.realm {
-        Some(realm) => format!("Key realm=\"{realm}\"").into(),
-        None => HeaderValue::from_static("Key"),
-    };
-    Ok(Arc::new(KeyAuth { config, challenge }))
-}
-
 impl Plugin for KeyAuth {
-    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
-        if !self.config.run_on_preflight && cx.head.method() == "OPTIONS" {
+    type Config = Config;
+    type Own = ();
+
+    fn build(config: Config, _: &BuildCx<'_>) -> Result<Self, BuildError> {
+        let challenge = match &config.realm {
+            Some(realm) => format!("Key realm=\"{realm}\"").into(),
+            None => HeaderValue::from_static("Key"),
+        };
+        Ok(Self { config, challenge })
+    }
+
+    fn access<'a>(
+        &'a self,
+        mut cx: RequestCx<'a, '_>,
+        (): &'a mut (),
+    ) -> Result<Step<'a>, PluginError> {
+        if !self.config.run_on_preflight && cx.request.method() == "OPTIONS" {
             return Ok(Step::Continue);
         }
         let anonymous = self.config.anonymous.as_deref();
-        auth::attempt(cx, anonymous, |cx| self.authenticate(cx))
-    }
-
-    fn request_body(&self) -> BodyUse {
-        if self.config.key_in_body {
-            BodyUse::Buffered
-        } else {
-            BodyUse::Stream
-        }
+        auth::attempt(&mut cx, anonymous, |cx| self.authenticate(cx))
     }
 
     fn needs(&self) -> Option<String> {
@@ -84,6 +78,8 @@ impl Plugin for KeyAuth {
 enum Search<'s, 'r> {
     Nothing,
     Several,
+    /// The body must be read first.
+    NeedsBody,
     Found {
         key: Cow<'r, [u8]>,
         place: KeySource<'s>,
@@ -100,47 +96,50 @@ enum KeySource<'s> {
 impl KeyAuth {
     /// Finds and checks the key. The key is borrowed from the request, so that one from a header needs no allocation.
     /// For this reason it is hidden only after its lookup.
-    fn authenticate(&self, cx: &mut RequestCx<'_>) -> Result<Attempt, PluginError> {
-        let (key, place) = match self.search(cx) {
+    fn authenticate(&self, cx: &mut RequestCx<'_, '_>) -> Result<Attempt, PluginError> {
+        let (key, place) = match self.search(cx.request) {
+            Search::NeedsBody => return Ok(Attempt::NeedsBody),
             Search::Nothing => return Ok(self.refuse("No API key found in request")),
             Search::Several => return Ok(self.refuse("Duplicate API key found")),
             Search::Found { key, place } => (key, place),
         };
         let is_empty = key.is_empty();
-        let owner = look_up(cx, &key)?;
+        let find = || look_up(&*cx.node.entities, &key);
+        let owner = auth::with_consumer(cx, find, |credential| credential.consumer)?;
         if self.config.hide_credentials {
-            place.hide(cx);
+            place.hide(cx.request);
         }
-        let Some(KeyOwner {
-            credential,
-            consumer,
-        }) = owner
-        else {
+        let Some((credential, consumer)) = owner else {
             return Ok(self.refuse(if is_empty {
                 "No API key found in request"
             } else {
                 "Unauthorized"
             }));
         };
-        let consumer = auth::existing(consumer, credential.consumer)?;
         let id = credential.id.0;
         auth::authenticated(cx, consumer, Credential { id }, id);
         Ok(Attempt::Succeeded)
     }
 
     /// Searches for the key. The first text found under any name ends the search, even an empty one.
-    fn search<'s, 'r>(&'s self, cx: &'r RequestCx<'_>) -> Search<'s, 'r> {
+    fn search<'s, 'r>(&'s self, request: &'r Request<'_>) -> Search<'s, 'r> {
         let config = &self.config;
-        let body = LazyCell::new(|| cx.parse_body());
+        let body = LazyCell::new(|| request.parse_body());
         for name in &config.key_names {
             let mut field = Field::Absent;
             let mut place = KeySource::Header(name);
             if config.key_in_header {
-                field = cx.header_field(name);
+                field = request.header_field(name);
             }
             if config.key_in_query && field == Field::Absent {
-                field = cx.query_field(name);
+                field = request.query_field(name);
                 place = KeySource::Query(name);
+            }
+            if config.key_in_body
+                && field == Field::Absent
+                && matches!(request.body, RequestBody::Unread)
+            {
+                return Search::NeedsBody;
             }
             if config.key_in_body
                 && field == Field::Absent
@@ -165,13 +164,13 @@ impl KeyAuth {
 }
 
 impl KeySource<'_> {
-    fn hide(self, cx: &mut RequestCx<'_>) {
+    fn hide(self, request: &mut Request<'_>) {
         match self {
-            Self::Header(name) => cx.remove_header_field(name),
-            Self::Query(name) => cx.remove_query_arg(name),
+            Self::Header(name) => request.remove_header_field(name),
+            Self::Query(name) => request.remove_query_arg(name),
             Self::Body(name, mut body) => {
                 body.remove(name);
-                cx.set_upstream_body(body.encode());
+                request.set_upstream_body(body.encode());
             }
         }
     }
@@ -186,14 +185,17 @@ fn owned<'r>(field: Field<'_>) -> Field<'r> {
     }
 }
 
-/// Returns the owner of the key, unless the key has expired.
-fn look_up(cx: &RequestCx<'_>, key: &[u8]) -> Result<Option<KeyOwner>, PluginError> {
+/// Returns the credential with the key, unless it has expired.
+fn look_up(
+    entities: &dyn Entities,
+    key: &[u8],
+) -> Result<Option<Arc<KeyauthCredential>>, PluginError> {
     // Keys are texts, so that no credential matches invalid UTF-8.
     let Some(key) = std::str::from_utf8(key).ok().filter(|key| !key.is_empty()) else {
         return Ok(None);
     };
-    let owner = cx.lookup.key_owner(key)?;
-    Ok(owner.filter(|owner| match owner.credential.ttl {
+    let credential: Option<Arc<KeyauthCredential>> = entities.by_unique("key", key)?;
+    Ok(credential.filter(|credential| match credential.ttl {
         None => true,
         Some(end) => unix_seconds() < end,
     }))

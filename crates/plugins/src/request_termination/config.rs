@@ -4,7 +4,8 @@ use compact_str::CompactString;
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Config {
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
     /// Status of the response. Default: 503.
     pub(super) status_code: u16,
     /// Text of `{"message": …}`. Default: that of the status, if it has one.

@@ -7,19 +7,13 @@ mod echo;
 use bytes::Bytes;
 use config::Config;
 use plugin::{
-    BodyUse, BuildCx, BuildError, Field, Implementation, Node, Phases, Plugin, PluginDef,
-    PluginError, RequestCx, Response, Scopes, Sharing, Step,
+    BuildCx, BuildError, Field, NodeIdentity, Phases, Plugin, PluginDef, PluginError, RequestBody,
+    RequestCx, Response, Scopes, Step,
 };
-use std::sync::Arc;
 
-pub(crate) static DEF: PluginDef = PluginDef {
-    name: "request-termination",
-    priority: 2,
-    phases: Phases::ACCESS,
-    scopes: Scopes::ALL,
-    sharing: Sharing::EqualConfigs,
-    implementation: Implementation::Ready(build),
-};
+pub(crate) fn def() -> PluginDef {
+    PluginDef::bundled::<RequestTermination>("request-termination", 2, Phases::ACCESS, Scopes::ALL)
+}
 
 struct RequestTermination {
     trigger: Option<compact_str::CompactString>,
@@ -34,60 +28,59 @@ enum Termination {
 struct Echo {
     status: u16,
     message: Option<String>,
-    node: Node,
-}
-
-fn build(
-    plugin: &model::entities::Plugin,
-    cx: &BuildCx<'_>,
-) -> Result<Arc<dyn Plugin>, BuildError> {
-    let config: Config = BuildError::read_config(plugin)?;
-    let status = config.status_code;
-    let message = config
-        .message
-        .or(default_message(status).map(str::to_owned));
-    let answer = match (config.echo, config.body, message) {
-        (true, _, message) => Termination::Echo(Box::new(Echo {
-            status,
-            message,
-            node: cx.node.clone(),
-        })),
-        (false, Some(body), _) => {
-            let response = Response::new(status, body);
-            Termination::Fixed(match config.content_type {
-                Some(content_type) => response.with_header("Content-Type", content_type),
-                None => response,
-            })
-        }
-        (false, None, Some(message)) => Termination::Fixed(Response::message(status, &message)),
-        (false, None, None) => Termination::Fixed(Response::new(status, Bytes::new())),
-    };
-    Ok(Arc::new(RequestTermination {
-        trigger: config.trigger,
-        answer,
-    }))
+    node: NodeIdentity,
 }
 
 impl Plugin for RequestTermination {
-    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
+    type Config = Config;
+    type Own = ();
+
+    fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
+        let status = config.status_code;
+        let message = config
+            .message
+            .or(default_message(status).map(str::to_owned));
+        let answer = match (config.echo, config.body, message) {
+            (true, _, message) => Termination::Echo(Box::new(Echo {
+                status,
+                message,
+                node: cx.identity.clone(),
+            })),
+            (false, Some(body), _) => {
+                let response = Response::new(status, body);
+                Termination::Fixed(match config.content_type {
+                    Some(content_type) => response.with_header("Content-Type", content_type),
+                    None => response,
+                })
+            }
+            (false, None, Some(message)) => Termination::Fixed(Response::message(status, &message)),
+            (false, None, None) => Termination::Fixed(Response::new(status, Bytes::new())),
+        };
+        Ok(Self {
+            trigger: config.trigger,
+            answer,
+        })
+    }
+
+    fn access<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        (): &'a mut (),
+    ) -> Result<Step<'a>, PluginError> {
         if let Some(trigger) = &self.trigger
-            && cx.header_field(trigger) == Field::Absent
-            && cx.query_field(trigger) == Field::Absent
+            && cx.request.header_field(trigger) == Field::Absent
+            && cx.request.query_field(trigger) == Field::Absent
         {
             return Ok(Step::Continue);
         }
         let response = match &self.answer {
             Termination::Fixed(response) => response.clone(),
-            Termination::Echo(echo) => echo.answer(cx)?,
+            Termination::Echo(_) if matches!(cx.request.body, RequestBody::Unread) => {
+                return Ok(Step::ReadBody);
+            }
+            Termination::Echo(echo) => echo.answer(&cx)?,
         };
         Ok(Step::Respond(response))
-    }
-
-    fn request_body(&self) -> BodyUse {
-        match self.answer {
-            Termination::Fixed(_) => BodyUse::Stream,
-            Termination::Echo(_) => BodyUse::Buffered,
-        }
     }
 }
 

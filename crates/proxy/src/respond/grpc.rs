@@ -39,6 +39,7 @@ impl GatewayResponse {
             status,
             mut headers,
             body,
+            counts_as_proxied: _,
         } = response;
         let is_output = headers.value("content-type").is_some();
         if !is_output {
@@ -61,12 +62,14 @@ impl GatewayResponse {
         }
         let body = match body {
             ResponseBody::Bytes(body) if is_output => body,
+            ResponseBody::Pieces(pieces) if is_output => pieces.concat().into(),
             _ => Bytes::new(),
         };
         Self {
             status,
             headers,
             body,
+            more: Vec::new(),
         }
     }
 }

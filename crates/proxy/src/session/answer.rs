@@ -1,16 +1,18 @@
 //! Sends responses that the gateway or a plugin produces. They pass the filters of the selected plugins first.
 
+use super::handling::Handling;
 use super::log_entries::version_of;
 use super::opening::Opening;
 use super::receive::NoRequest;
 use super::worker;
 use super::{After, Connection, Outcome, RequestBodyAt};
-use crate::plan::Picked;
-use crate::respond::{Facts, GatewayResponse, Latency, inject, page};
-use crate::snapshot::Snapshot;
+use crate::plugins::{Ended, FilterFailed};
+use crate::respond::status::is_bodiless;
+use crate::respond::{Facts, GatewayResponse, Latency, ResponseSettings, inject, page};
+use bytes::Bytes;
 use net::http1::{BadRequest, Body, RequestHead};
 use net::tls::PLAIN_HTTP_PAGE;
-use plugin::{Chunk, HeaderEdits, Origin, RequestCx, Response, ResponseCx};
+use plugin::{Answer, Chunk, HeaderEdits, Origin, Phases, Response};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -31,30 +33,76 @@ impl From<u16> for ServerError {
     }
 }
 
-/// Data about a request that its later phases need.
-pub(super) struct Produced<'a> {
-    pub(super) snapshot: &'a Snapshot,
-    pub(super) opening: &'a Opening<'a>,
-    pub(super) cx: &'a RequestCx<'a>,
-    pub(super) picked: &'a Picked,
+/// How long the upstream took for a response that the gateway sends itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Took {
+    /// No upstream was contacted.
+    Nothing,
+    /// The response counts as one of the upstream's, for instance that of a cache.
+    Proxied,
+    /// The last upstream was contacted at this time.
+    Tried(Instant),
 }
 
 impl Connection {
+    /// Sends the response of a plugin that has ended the request.
+    pub(super) fn answer_plugin(
+        &mut self,
+        ended: Ended,
+        opening: &Opening<'_>,
+        handling: &mut Handling<'_>,
+    ) -> Outcome {
+        tracing::debug!(
+            plugin = handling.chain.answered_by(),
+            status = ended.response.status,
+            request_id = opening.request_id(),
+            "a plugin answers the request"
+        );
+        let origin = if ended.at_once {
+            Origin::Gateway
+        } else {
+            Origin::Plugin
+        };
+        self.produce(ended.response, origin, opening, handling)
+    }
+
     /// Sends a response of a plugin or of the gateway.
     pub(super) fn produce(
         &mut self,
         response: Response,
         origin: Origin,
-        about: &Produced<'_>,
+        opening: &Opening<'_>,
+        handling: &mut Handling<'_>,
+    ) -> Outcome {
+        let request = &handling.request;
+        let settings = &self.plane.settings.respond;
+        let id = opening.request_id();
+        let proxied = response.counts_as_proxied;
+        let answer = if request.is_grpc {
+            GatewayResponse::to_grpc(response, Some(request.head), id, settings)
+        } else {
+            GatewayResponse::new(response, Some(request.head), id, settings)
+        };
+        let took = if proxied {
+            Took::Proxied
+        } else {
+            Took::Nothing
+        };
+        self.send_produced(answer, origin, took, opening, handling)
+    }
+
+    /// Sends the response of a plugin that replaces an upstream's.
+    pub(super) fn produce_after(
+        &mut self,
+        response: Response,
+        took: Took,
+        opening: &Opening<'_>,
+        handling: &mut Handling<'_>,
     ) -> Outcome {
         let settings = &self.plane.settings.respond;
-        let id = about.opening.request_id();
-        let answer = if about.cx.is_grpc() {
-            GatewayResponse::to_grpc(response, Some(about.cx.head), id, settings)
-        } else {
-            GatewayResponse::new(response, Some(about.cx.head), id, settings)
-        };
-        self.send_produced(answer, origin, None, about)
+        let head = Some(handling.request.head);
+        let answer = GatewayResponse::new(response, head, opening.request_id(), settings);
+        self.send_produced(answer, Origin::Plugin, took, opening, handling)
     }
 
     /// Responds to a request that failed before or at the upstream. `contacted` is when the last upstream was
@@ -63,58 +111,99 @@ impl Connection {
         &mut self,
         error: ServerError,
         contacted: Option<Instant>,
-        about: &Produced<'_>,
+        opening: &Opening<'_>,
+        handling: &mut Handling<'_>,
     ) -> Outcome {
         let settings = &self.plane.settings.respond;
-        let id = about.opening.request_id();
+        let id = opening.request_id();
         let ServerError { status, message } = error;
-        let answer =
-            GatewayResponse::server_error(status, message, Some(about.cx.head), id, settings);
-        self.send_produced(answer, Origin::Gateway, contacted, about)
+        let head = handling.request.head;
+        let answer = GatewayResponse::server_error(status, message, Some(head), id, settings);
+        let took = contacted.map_or(Took::Nothing, Took::Tried);
+        self.send_produced(answer, Origin::Gateway, took, opening, handling)
     }
 
-    fn send_produced(
+    pub(super) fn send_produced(
         &mut self,
         mut answer: GatewayResponse,
         origin: Origin,
-        contacted: Option<Instant>,
-        about: &Produced<'_>,
+        took: Took,
+        opening: &Opening<'_>,
+        handling: &mut Handling<'_>,
     ) -> Outcome {
-        if !about.picked.is_empty() {
-            filter(&mut answer, origin, about);
+        if !handling.chain.leaves_responses()
+            && filter(&mut answer, origin, handling, &self.plane.settings.respond).is_err()
+        {
+            return self.broken_by_filter();
         }
+        let head = handling.request.head;
         self.now = Instant::now();
-        let total = self.now - about.opening.started;
+        let total = self.now - opening.started;
         let after = match answer.status {
             // A 1xx status is not final: the client would treat the next response as the final one of this request.
             100..=199 => After::Linger,
-            _ => self.after_answer(about.cx.head),
+            _ => self.after_answer(head),
         };
         let facts = FactsOf {
-            request_id: about.opening.request_id(),
-            latency: match contacted {
-                None => Latency::Produced {
+            request_id: opening.request_id(),
+            latency: match took {
+                Took::Nothing => Latency::Produced {
                     total: milliseconds(total),
                 },
-                Some(contacted) => Latency::Tried {
+                Took::Proxied => Latency::Tried {
+                    upstream: 0,
+                    proxy: milliseconds(total),
+                },
+                Took::Tried(contacted) => Latency::Tried {
                     upstream: milliseconds(self.now - contacted),
-                    proxy: milliseconds(contacted - about.opening.started),
+                    proxy: milliseconds(contacted - opening.started),
                 },
             },
             keep_alive: after == After::Next,
-            head_only: about.cx.head.method_bytes() == b"HEAD",
+            head_only: head.method_bytes() == b"HEAD",
         };
-        self.write_answer(&answer, &facts);
+        let Handling {
+            chain, sent_head, ..
+        } = handling;
+        self.write_answer(&answer, &facts, |written| {
+            Handling::keep_head(chain, sent_head, written);
+        });
+        let sends_body = !facts.head_only && !is_bodiless(answer.status);
         Outcome {
             status: answer.status,
+            origin,
             upstream_status: None,
             after,
-            upstream: contacted.map(|contacted| (contacted, self.now)),
+            upstream: match took {
+                Took::Tried(contacted) => Some((contacted, self.now)),
+                Took::Nothing | Took::Proxied => None,
+            },
+            pieces: if sends_body { answer.more } else { Vec::new() },
+            upstream_body: None,
+        }
+    }
+
+    /// The outcome after a filter phase that failed. The client gets nothing more, as in Kong.
+    pub(super) fn broken_by_filter(&self) -> Outcome {
+        self.reset_on_close();
+        Outcome {
+            status: 500,
+            origin: Origin::Gateway,
+            upstream_status: None,
+            after: After::Abort,
+            upstream: None,
+            pieces: Vec::new(),
+            upstream_body: None,
         }
     }
 
     /// Queues a response, and sends at once as much as the client accepts.
-    fn write_answer(&mut self, answer: &GatewayResponse, facts: &FactsOf<'_>) {
+    fn write_answer(
+        &mut self,
+        answer: &GatewayResponse,
+        facts: &FactsOf<'_>,
+        keep_head: impl FnOnce(&[u8]),
+    ) {
         let settings = &self.plane.settings.respond;
         worker::with(|worker| {
             worker.out.clear();
@@ -127,6 +216,7 @@ impl Connection {
             };
             answer.write(&facts, &settings.headers, &mut worker.out);
             inject(&settings.injections, answer.status, &mut worker.out);
+            keep_head(&worker.out);
             if self.plane.settings.access_log.is_some() {
                 let end = memchr::memmem::find(&worker.out, b"\r\n\r\n");
                 self.head_size += end.map_or(0, |at| at as u64 + 4);
@@ -189,7 +279,7 @@ impl Connection {
             keep_alive: false,
             head_only,
         };
-        self.write_answer(&answer, &facts);
+        self.write_answer(&answer, &facts, |_| {});
         worker::with(|worker| worker.counters(&self.plane).requests.add());
         let line = std::mem::take(&mut self.carry);
         let after = self.finish(After::Linger).await;
@@ -247,6 +337,7 @@ fn plain_http() -> GatewayResponse {
         status: 400,
         headers,
         body: PLAIN_HTTP_PAGE.into(),
+        more: Vec::new(),
     }
 }
 
@@ -266,26 +357,52 @@ fn refusal(bad: BadRequest) -> ServerError {
     })
 }
 
-fn filter(answer: &mut GatewayResponse, origin: Origin, about: &Produced<'_>) {
-    let instances = about.snapshot.instances();
-    let mut cx = ResponseCx {
-        request: about.cx,
-        origin,
-        status: answer.status,
-        upstream: None,
-        headers: std::mem::take(&mut answer.headers),
-    };
-    about.picked.header_filter(instances, &mut cx);
-    if about.picked.filters_body(instances) {
-        let mut chunk = Chunk {
-            data: std::mem::take(&mut answer.body),
+/// Runs the filter phases over a response that a plugin or the gateway has produced.
+fn filter(
+    answer: &mut GatewayResponse,
+    origin: Origin,
+    handling: &mut Handling<'_>,
+    settings: &ResponseSettings,
+) -> Result<(), FilterFailed> {
+    let Handling { request, chain, .. } = handling;
+    let headers = std::mem::take(&mut answer.headers);
+    let mut filtered = Answer::new(origin, answer.status, headers);
+    let replaced = chain.header_filter(request, None, None, &mut filtered)?;
+    answer.status = filtered.status;
+    if let Some(response) = replaced {
+        let head = Some(request.head);
+        let made = GatewayResponse::new(response, head, request.request_id, settings);
+        (answer.body, answer.more) = (made.body, made.more);
+        let mut headers = made.headers;
+        std::mem::swap(&mut headers, &mut filtered.headers);
+        headers.apply(std::mem::take(&mut filtered.headers));
+        filtered.headers = headers;
+    }
+    if chain.has(Phases::BODY_FILTER) {
+        let mut pieces = vec![std::mem::take(&mut answer.body)];
+        pieces.append(&mut answer.more);
+        for piece in &mut pieces {
+            let mut chunk = Chunk {
+                data: std::mem::take(piece),
+                last: false,
+            };
+            chain.body_filter(request, None, None, &mut filtered, &mut chunk)?;
+            *piece = chunk.data;
+        }
+        // As in nginx, the end is a call of its own.
+        let mut end = Chunk {
+            data: Bytes::new(),
             last: true,
         };
-        about.picked.body_filter(instances, &mut cx, &mut chunk);
-        answer.body = chunk.data;
+        chain.body_filter(request, None, None, &mut filtered, &mut end)?;
+        pieces.push(end.data);
+        pieces.retain(|piece| !piece.is_empty());
+        let mut pieces = pieces.into_iter();
+        answer.body = pieces.next().unwrap_or_default();
+        answer.more = pieces.collect();
     }
-    answer.status = cx.status;
-    answer.headers = cx.headers;
+    answer.headers = filtered.headers;
+    Ok(())
 }
 
 pub(super) fn milliseconds(duration: Duration) -> u64 {

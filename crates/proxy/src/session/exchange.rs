@@ -2,21 +2,20 @@
 //! as its receiver accepts. The whole exchange takes one poll if nothing has to wait. `waiting` has the time limits for
 //! exchanges that wait.
 
+mod head;
 mod passing;
 mod span;
 mod waiting;
 
-use super::answer::milliseconds;
+use super::collected::Collected;
 use super::failure::{Failed, ReportedStatus, UpstreamFailure};
-use super::filtering::Filtering;
+use super::filtering::{Filtering, write_chunk_size, write_last_chunk};
 use super::pace::Pace;
 use super::receive::is_worth_parsing;
 use super::worker::{self, Worker};
 use super::{Connection, RequestBodyAt};
-use crate::forward::write_line;
-use crate::forward_response::{ClientFraming, Inbound, write_interim, write_response};
-use crate::plan::{Instances, Picked};
-use crate::respond::inject;
+use crate::forward_response::{ClientFraming, write_interim};
+use crate::plugins::Chain;
 use bytes::Bytes;
 use net::http1::{Body, Framing, RequestHead, ResponseHead};
 use net::http2::{self, StreamFailure};
@@ -24,7 +23,7 @@ use net::outgoing::Outgoing;
 use net::pool;
 use net::stream::Stream;
 use passing::Held;
-use plugin::{HeaderEdits, Origin, RequestCx, ResponseCx};
+use plugin::{Chunk, HeaderEdits, Request};
 use span::Span;
 use std::future::poll_fn;
 use std::io;
@@ -94,19 +93,24 @@ pub(super) struct Terms<'a> {
     /// Whether the time that the client needs to upload counts as the upstream's, because the route does not buffer
     /// requests.
     pub(super) counts_upload: bool,
-    pub(super) cx: &'a RequestCx<'a>,
-    pub(super) instances: &'a Instances,
-    pub(super) picked: &'a Picked,
+    pub(super) request: &'a Request<'a>,
+    /// Whether plugins filter the request's body as it arrives.
+    pub(super) filters_request: bool,
+    /// Whether the whole response is read into memory instead of being forwarded.
+    pub(super) collects: bool,
     pub(super) debug_headers: Option<&'a HeaderEdits>,
     pub(super) started: Instant,
     /// When the upstream's address was known.
     pub(super) contacted: Instant,
 }
 
-pub(super) struct Exchange<'a> {
+pub(super) struct Exchange<'a, 'r> {
     client: &'a mut Connection,
     upstream: &'a mut pool::Connection,
     terms: &'a Terms<'a>,
+    chain: &'a mut Chain<'r>,
+    /// The response head as it is sent, for plugins that log.
+    sent_head: &'a mut Vec<u8>,
     /// Bytes that the upstream has not accepted yet.
     up_out: Outgoing,
     /// The part of the request's body that the client still has to send.
@@ -161,8 +165,12 @@ struct ResponseInProgress {
     held: Option<Box<Held>>,
     /// Whether this is a 101 response.
     switched: bool,
+    /// Whether the rest of the upstream's body is not for the client.
+    discards: bool,
     /// Set when plugins filter the body.
     filtering: Option<Box<Filtering>>,
+    /// Set when the response is read into memory.
+    collected: Option<Box<Collected>>,
 }
 
 /// Converts a failure that was detected before the response head was sent. The client can then still get an error
@@ -174,11 +182,13 @@ fn before_head(failed: Failed) -> Failed {
     }
 }
 
-impl<'a> Exchange<'a> {
+impl<'a, 'r> Exchange<'a, 'r> {
     pub(super) fn new(
         client: &'a mut Connection,
         upstream: &'a mut pool::Connection,
         terms: &'a Terms<'a>,
+        chain: &'a mut Chain<'r>,
+        sent_head: &'a mut Vec<u8>,
     ) -> Self {
         let now = client.now;
         let request_body = match terms.source {
@@ -195,6 +205,8 @@ impl<'a> Exchange<'a> {
             client,
             upstream,
             terms,
+            chain,
+            sent_head,
             up_out: Outgoing::default(),
             request_body,
             refused: false,
@@ -242,6 +254,11 @@ impl<'a> Exchange<'a> {
         std::mem::take(&mut self.up_out)
     }
 
+    /// Removes and returns the response that was read into memory.
+    pub(super) fn take_collected(&mut self) -> Option<Box<Collected>> {
+        self.answer.as_mut()?.collected.take()
+    }
+
     /// Whether the request can be sent again: no byte of its body was consumed, and the client has received no interim
     /// response.
     pub(super) fn repeatable(&self) -> bool {
@@ -286,8 +303,14 @@ impl<'a> Exchange<'a> {
         head: &[u8],
     ) -> Result<(), Failed> {
         let carry = std::mem::take(&mut self.client.carry);
-        let taken = self.take_body(&carry)?;
-        let sent = self.send_upstream(cx, head, &carry[..taken]);
+        let (taken, sent) = if self.terms.filters_request {
+            let mut filtered = Vec::new();
+            let taken = self.filter_body(&carry, &mut filtered)?;
+            (taken, self.send_upstream(cx, head, &filtered))
+        } else {
+            let taken = self.take_body(&carry)?;
+            (taken, self.send_upstream(cx, head, &carry[..taken]))
+        };
         self.client.carry = carry;
         self.client.take_carried(worker, taken);
         sent
@@ -297,11 +320,44 @@ impl<'a> Exchange<'a> {
     fn take_body(&mut self, data: &[u8]) -> Result<usize, Failed> {
         let taken = self.request_body.measure(data);
         let (taken, payload) = taken.map_err(|_| Failed::ClientBody)?;
+        self.count_body(taken, payload)?;
+        Ok(taken)
+    }
+
+    fn count_body(&mut self, taken: usize, payload: usize) -> Result<(), Failed> {
         self.received += payload as u64;
         self.client.received += taken as u64;
         let most = self.client.plane.settings.max_body;
         if most != 0 && self.received > most {
             return Err(Failed::TooLarge);
+        }
+        Ok(())
+    }
+
+    /// Takes the bytes of `data` that belong to the request's body, and appends what the plugins make of them to `out`,
+    /// in chunks. Returns the number of bytes taken.
+    fn filter_body(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<usize, Failed> {
+        let mut payload = Vec::new();
+        let taken = self.request_body.decode(data, &mut payload);
+        let taken = taken.map_err(|_| Failed::ClientBody)?;
+        self.count_body(taken, payload.len())?;
+        let mut write = |data: Bytes, last: bool| {
+            let mut chunk = Chunk { data, last };
+            let filtered = self.chain.request_body(self.terms.request, &mut chunk);
+            filtered.map_err(|_| Failed::Filter)?;
+            if !chunk.data.is_empty() {
+                write_chunk_size(out, chunk.data.len(), false);
+                out.extend_from_slice(&chunk.data);
+                out.extend_from_slice(b"\r\n");
+            }
+            Ok(())
+        };
+        if !payload.is_empty() {
+            write(payload.into(), false)?;
+        }
+        if self.request_body.is_done() {
+            write(Bytes::new(), true)?;
+            write_last_chunk(out, false);
         }
         Ok(taken)
     }
@@ -470,7 +526,11 @@ impl<'a> Exchange<'a> {
                 return self.pass_switch(cx, worker, head, span);
             }
             if !head.is_interim() {
-                self.pass_head(worker, head);
+                if self.terms.collects {
+                    self.collect(worker, head);
+                } else {
+                    self.pass_head(worker, head)?;
+                }
                 // A body that is malformed from the start is detected before the head has been sent.
                 let passed = self.pass_body(cx, worker, span).map_err(before_head);
                 self.partial = Vec::new();
@@ -488,8 +548,9 @@ impl<'a> Exchange<'a> {
         }
     }
 
+    /// Whether the request that the upstream got is HEAD.
     fn is_head(&self) -> bool {
-        self.terms.head.method_bytes() == b"HEAD"
+        self.terms.request.method() == "HEAD"
     }
 
     /// Forwards a protocol switch that the client asked for, with the first bytes of the new protocol.
@@ -507,7 +568,7 @@ impl<'a> Exchange<'a> {
         if !asked || !self.request_body.is_done() || self.refused {
             return Err(Failed::Upstream(UpstreamFailure::Nonsense));
         }
-        self.pass_head(worker, head);
+        self.pass_head(worker, head)?;
         if let Some(answer) = &mut self.answer {
             answer.upstream_keeps = false;
             answer.keep_alive = false;
@@ -540,91 +601,6 @@ impl<'a> Exchange<'a> {
         self.send_client(cx, &worker.out, b"")
     }
 
-    /// Runs the filters over the head and writes it to `worker.out`.
-    fn pass_head(&mut self, worker: &mut Worker, head: ResponseHead) {
-        let terms = self.terms;
-        let plane = &self.client.plane;
-        // Filters also run for an empty body, because they may add to it.
-        let filters_body = !terms.picked.is_empty()
-            && terms.picked.filters_body(terms.instances)
-            && !self.is_head()
-            && !matches!(head.status(), 101 | 204 | 304)
-            // gRPC sends its status in trailers, which filtering would lose.
-            && !terms.cx.is_grpc();
-        let streams = terms.streams || passing::wants_to_stream(&head);
-        let framing = if filters_body {
-            ClientFraming::choose_filtered(terms.head.version())
-        } else {
-            ClientFraming::choose(head.framing(), terms.head.version(), streams)
-        };
-        let keep_alive = terms.head.keep_alive()
-            && !framing.ends_by_closing(head.framing())
-            && !worker.draining
-            // Otherwise, the rest of the request's body would be read as the next request.
-            && self.request_body.is_done()
-            && !self.unread
-            && self.client.may_go_on();
-        let mut filter = ResponseCx {
-            request: terms.cx,
-            origin: Origin::Upstream,
-            status: head.status(),
-            upstream: Some(&head),
-            headers: HeaderEdits::new(),
-        };
-        if !terms.picked.is_empty() {
-            terms.picked.header_filter(terms.instances, &mut filter);
-        }
-        let inbound = Inbound {
-            head: &head,
-            request: terms.head,
-            http2: self.upstream.stream.is_http2(),
-            edits: &filter.headers,
-            debug: terms.debug_headers,
-            status: filter.status,
-            framing,
-            keep_alive,
-            upstream_latency: milliseconds(self.client.now - self.sent_at),
-            proxy_latency: if self.sent_at == terms.started {
-                0
-            } else {
-                milliseconds(self.sent_at - terms.started)
-            },
-            request_id: terms.cx.request_id.as_bytes(),
-            headers: plane.settings.respond.headers,
-        };
-        worker.out.clear();
-        let (date, now) = (&mut worker.date, self.client.now);
-        write_response(&inbound, &mut worker.out, |out| {
-            write_line(out, b"Date: ", date.at(now).as_bytes());
-        });
-        let injections = &plane.settings.respond.injections;
-        inject(injections, filter.status, &mut worker.out);
-        self.client.head_size += worker.out.len() as u64;
-        let ResponseCx {
-            status, headers, ..
-        } = filter;
-        self.answer = Some(ResponseInProgress {
-            status,
-            upstream_status: head.status(),
-            headed: self.client.now,
-            body: Body::new(head.framing()),
-            framing,
-            upstream_keeps: head.keep_alive(),
-            keep_alive,
-            chunks: false,
-            streams,
-            held: None,
-            switched: false,
-            filtering: filters_body.then(|| {
-                Box::new(Filtering {
-                    head,
-                    headers,
-                    status,
-                })
-            }),
-        });
-    }
-
     fn send_client(
         &mut self,
         cx: &mut Context<'_>,
@@ -649,7 +625,7 @@ impl<'a> Exchange<'a> {
             None => Err(Failed::Upstream(self.without_answer(&end))),
             Some(answer) if end.is_ok() && matches!(answer.body, Body::Close) => {
                 answer.upstream_keeps = false;
-                let end = answer.finish(self.terms);
+                let end = answer.finish(self.terms, self.chain)?;
                 if !end.is_empty() {
                     self.send_client(cx, &end, b"")?;
                 }
@@ -706,9 +682,16 @@ impl<'a> Exchange<'a> {
                 Poll::Ready(_) => return Err(Failed::ClientGone),
             };
             self.note_progress();
-            let taken = self.take_body(&worker.read[..read])?;
+            let mut filtered = Vec::new();
+            let (taken, body) = if self.terms.filters_request {
+                let taken = self.filter_body(&worker.read[..read], &mut filtered)?;
+                (taken, &filtered[..])
+            } else {
+                let taken = self.take_body(&worker.read[..read])?;
+                (taken, &worker.read[..taken])
+            };
             let stream = &mut self.upstream.stream;
-            let sent = self.up_out.send(stream, cx, &worker.read[..taken], b"");
+            let sent = self.up_out.send(stream, cx, body, b"");
             if sent.is_err() {
                 self.refuse();
             }

@@ -55,6 +55,10 @@ pub(super) enum Failed {
     ClientRequest,
     /// The client's body exceeds the size limit.
     TooLarge,
+    /// The upstream's response is too large to be read into memory, as a plugin wants it.
+    TooLargeToHold,
+    /// A filter phase of a plugin failed. The error was logged.
+    Filter,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +94,7 @@ impl Failed {
                 Owner::Unclear
             }
             Self::Upstream(_) | Self::Broken | Self::BrokenUnnoticed => Owner::Upstream,
+            Self::TooLargeToHold | Self::Filter => Owner::Gateway,
             Self::ClientGone
             | Self::ClientTimeout
             | Self::ClientBody
@@ -174,7 +179,10 @@ impl TryFailure {
             Failed::Broken | Failed::BrokenUnnoticed => "upstream broke off a response",
             Failed::ClientBody => "a request gets 400: malformed request body",
             Failed::ClientRequest => "a request gets 400: HTTP/2 has no form for it",
-            Failed::ClientGone | Failed::ClientTimeout | Failed::TooLarge => return None,
+            Failed::TooLargeToHold => "the response is too large for a plugin that reads it whole",
+            Failed::ClientGone | Failed::ClientTimeout | Failed::TooLarge | Failed::Filter => {
+                return None;
+            }
         };
         Some((text, None))
     }
@@ -193,14 +201,16 @@ impl TryFailure {
             } => TryEnd::Answered(told.upstream),
             Self::Exchange { failed, .. } => match failed {
                 Failed::Upstream(UpstreamFailure::Timeout) => TryEnd::Failed(504),
-                Failed::Upstream(_) | Failed::Broken | Failed::BrokenUnnoticed => {
-                    TryEnd::Failed(502)
-                }
+                Failed::Upstream(_)
+                | Failed::Broken
+                | Failed::BrokenUnnoticed
+                | Failed::TooLargeToHold => TryEnd::Failed(502),
                 Failed::ClientGone
                 | Failed::ClientTimeout
                 | Failed::ClientBody
                 | Failed::ClientRequest
-                | Failed::TooLarge => TryEnd::Abandoned,
+                | Failed::TooLarge
+                | Failed::Filter => TryEnd::Abandoned,
             },
         })
     }

@@ -1,60 +1,124 @@
 //! Runs body filters over a forwarded response. Filters get the payload without the upstream's framing. Their output
-//! gets a new framing, because its length is unknown until its end.
+//! gets the framing that the header filters have left ([`super::form::Form`]).
 
-use super::exchange::Terms;
 use crate::forward_response::ClientFraming;
+use crate::plugins::{Chain, FilterFailed};
+use bytes::Bytes;
 use net::http1::ResponseHead;
-use plugin::{Chunk, HeaderEdits, Origin, ResponseCx};
+use plugin::{Answer, Chunk, HeaderValue, Phases, Request};
 
 /// The parts of the response, besides its body, that filters see.
 pub(super) struct Filtering {
-    pub(super) head: ResponseHead,
-    pub(super) headers: HeaderEdits,
-    pub(super) status: u16,
+    head: ResponseHead,
+    answer: Answer,
+    /// Bytes of the body that are still to come, if its length was sent.
+    left: Option<u64>,
 }
 
 impl Filtering {
+    pub(super) fn new(head: ResponseHead, answer: Answer, length: Option<u64>) -> Self {
+        Self {
+            head,
+            answer,
+            left: length,
+        }
+    }
+
+    /// Takes the upstream's trailers, which have arrived after the last chunk.
+    pub(super) fn take_trailers(&mut self, trailers: &[u8]) {
+        self.answer.trailers = parse_trailers(trailers);
+    }
+
     /// Filters a piece of payload and appends the result to `out`, framed for the client. `chunks` is true if a chunk
-    /// was written before.
+    /// was written before. The end of the body is a call of its own for the filters, as in nginx.
+    #[expect(clippy::too_many_arguments)]
     pub(super) fn pass(
         &mut self,
-        terms: &Terms<'_>,
-        payload: Vec<u8>,
+        request: &Request<'_>,
+        chain: &mut Chain<'_>,
+        payload: Bytes,
         last: bool,
         framing: ClientFraming,
         chunks: &mut bool,
         out: &mut Vec<u8>,
-    ) {
-        if payload.is_empty() && !last {
-            return;
+    ) -> Result<(), FilterFailed> {
+        if !payload.is_empty() {
+            let data = self.filter(request, chain, payload, false)?;
+            write_payload(&data, framing, chunks, out);
         }
-        let mut cx = ResponseCx {
-            request: terms.cx,
-            origin: Origin::Upstream,
-            status: self.status,
-            upstream: Some(&self.head),
-            headers: std::mem::take(&mut self.headers),
-        };
-        let mut chunk = Chunk {
-            data: payload.into(),
-            last,
-        };
-        terms
-            .picked
-            .body_filter(terms.instances, &mut cx, &mut chunk);
-        self.headers = cx.headers;
-        if framing != ClientFraming::Chunked {
-            return out.extend_from_slice(&chunk.data);
+        if !last {
+            return Ok(());
         }
-        if !chunk.data.is_empty() {
-            write_chunk_size(out, chunk.data.len(), *chunks);
-            out.extend_from_slice(&chunk.data);
-            *chunks = true;
+        let data = self.filter(request, chain, Bytes::new(), true)?;
+        write_payload(&data, framing, chunks, out);
+        if self.left.is_some_and(|left| left > 0) {
+            return Err(wrong_length(request));
         }
-        if last {
-            write_last_chunk(out, *chunks);
+        if framing == ClientFraming::Chunked {
+            write_end_of_chunks(out, *chunks);
+            for (name, value) in &self.answer.trailers {
+                crate::forward::write_header(out, name.as_bytes(), value.as_bytes());
+            }
+            out.extend_from_slice(b"\r\n");
         }
+        Ok(())
     }
+
+    fn filter(
+        &mut self,
+        request: &Request<'_>,
+        chain: &mut Chain<'_>,
+        data: Bytes,
+        last: bool,
+    ) -> Result<Bytes, FilterFailed> {
+        if !chain.has(Phases::BODY_FILTER) {
+            return Ok(data);
+        }
+        let mut chunk = Chunk { data, last };
+        let (head, answer) = (Some(&self.head), &mut self.answer);
+        chain.body_filter(request, head, None, answer, &mut chunk)?;
+        if let Some(left) = &mut self.left {
+            let length = chunk.data.len() as u64;
+            *left = left
+                .checked_sub(length)
+                .ok_or_else(|| wrong_length(request))?;
+        }
+        Ok(chunk.data)
+    }
+}
+
+/// Appends filtered payload in the framing for the client.
+fn write_payload(data: &[u8], framing: ClientFraming, chunks: &mut bool, out: &mut Vec<u8>) {
+    if data.is_empty() {
+        return;
+    }
+    if framing == ClientFraming::Chunked {
+        write_chunk_size(out, data.len(), *chunks);
+        *chunks = true;
+    }
+    out.extend_from_slice(data);
+}
+
+/// Logs that the filtered body does not have the length that was sent to the client. The connection must be closed.
+fn wrong_length(request: &Request<'_>) -> FilterFailed {
+    tracing::error!(
+        request_id = request.request_id,
+        "a plugin has changed the length of a response's body, but has not removed Content-Length"
+    );
+    FilterFailed
+}
+
+/// Parses trailer lines. They were checked when the chunks were parsed, so a line that is malformed is left out.
+pub(super) fn parse_trailers(lines: &[u8]) -> Vec<(compact_str::CompactString, HeaderValue)> {
+    let lines = lines.split(|byte| *byte == b'\n');
+    let pairs = lines.filter_map(|line| {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let colon = memchr::memchr(b':', line)?;
+        let name = std::str::from_utf8(&line[..colon]).ok()?;
+        let value = Bytes::copy_from_slice(line[colon + 1..].trim_ascii());
+        Some((name.into(), HeaderValue::Bytes(value)))
+    });
+    pairs.collect()
 }
 
 /// Begins a chunk, and ends the previous one if there is one.

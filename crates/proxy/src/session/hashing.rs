@@ -3,12 +3,12 @@
 
 use crate::balance::{Group, HashSource};
 use model::uri::{Slashes, normalize};
-use plugin::{RequestCx, args};
+use plugin::{Request, RequestState, args};
 use std::borrow::Cow;
 use std::net::IpAddr;
 use uuid::Uuid;
 
-pub(super) struct Hashed<'a>(pub(super) &'a RequestCx<'a>);
+pub(super) struct Hashed<'a>(pub(super) &'a Request<'a>, pub(super) &'a RequestState);
 
 impl Hashed<'_> {
     fn lines<'n>(&self, name: &'n str) -> impl Iterator<Item = &[u8]> + use<'_, 'n> {
@@ -34,8 +34,9 @@ impl HashSource for Hashed<'_> {
     }
 
     fn consumer(&self) -> Option<Uuid> {
-        let credential = || self.0.credential.as_ref().map(|credential| credential.id);
-        let consumer = self.0.consumer.as_ref().map(|consumer| consumer.id.0);
+        let Self(_, state) = self;
+        let credential = || state.credential.as_ref().map(|credential| credential.id);
+        let consumer = state.consumer.as_ref().map(|consumer| consumer.id.0);
         consumer.or_else(credential)
     }
 
@@ -80,7 +81,7 @@ impl HashSource for Hashed<'_> {
 
     fn capture(&self, group: &Group) -> Option<Cow<'_, [u8]>> {
         let found = self.0.captures.iter().rfind(|capture| match group {
-            Group::Name(name) => capture.name == Some(name),
+            Group::Name(name) => capture.name.as_deref() == Some(name),
             Group::Number(number) => capture.number == *number,
         });
         found.map(|capture| Cow::from(capture.value.as_bytes()))
@@ -91,32 +92,6 @@ impl HashSource for Hashed<'_> {
 mod tests {
     use super::*;
     use net::http1::{Limits, RequestHead};
-    use plugin::{Client, NoLookup, RequestBody, Scheme, UpstreamEdits};
-    use std::net::Ipv4Addr;
-
-    fn context(head: &RequestHead) -> RequestCx<'_> {
-        RequestCx {
-            head,
-            client: Client {
-                ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
-                port: 1,
-            },
-            scheme: Scheme::Http,
-            http2: false,
-            host: "a",
-            port: 80,
-            request_id: "",
-            route: None,
-            service: None,
-            captures: &[],
-            body: RequestBody::Unread,
-            lookup: &NoLookup,
-            consumer: None,
-            credential: None,
-            upstream: UpstreamEdits::default(),
-        }
-    }
-
     fn head(target: &str, lines: &str) -> RequestHead {
         let wide = Limits {
             line: 1 << 20,
@@ -134,8 +109,8 @@ mod tests {
     fn all_lines_of_a_header_are_hashed_as_one() {
         let hashed = |lines| {
             let head = head("/", lines);
-            let context = context(&head);
-            let request = Hashed(&context);
+            let (context, state) = (Request::bare(&head), RequestState::default());
+            let request = Hashed(&context, &state);
             let value = request.header("x_a");
             value.map(|value| String::from_utf8_lossy(&value).into_owned())
         };
@@ -165,8 +140,8 @@ mod tests {
             },
             |heads: [RequestHead; 6]| {
                 for head in &heads {
-                    let context = context(head);
-                    let hashed = Hashed(&context);
+                    let (context, state) = (Request::bare(head), RequestState::default());
+                    let hashed = Hashed(&context, &state);
                     std::hint::black_box((hashed.header("x_a"), hashed.cookie("session")));
                     std::hint::black_box((hashed.query_arg("a"), hashed.path()));
                 }

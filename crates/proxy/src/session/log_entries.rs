@@ -6,7 +6,7 @@ use super::worker;
 use crate::access_log::{Facts, Headers, RequestLine};
 use model::entities::Consumer;
 use net::http1::{RequestHead, Version};
-use plugin::{Client, EntityRef, Latencies, LogEntry};
+use plugin::{Client, EntityRef, Latencies, LogEntry, Request, RequestState};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -16,11 +16,16 @@ pub(super) const MAX_LINE_BYTES: usize = 2048;
 impl Connection {
     /// Logs a finished request. `plugin` is the plugin that responded in the access phase or failed there, if there is
     /// one.
-    pub(super) fn log_access(&self, entry: &LogEntry<'_>, plugin: Option<&'static str>) {
+    pub(super) fn log_access(
+        &self,
+        request: &Request<'_>,
+        state: &RequestState,
+        entry: &LogEntry<'_>,
+        plugin: Option<&str>,
+    ) {
         if self.plane.settings.access_log.is_none() {
             return;
         }
-        let request = entry.request;
         let Client { ip, port } = request.client;
         let (mut route, mut service, mut consumer) = ([0; 36], [0; 36], [0; 36]);
         let facts = Facts {
@@ -34,7 +39,7 @@ impl Connection {
             request_size: entry.request_size,
             route: name_of(request.route, &mut route),
             service: name_of(request.service, &mut service),
-            consumer: name_of_consumer(request.consumer.as_ref(), &mut consumer),
+            consumer: name_of_consumer(state.consumer.as_deref(), &mut consumer),
             plugin: plugin.unwrap_or_default(),
             ..self.facts(&(), request.request_id, entry.status)
         };

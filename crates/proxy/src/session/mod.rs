@@ -6,11 +6,14 @@
 
 mod admission;
 mod answer;
+mod collected;
 mod connect;
 pub(crate) mod date;
 mod exchange;
 mod failure;
 mod filtering;
+mod form;
+mod handling;
 mod hashing;
 mod http2;
 mod log_entries;
@@ -40,12 +43,14 @@ pub use real_ip::{RealIp, Source};
 pub use server::{Entrances, Stop, serve};
 
 use crate::forward::usual_forwarded;
+use bytes::Bytes;
+use handling::Handling;
 use net::deadline::Deadline;
 use net::outgoing::Outgoing;
 use net::stream::Stream;
 use opening::Opening;
 use pace::Pace;
-use plugin::{Latencies, LogEntry, Phases, RequestCx, Scheme};
+use plugin::{Latencies, LogEntry, Origin, Phases, Request, Scheme};
 use request_body::BodyShare;
 use routing::Routed;
 use std::future::poll_fn;
@@ -56,7 +61,6 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use tries::Tries;
 use tunnel::Tunnel;
-use worker::Reusable;
 
 /// A client connection. It owns no buffer between requests.
 struct Connection {
@@ -148,11 +152,16 @@ enum After {
 /// The result of handling a request.
 struct Outcome {
     status: u16,
+    origin: Origin,
     /// Status of the upstream's response.
     upstream_status: Option<u16>,
     after: After,
     /// When the last upstream was contacted and when its response head arrived, if one was contacted.
     upstream: Option<(Instant, Instant)>,
+    /// The pieces of the response's body that are still to be sent.
+    pieces: Vec<Bytes>,
+    /// The upstream's whole body, if the response was read into memory.
+    upstream_body: Option<Bytes>,
 }
 
 impl Connection {
@@ -214,74 +223,54 @@ impl Connection {
             ticket.served = true;
         }
         let view = worker::with(|worker| worker.view(plane));
+        let snapshot = &*view.snapshot;
         let opening = Opening::new(self, &head, arrival);
-        let client = opening.client();
-        let mut routed = Routed::find(&view.snapshot, &head, arrival, client, &self.stream);
-        let captures = routed.captures();
-        let plan = routed.plan(&view.snapshot);
-        // Only plugins use these lists, and moving them would slow down requests without plugins.
-        let mut memory = if plan.is_empty() {
-            Reusable::default()
+        let mut handling = Handling::new(opening.request(&head), snapshot, plane, opening.started);
+        let ended = if snapshot.globals.has(Phases::REWRITE) {
+            handling.use_memory();
+            let Handling { request, chain, .. } = &mut handling;
+            chain.rewrite(&snapshot.globals, request).await
         } else {
-            worker::with(|worker| worker.reusable())
+            None
         };
-        let mut cx = RequestCx {
-            head: &head,
-            client,
-            scheme: arrival.scheme,
-            http2: arrival.http2,
-            host: &opening.host,
-            port: arrival.port,
-            request_id: opening.request_id(),
-            route: routed.route(&view.snapshot).map(|route| route.as_ref()),
-            service: routed
-                .service(&view.snapshot)
-                .map(|service| service.as_ref()),
-            captures: &captures,
-            body: plugin::RequestBody::Unread,
-            lookup: &*plane.lookup,
-            consumer: None,
-            credential: None,
-            upstream: std::mem::take(&mut memory.edits),
+        let outcome = match ended {
+            Some(ended) => self.answer_plugin(ended, &opening, &mut handling),
+            None => {
+                let routed = Routed::find(snapshot, &mut handling.request, arrival, &self.stream);
+                let request = &mut handling.request;
+                request.route = routed.route(snapshot).map(|route| route.as_ref());
+                request.service = routed.service(snapshot).map(|service| service.as_ref());
+                self.dispatch(snapshot, &opening, &routed, &mut handling)
+                    .await
+            }
         };
-        let outcome = self
-            .dispatch(
-                &view.snapshot,
-                &opening,
-                &routed,
-                &mut cx,
-                &mut memory.picked,
-            )
-            .await;
         if let Some(tunnel) = self.tunnel.take() {
             self.run_tunnel(tunnel).await;
         }
-        let after = self.finish(outcome.after).await;
-        if plan.has(Phases::LOG) || plane.settings.access_log.is_some() {
-            let entry = self.log_entry(&cx, &opening, &outcome);
-            let instances = view.snapshot.instances();
-            if plan.has(Phases::LOG) {
-                memory.picked.log(instances, &entry);
-            }
-            self.log_access(&entry, memory.picked.answered_by(instances));
+        let after = self.finish_pieces(&outcome).await;
+        handling.is_logged = true;
+        if handling.chain.has(Phases::LOG) || plane.settings.access_log.is_some() {
+            let Handling {
+                request,
+                chain,
+                sent_head,
+                ..
+            } = &mut handling;
+            let entry = self.log_entry(request, &opening, &outcome, sent_head);
+            chain.log(request, &entry);
+            self.log_access(request, &chain.state, &entry, chain.answered_by());
         }
-        if !plan.is_empty() {
-            memory.edits = std::mem::take(&mut cx.upstream);
-            worker::with(|worker| worker.give_reusable(memory));
-        }
-        drop(cx);
-        worker::with(|worker| {
-            worker.give_buffer(std::mem::take(&mut routed.uri));
-            worker.counters(plane).requests.add();
-        });
+        handling.give_memory();
+        worker::with(|worker| worker.counters(plane).requests.add());
         after
     }
 
     fn log_entry<'r>(
         &'r self,
-        cx: &'r RequestCx<'r>,
+        request: &'r Request<'_>,
         opening: &Opening<'_>,
-        outcome: &Outcome,
+        outcome: &'r Outcome,
+        sent_head: &'r [u8],
     ) -> LogEntry<'r> {
         let now = Instant::now();
         let took = now - opening.started;
@@ -290,8 +279,8 @@ impl Connection {
             None => (None, now),
         };
         LogEntry {
-            request: cx,
             status: outcome.status,
+            origin: outcome.origin,
             upstream_status: outcome.upstream_status,
             started_at: SystemTime::now() - took,
             latencies: Latencies {
@@ -303,6 +292,9 @@ impl Connection {
             tries: self.tries.made(),
             request_size: self.received,
             response_size: self.out.sent(),
+            response_head: sent_head,
+            upstream_path: request.upstream_path(),
+            upstream_body: outcome.upstream_body.as_ref(),
         }
     }
 
@@ -312,6 +304,18 @@ impl Connection {
     fn may_go_on(&self) -> bool {
         let most = self.plane.settings.max_requests;
         most == 0 || self.requests < most || self.ticket.is_none()
+    }
+
+    /// Sends the remaining pieces of the response, each when the client has received the one before, and finishes.
+    async fn finish_pieces(&mut self, outcome: &Outcome) -> After {
+        for piece in &outcome.pieces {
+            if self.flush().await.is_err() {
+                return self.finish(After::Abort).await;
+            }
+            self.now = Instant::now();
+            self.out.push(piece);
+        }
+        self.finish(outcome.after).await
     }
 
     /// Waits until the whole response is sent, and sets the time limit for the client's next request.

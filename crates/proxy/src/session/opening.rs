@@ -4,7 +4,7 @@ use super::worker;
 use super::{Arrival, Connection};
 use crate::forward::Hop;
 use net::http1::RequestHead;
-use plugin::Client;
+use plugin::{Client, Request, RequestBody, RoutedUri, UpstreamEdits};
 use std::borrow::Cow;
 use tokio::time::Instant;
 
@@ -49,8 +49,27 @@ impl<'h> Opening<'h> {
         }
     }
 
-    pub(super) fn client(&self) -> Client {
-        self.client
+    /// The request as plugins see it, before routing.
+    pub(super) fn request<'r>(&'r self, head: &'r RequestHead) -> Request<'r> {
+        let arrival = self.arrival;
+        Request {
+            head,
+            client: self.client,
+            peer: arrival.peer,
+            scheme: arrival.scheme,
+            http2: arrival.http2,
+            is_grpc: arrival.http2 && Request::has_grpc_type(head),
+            host: &self.host,
+            port: arrival.port,
+            request_id: self.request_id(),
+            sni: arrival.sni.as_deref(),
+            route: None,
+            service: None,
+            captures: Vec::new(),
+            routed: RoutedUri::default(),
+            body: RequestBody::Unread,
+            upstream: UpstreamEdits::default(),
+        }
     }
 
     pub(super) fn request_id(&self) -> &str {

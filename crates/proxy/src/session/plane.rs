@@ -4,12 +4,13 @@ use super::admission::{Admission, ConnectionLimits, UpstreamLimits};
 use super::pace::MinRate;
 use super::real_ip::RealIp;
 use crate::access_log::AccessLog;
+use crate::plugins::publish;
 use crate::respond;
 use crate::snapshot::{Live, Snapshot};
 use net::http1::Limits;
 use net::http2::ServerSettings;
 use net::pool::PoolSettings;
-use plugin::Lookup;
+use plugin::{Implementation, Node, PluginDef};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -98,7 +99,9 @@ impl Default for SessionSettings {
 pub struct DataPlane {
     pub snapshot: Live,
     pub settings: SessionSettings,
-    pub lookup: Arc<dyn Lookup>,
+    pub node: Arc<Node>,
+    /// The plugins of the node, in execution order.
+    plugins: Vec<Arc<PluginDef>>,
     /// Bytes of request and response bodies in memory.
     pub(super) body_memory: AtomicUsize,
     pub(super) admission: Admission,
@@ -111,26 +114,40 @@ impl DataPlane {
     pub fn new(
         snapshot: Live,
         settings: SessionSettings,
-        lookup: Arc<dyn Lookup>,
+        node: Arc<Node>,
+        plugins: Vec<Arc<PluginDef>>,
         workers: usize,
     ) -> Self {
         let admission = Admission::new(settings.connections);
+        publish(snapshot.peek().instances(), &plugins, &node);
         Self {
             published: watch::Sender::new(snapshot.peek().revision),
             snapshot,
             settings,
-            lookup,
+            node,
+            plugins,
             body_memory: AtomicUsize::new(0),
             admission,
             counters: (0..workers.max(1)).map(|_| Counters::default()).collect(),
         }
     }
 
-    /// Makes this snapshot the current one, which new requests use, and wakes idle workers so that they load it.
+    /// Starts the new plugins of this snapshot and makes it the current one, which new requests use. Wakes idle workers
+    /// so that they load it.
     pub fn publish(&self, snapshot: Arc<Snapshot>) {
+        publish(snapshot.instances(), &self.plugins, &self.node);
         let revision = snapshot.revision;
         self.snapshot.swap(snapshot);
         self.published.send_replace(revision);
+    }
+
+    /// Runs what each plugin does on a worker before it serves.
+    pub(super) fn init_worker(&self, worker: usize) {
+        for def in &self.plugins {
+            if let Implementation::Ready(maker) = &def.implementation {
+                maker.init_worker(&self.node, worker);
+            }
+        }
     }
 
     pub(super) fn published(&self) -> watch::Receiver<u64> {

@@ -1,10 +1,12 @@
 //! Turns a routed request into a response: checks the protocol, reads the body if a plugin wants it, runs the access
 //! phase, and contacts the upstream with as many attempts as the service allows.
 
-use super::answer::{ALLOWED_METHODS, Produced, ServerError};
+use super::answer::{ALLOWED_METHODS, ServerError};
+use super::collected::Collected;
 use super::connect::{ConnectError, Name, obtain};
 use super::exchange::{Exchange, Exchanged, Source, Terms};
 use super::failure::{Failed, Owner, ReportedStatus, TryFailure, UpstreamFailure};
+use super::handling::Handling;
 use super::hashing::Hashed;
 use super::opening::Opening;
 use super::request_body::{BodyError, BodyShare};
@@ -16,25 +18,28 @@ use super::{After, Connection, Outcome};
 use crate::balance::{self, Hashing, NoPeer, PickInput};
 use crate::forward::{BodyLength, Outbound, write_request};
 use crate::health;
-use crate::plan::{Access, Instances, Picked, Plan, Walk};
+use crate::plugins::{Access, Ended, FilterFailed, Plan};
 use crate::snapshot::{RouteInfo, ServiceRef, Snapshot};
 use crate::upstream::{Http2, Target};
+use bytes::Bytes;
 use model::entities::Protocol;
 use net::dns::ResolveError;
 use net::http1::{Body, Framing, RequestHead};
 use net::pool;
-use plugin::{HeaderEdits, Origin, RequestBody, RequestCx, Response};
+use plugin::{Chunk, HeaderEdits, Origin, Phases, Request, RequestBody, Response};
+use std::task::{Context, Poll};
 use tokio::time::Instant;
 
 /// A request on its way to an upstream.
 struct Call<'a> {
-    about: Produced<'a>,
+    opening: &'a Opening<'a>,
     route: &'a RouteInfo,
     service: ServiceRef<'a>,
-    routed: &'a Routed,
     /// Extra response headers: debug headers and the cookie for consistent hashing. Boxed because they are rare and
     /// would enlarge the task of every connection.
     debug_headers: Option<Box<HeaderEdits>>,
+    /// Whether the whole response is read into memory before it is sent.
+    collects: bool,
 }
 
 impl Connection {
@@ -43,76 +48,53 @@ impl Connection {
         snapshot: &Snapshot,
         opening: &Opening<'_>,
         routed: &Routed,
-        cx: &mut RequestCx<'_>,
-        picked: &mut Picked,
+        handling: &mut Handling<'_>,
     ) -> Outcome {
         let Some(route) = routed.route(snapshot) else {
-            snapshot.globals.pick_defaults(snapshot.instances(), picked);
-            let response = match cx.head.target() {
+            handling.use_globals(&snapshot.globals);
+            let response = match handling.request.head.target() {
                 // The target `*` means the server as a whole (RFC 9110 section 9.3.7), which is the gateway.
                 "*" => Response::new(204, "").with_header("Allow", ALLOWED_METHODS),
                 _ if routed.is_too_costly => Response::error(400, router::TOO_COSTLY),
                 _ => Response::error(404, "no Route matched with those values"),
             };
-            return self.produce(
-                response,
-                Origin::Gateway,
-                &about(snapshot, opening, cx, picked),
-            );
+            return self.produce(response, Origin::Gateway, opening, handling);
         };
-        if let Some(response) = self.check_protocol(route, opening, cx) {
-            snapshot.globals.pick_defaults(snapshot.instances(), picked);
-            return self.produce(
-                response,
-                Origin::Gateway,
-                &about(snapshot, opening, cx, picked),
-            );
+        if let Some(response) = self.check_protocol(route, opening, &handling.request) {
+            handling.use_globals(&snapshot.globals);
+            return self.produce(response, Origin::Gateway, opening, handling);
         }
-        if self.is_too_large(cx.head) {
-            snapshot.globals.pick_defaults(snapshot.instances(), picked);
-            let about = about(snapshot, opening, cx, picked);
-            return self.refuse_body(BodyError::TooLarge, &about);
+        if self.is_too_large(handling.request.head) {
+            handling.use_globals(&snapshot.globals);
+            return self.refuse_body(BodyError::TooLarge, opening, handling);
         }
-        let ran = if route.plan.is_empty() {
-            Ok((None, None))
-        } else {
-            let instances = snapshot.instances();
-            self.run_access(&route.plan, instances, cx, picked).await
-        };
-        let (answer, share) = match ran {
-            Ok(ran) => ran,
-            Err(error) => return self.refuse_body(error, &about(snapshot, opening, cx, picked)),
-        };
-        if let Some(response) = answer {
-            tracing::debug!(
-                plugin = picked.answered_by(snapshot.instances()),
-                status = response.status,
-                request_id = cx.request_id,
-                "a plugin answers the request"
-            );
-            let about = about(snapshot, opening, cx, picked);
-            return self.produce(response, Origin::Plugin, &about);
+        let mut share = None;
+        if !route.plan.is_empty() {
+            match self.run_access(&route.plan, handling, &mut share).await {
+                Ok(None) => {}
+                Ok(Some(ended)) => return self.answer_plugin(ended, opening, handling),
+                Err(error) => return self.refuse_body(error, opening, handling),
+            }
         }
         let Some(service) = snapshot.service(route) else {
             let response = Response::error(503, "no Service found with those values");
-            let about = about(snapshot, opening, cx, picked);
-            return self.produce(response, Origin::Gateway, &about);
+            return self.produce(response, Origin::Gateway, opening, handling);
         };
-        let _share = match self.await_body(route, service, cx, share).await {
+        let awaited = self.await_body(route, service, handling, share).await;
+        let _share = match awaited {
             Ok(share) => share,
-            Err(error) => return self.refuse_body(error, &about(snapshot, opening, cx, picked)),
+            Err(error) => return self.refuse_body(error, opening, handling),
         };
-        let about = about(snapshot, opening, cx, picked);
         let call = Call {
+            opening,
             debug_headers: self
-                .debug_headers(route, Some(service), about.cx)
+                .debug_headers(route, Some(service), handling.request.head)
                 .map(Box::new),
-            about,
             route,
             service,
-            routed,
+            collects: collects(service, handling),
         };
-        self.proxy(call).await
+        self.proxy(call, handling).await
     }
 
     /// Whether the client announces a longer body than requests may have.
@@ -121,27 +103,58 @@ impl Connection {
         matches!(head.framing(), Framing::Length(length) if most != 0 && length > most)
     }
 
-    /// Runs the access phase. The body is read just before the first plugin that uses it. If an earlier plugin refuses
-    /// the client, the body is not read.
+    /// Runs the access phase. The body is read when the first plugin asks for it. If an earlier plugin refuses the
+    /// client, the body is not read. Returns the response of a plugin that has ended the request.
     async fn run_access(
         &mut self,
         plan: &Plan,
-        instances: &Instances,
-        cx: &mut RequestCx<'_>,
-        picked: &mut Picked,
-    ) -> Result<(Option<Response>, Option<BodyShare>), BodyError> {
-        let mut walk = Walk::new(picked);
-        let mut share = None;
-        while plan.access(instances, cx, &mut walk).await == Access::NeedsBody {
-            // gRPC messages are forwarded as they arrive: the response may have to begin before they end.
-            if !cx.is_grpc() {
-                let (body, taken) = Box::pin(self.buffer_body(cx.head)).await?;
-                cx.body = body;
-                share = Some(taken);
+        handling: &mut Handling<'_>,
+        share: &mut Option<BodyShare>,
+    ) -> Result<Option<Ended>, BodyError> {
+        handling.use_memory();
+        let ended = loop {
+            let Handling { request, chain, .. } = &mut *handling;
+            let access = chain
+                .access(plan, request, &mut |cx| self.poll_gone(cx))
+                .await;
+            match access {
+                Access::Done(ended) => break ended,
+                Access::ClientGone => return Err(BodyError::Gone),
+                // gRPC messages are forwarded as they arrive: the response may have to begin before they end.
+                Access::NeedsBody if request.is_grpc => request.body = RequestBody::Streamed,
+                Access::NeedsBody => {
+                    let (body, taken) = Box::pin(self.buffer_body(request.head)).await?;
+                    request.body = body;
+                    *share = Some(taken);
+                }
             }
-        }
+        };
         self.now = Instant::now();
-        Ok((walk.into_answer(), share))
+        Ok(ended)
+    }
+
+    /// Ready when the client has left, for plugins that wait only as long as the client does. What the client sends in
+    /// the meantime is kept, up to a limit.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        const MAX_KEPT: usize = 16 * 1024;
+        if self.stream.poll_given_up(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if self.stream.is_http2() {
+            return Poll::Pending;
+        }
+        worker::with(|worker| {
+            while self.carry.len() < MAX_KEPT {
+                match self.stream.poll_read(cx, &mut worker.read[..MAX_KEPT]) {
+                    Poll::Ready(Ok(read)) if read > 0 => {
+                        self.carry.extend_from_slice(&worker.read[..read]);
+                    }
+                    Poll::Ready(_) => return Poll::Ready(()),
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Pending
+        })
     }
 
     /// Reads the rest of the body if the route buffers requests, so that no upstream waits for a slow client. Usually
@@ -150,29 +163,36 @@ impl Connection {
         &mut self,
         route: &RouteInfo,
         service: ServiceRef<'_>,
-        cx: &mut RequestCx<'_>,
+        handling: &mut Handling<'_>,
         share: Option<BodyShare>,
     ) -> Result<Option<BodyShare>, BodyError> {
-        let here = match cx.head.framing() {
+        let request = &mut handling.request;
+        let here = match request.head.framing() {
             Framing::None => true,
             Framing::Length(length) => self.carry.len() as u64 >= length,
             Framing::Chunked | Framing::Close => false,
         };
-        let whole = matches!(cx.body, RequestBody::Whole(_)) || cx.upstream.body.is_some();
-        if here || whole || !route.request_buffering || streams_by_nature(service, cx) {
+        let whole =
+            matches!(request.body, RequestBody::Whole(_)) || request.upstream.body.is_some();
+        if here || whole || !route.request_buffering || streams_by_nature(service, request.head) {
             return Ok(share);
         }
-        let (body, share) = Box::pin(self.hold_body(cx.head, share)).await?;
+        let (body, share) = Box::pin(self.hold_body(request.head, share)).await?;
         if let Some(body) = body {
-            cx.body = RequestBody::Whole(body);
+            request.body = RequestBody::Whole(body);
         }
         Ok(Some(share))
     }
 
-    fn refuse_body(&mut self, error: BodyError, about: &Produced<'_>) -> Outcome {
+    fn refuse_body(
+        &mut self,
+        error: BodyError,
+        opening: &Opening<'_>,
+        handling: &mut Handling<'_>,
+    ) -> Outcome {
         let status = match error {
             BodyError::Malformed => {
-                let request_id = about.opening.request_id();
+                let request_id = opening.request_id();
                 tracing::debug!(request_id, "a request gets 400: malformed request body");
                 400
             }
@@ -180,7 +200,8 @@ impl Connection {
             BodyError::Timeout => 408,
             BodyError::Gone => return self.gone(None),
         };
-        let mut outcome = self.produce_error(ServerError::from(status), None, about);
+        let error = ServerError::from(status);
+        let mut outcome = self.produce_error(error, None, opening, handling);
         outcome.after = After::Linger;
         outcome
     }
@@ -190,12 +211,12 @@ impl Connection {
         &self,
         route: &RouteInfo,
         service: Option<ServiceRef<'_>>,
-        cx: &RequestCx<'_>,
+        head: &RequestHead,
     ) -> Option<HeaderEdits> {
         if !self.plane.settings.debug_header {
             return None;
         }
-        cx.head.header("kong-debug")?;
+        head.header("kong-debug")?;
         let mut edits = HeaderEdits::new();
         edits.set("Kong-Route-Id", route.id.0);
         if let Some(name) = &route.name {
@@ -211,11 +232,17 @@ impl Connection {
     }
 
     /// Tries the service's targets until one responds or the failure does not allow a retry.
-    async fn proxy(&mut self, mut call: Call<'_>) -> Outcome {
-        let input = call.pick_input();
+    async fn proxy(&mut self, mut call: Call<'_>, handling: &mut Handling<'_>) -> Outcome {
+        let input = call.pick_input(handling);
         let call = &call;
-        let head = call.about.cx.head;
-        let mut source = self.choose_source(call.about.cx);
+        let body = match self.body_in_memory(handling) {
+            Ok(body) => body,
+            Err(FilterFailed) => {
+                let response = Response::unexpected_error();
+                return self.produce(response, Origin::Plugin, call.opening, handling);
+            }
+        };
+        let mut source = self.choose_source(body.as_ref(), &handling.request);
         let (mut kept, mut failed_at) = (None, balance::Tried::default());
         let mut last_failure = None;
         loop {
@@ -234,24 +261,39 @@ impl Connection {
                 if let Some(failure) = &last_failure {
                     self.report(failure, call);
                 }
-                return self.refuse_without_peer(call);
+                return self.refuse_without_peer(call, handling);
             };
             self.tries.begin(self.now);
-            let tried = self.try_target(call, &target, &mut source).await;
+            let tried = self.try_target(call, handling, &target, &mut source).await;
             let failure = match tried {
-                Ok(exchanged) => {
+                Ok((exchanged, collected)) => {
                     target.report(health::Outcome::Status(exchanged.upstream_status));
                     if let Some(tunnel) = &mut self.tunnel {
                         tunnel.stay(target.into_stay());
                     }
-                    return self.end_exchange(exchanged, &source);
+                    let outcome = self.end_exchange(exchanged, &source);
+                    return match collected {
+                        None => outcome,
+                        Some(collected) => {
+                            let debug = call.debug_headers.as_deref();
+                            let answered = self.answer_collected(
+                                *collected,
+                                outcome,
+                                call.opening,
+                                debug,
+                                handling,
+                            );
+                            Box::pin(answered).await
+                        }
+                    };
                 }
                 Err(failure) => failure,
             };
+            let request = &handling.request;
             let rules = Rules {
                 retries: target.retries,
-                idempotent: is_idempotent(head.method_bytes()),
-                streams: !call.route.request_buffering && head.framing() != Framing::None,
+                idempotent: is_idempotent(request.method().as_bytes()),
+                streams: !call.route.request_buffering && request.head.framing() != Framing::None,
             };
             self.now = Instant::now();
             let verdict = self.tries.judge(&failure, rules, self.now);
@@ -263,20 +305,52 @@ impl Connection {
                 target.report(outcome);
             }
             if verdict == Verdict::Final {
-                return self.fail(failure, call);
+                return self.fail(failure, call, handling);
             }
             target.avoid(&mut failed_at);
             last_failure = Some(failure);
         }
     }
 
+    /// Returns the request's body, if it is in memory. If plugins filter it and it has arrived completely, it is filtered
+    /// here, once for all tries.
+    fn body_in_memory(
+        &mut self,
+        handling: &mut Handling<'_>,
+    ) -> Result<Option<Bytes>, FilterFailed> {
+        let Handling { request, chain, .. } = handling;
+        let head = request.head;
+        let mut whole = request.body_bytes().cloned();
+        if !chain.has(Phases::REQUEST_BODY) || head.framing() == Framing::None {
+            return Ok(whole);
+        }
+        if whole.is_none() {
+            let mut body = Body::new(head.framing());
+            if let Ok(length) = body.consume(&self.carry)
+                && body.is_done()
+            {
+                whole = Some(self.take_gathered(head, length));
+            }
+        }
+        let Some(body) = whole else {
+            return Ok(None);
+        };
+        let mut filtered = Vec::new();
+        for (data, last) in [(body, false), (Bytes::new(), true)] {
+            let mut chunk = Chunk { data, last };
+            chain.request_body(request, &mut chunk)?;
+            filtered.extend_from_slice(&chunk.data);
+        }
+        Ok(Some(filtered.into()))
+    }
+
     /// Chooses where the body is sent from. A body that has arrived completely is kept until the response, so that it
     /// can be sent again.
-    fn choose_source<'c>(&self, cx: &'c RequestCx<'_>) -> Source<'c> {
-        match (&cx.upstream.body, &cx.body) {
-            (Some(body), _) | (None, RequestBody::Whole(body)) => Source::Memory(body),
-            _ => {
-                let mut body = Body::new(cx.head.framing());
+    fn choose_source<'c>(&self, body: Option<&'c Bytes>, request: &Request<'_>) -> Source<'c> {
+        match body {
+            Some(body) => Source::Memory(body),
+            None => {
+                let mut body = Body::new(request.head.framing());
                 match body.consume(&self.carry) {
                     Ok(length) if body.is_done() => Source::Carried(length),
                     _ => Source::Client,
@@ -288,28 +362,37 @@ impl Connection {
     async fn try_target(
         &mut self,
         call: &Call<'_>,
+        handling: &mut Handling<'_>,
         target: &Target,
         source: &mut Source<'_>,
-    ) -> Result<Exchanged, TryFailure> {
-        let cx = call.about.cx;
-        let host = host_for(call, target);
+    ) -> Result<(Exchanged, Option<Box<Collected>>), TryFailure> {
+        let Handling {
+            request,
+            chain,
+            sent_head,
+            ..
+        } = handling;
+        let request = &*request;
+        let head = request.head;
+        let host = host_for(call, head, target);
         let place = self.enter_gate(target).await;
         let place = place.map_err(TryFailure::Connect)?;
         let protocol = match target.http2 {
             // Over HTTP/2, a WebSocket would need an upstream that supports RFC 8441.
-            Http2::Preferred if cx.head.asks_for_websocket() => Http2::Never,
+            Http2::Preferred if head.asks_for_websocket() => Http2::Never,
             protocol => protocol,
         };
         let settings = &self.plane.settings;
         let (tries, now) = (&mut self.tries, &mut self.now);
         let obtained = obtain(target, host, protocol, tries, settings, now).await;
         let (mut upstream, reused) = obtained.map_err(TryFailure::Connect)?;
-        if matches!(source, Source::Client) && self.send_continue(cx.head).await.is_err() {
+        if matches!(source, Source::Client) && self.send_continue(head).await.is_err() {
             return Err(TryFailure::of_client());
         }
         let tells_id = self.plane.settings.request_id_upstream;
+        let filters_request = chain.has(Phases::REQUEST_BODY) && head.framing() != Framing::None;
         let terms = Terms {
-            head: cx.head,
+            head,
             source: *source,
             read_timeout: target.read_timeout,
             write_timeout: target.write_timeout,
@@ -318,36 +401,38 @@ impl Connection {
             } else {
                 0
             },
-            streams: !call.route.response_buffering || streams_by_nature(call.service, cx),
+            streams: !call.route.response_buffering || streams_by_nature(call.service, head),
             counts_upload: !call.route.request_buffering,
-            cx,
-            instances: call.about.snapshot.instances(),
-            picked: call.about.picked,
+            request,
+            filters_request,
+            collects: call.collects,
             debug_headers: call.debug_headers.as_deref(),
-            started: call.about.opening.started,
+            started: call.opening.started,
             contacted: self.tries.contacted(),
         };
         let write_head = |worker: &mut Worker| {
             let outbound = Outbound {
-                head: cx.head,
-                edits: &cx.upstream.headers,
-                path: path_for(call.routed, cx),
-                query: query_for(cx),
+                head,
+                method: request.method().as_bytes(),
+                edits: &request.upstream.headers,
+                path: request.upstream_path(),
+                query: request.upstream_query(),
                 host: host.text,
                 body: match terms.source {
+                    Source::Client if filters_request => BodyLength::Chunked,
                     Source::Memory(body) => BodyLength::Known(body.len() as u64),
                     Source::Client | Source::Carried(_) => BodyLength::AsReceived,
                 },
-                hop: call.about.opening.hop(call.routed.stripped()),
-                request_id: tells_id.then_some(cx.request_id.as_bytes()),
+                hop: call.opening.hop(request.routed.stripped()),
+                request_id: tells_id.then_some(request.request_id.as_bytes()),
             };
             worker.out.clear();
             write_request(&outbound, &mut worker.out);
         };
-        let mut exchange = Exchange::new(self, &mut upstream, &terms);
+        let mut exchange = Exchange::new(self, &mut upstream, &terms, chain, sent_head);
         let result = exchange.run(write_head).await;
         let (repeatable, told) = (exchange.repeatable(), exchange.told());
-        let unsent = exchange.unsent();
+        let (unsent, collected) = (exchange.unsent(), exchange.take_collected());
         drop(exchange);
         let exchanged = result.map_err(|failed| TryFailure::Exchange {
             failed,
@@ -361,7 +446,7 @@ impl Connection {
             let tunnel = Tunnel::new(upstream, unsent, target, place);
             self.tunnel = Some(Box::new(tunnel));
         }
-        Ok(exchanged)
+        Ok((exchanged, collected))
     }
 
     fn end_exchange(&mut self, exchanged: Exchanged, source: &Source<'_>) -> Outcome {
@@ -383,24 +468,33 @@ impl Connection {
         self.tries.answered(exchanged.upstream_status, self.now);
         Outcome {
             status: exchanged.status,
+            origin: Origin::Upstream,
             upstream_status: Some(exchanged.upstream_status),
             after,
             upstream: Some((exchanged.sent, exchanged.headed)),
+            pieces: Vec::new(),
+            upstream_body: None,
         }
     }
 
     /// Responds to a request for which no usable target is left.
-    fn refuse_without_peer(&mut self, call: &Call<'_>) -> Outcome {
+    fn refuse_without_peer(&mut self, call: &Call<'_>, handling: &mut Handling<'_>) -> Outcome {
         if !self.tries.made().is_empty() {
             let contacted = Some(self.tries.contacted());
-            return self.produce_error(ServerError::from(503), contacted, &call.about);
+            let error = ServerError::from(503);
+            return self.produce_error(error, contacted, call.opening, handling);
         }
         let response = Response::error(503, "failure to get a peer from the ring-balancer");
-        self.produce(response, Origin::Gateway, &call.about)
+        self.produce(response, Origin::Gateway, call.opening, handling)
     }
 
     /// Responds after the last failed attempt. This is the only place that turns failures into statuses.
-    fn fail(&mut self, failure: TryFailure, call: &Call<'_>) -> Outcome {
+    fn fail(
+        &mut self,
+        failure: TryFailure,
+        call: &Call<'_>,
+        handling: &mut Handling<'_>,
+    ) -> Outcome {
         self.report(&failure, call);
         let first = self.tries.made().is_empty();
         let error = match failure {
@@ -411,7 +505,7 @@ impl Connection {
                 };
                 if first {
                     let response = Response::error(status, message);
-                    return self.produce(response, Origin::Gateway, &call.about);
+                    return self.produce(response, Origin::Gateway, call.opening, handling);
                 }
                 ServerError::from(status)
             }
@@ -426,6 +520,8 @@ impl Connection {
                 Failed::ClientTimeout => ServerError::from(408),
                 Failed::ClientBody | Failed::ClientRequest => ServerError::from(400),
                 Failed::TooLarge => ServerError::from(413),
+                Failed::TooLargeToHold => ServerError::from(502),
+                Failed::Filter => return self.broken_by_filter(),
                 Failed::ClientGone | Failed::Broken => return self.gone(told),
                 Failed::BrokenUnnoticed => {
                     self.reset_on_close();
@@ -433,7 +529,8 @@ impl Connection {
                 }
             },
         };
-        self.produce_error(error, Some(self.tries.contacted()), &call.about)
+        let contacted = Some(self.tries.contacted());
+        self.produce_error(error, contacted, call.opening, handling)
     }
 
     /// Logs why the last try failed.
@@ -444,7 +541,7 @@ impl Connection {
         let cause = cause.map(tracing::field::display);
         let (service, route) = (call.service.as_ref(), call.route.as_ref());
         let upstream = self.tries.address().map(tracing::field::display);
-        let request_id = call.about.opening.request_id();
+        let request_id = call.opening.request_id();
         match failure.owner() {
             // Any client can cause this, so it is not worth a warning.
             Owner::Client => {
@@ -459,9 +556,12 @@ impl Connection {
         let tried = !self.tries.made().is_empty();
         Outcome {
             status: told.map_or(CLIENT_GONE, |told| told.status),
+            origin: told.map_or(Origin::Gateway, |_| Origin::Upstream),
             upstream_status: told.map(|told| told.upstream),
             after: After::Abort,
             upstream: tried.then(|| (self.tries.contacted(), Instant::now())),
+            pieces: Vec::new(),
+            upstream_body: None,
         }
     }
 }
@@ -469,16 +569,16 @@ impl Connection {
 impl Call<'_> {
     /// The hash key of the request, if the load balancer uses one. If the key is in a new cookie, the response sets it.
     #[inline]
-    fn pick_input(&mut self) -> PickInput {
+    fn pick_input(&mut self, handling: &Handling<'_>) -> PickInput {
         match self.service.hashing() {
             None => PickInput::default(),
-            Some(hashing) => self.hash(hashing),
+            Some(hashing) => self.hash(hashing, handling),
         }
     }
 
     #[cold]
-    fn hash(&mut self, hashing: &Hashing) -> PickInput {
-        let key = hashing.key(&Hashed(self.about.cx));
+    fn hash(&mut self, hashing: &Hashing, handling: &Handling<'_>) -> PickInput {
+        let key = hashing.key(&Hashed(&handling.request, &handling.chain.state));
         if let Some(cookie) = key.set_cookie {
             let edits = self.debug_headers.get_or_insert_default();
             edits.add("Set-Cookie", cookie);
@@ -487,35 +587,38 @@ impl Call<'_> {
     }
 }
 
-fn about<'a>(
-    snapshot: &'a Snapshot,
-    opening: &'a Opening<'a>,
-    cx: &'a RequestCx<'a>,
-    picked: &'a Picked,
-) -> Produced<'a> {
-    Produced {
-        snapshot,
-        opening,
-        cx,
-        picked,
+/// Whether the whole response is read into memory, because a plugin asks for it. It is not for WebSockets, nor for gRPC,
+/// whose messages must be forwarded as they arrive.
+fn collects(service: ServiceRef<'_>, handling: &Handling<'_>) -> bool {
+    let Handling { request, chain, .. } = handling;
+    if !chain.has(Phases::RESPONSE) && !request.upstream.buffer_response {
+        return false;
     }
+    let streams = streams_by_nature(service, request.head);
+    if streams {
+        tracing::info!(
+            request_id = request.request_id,
+            "a plugin asks for the whole response, which is not possible for WebSockets and gRPC"
+        );
+    }
+    !streams
 }
 
 /// Whether bytes must be forwarded as they arrive: for WebSockets, for gRPC calls, and for all requests to a gRPC
 /// service, including calls of the Connect protocol.
 /// Source: kong/templates/nginx_kong.lua location @grpc.
-fn streams_by_nature(service: ServiceRef<'_>, cx: &RequestCx<'_>) -> bool {
-    cx.head.asks_for_websocket()
-        || cx.has_grpc_type()
+fn streams_by_nature(service: ServiceRef<'_>, head: &RequestHead) -> bool {
+    head.asks_for_websocket()
+        || Request::has_grpc_type(head)
         || matches!(service.protocol, Protocol::Grpc | Protocol::Grpcs)
 }
 
 /// nginx's status for a client that disconnected before its response. It appears only in logs.
-const CLIENT_GONE: u16 = 499;
+pub(super) const CLIENT_GONE: u16 = 499;
 
-fn host_for<'c>(call: &'c Call<'_>, target: &'c Target) -> Name<'c> {
+fn host_for<'c>(call: &Call<'_>, head: &'c RequestHead, target: &'c Target) -> Name<'c> {
     let preserved = if call.route.preserve_host {
-        call.about.cx.head.host_bytes()
+        head.host_bytes()
     } else {
         None
     };
@@ -528,20 +631,4 @@ fn host_for<'c>(call: &'c Call<'_>, target: &'c Target) -> Name<'c> {
 fn give_back(target: &Target, mut upstream: Box<pool::Connection>, now: Instant) {
     upstream.requests = upstream.requests.saturating_add(1);
     worker::with(|worker| worker.pool.give(&target.slot, upstream, now));
-}
-
-/// The upstream path: a plugin's if one changed it, otherwise the route's.
-fn path_for<'c>(routed: &'c Routed, cx: &'c RequestCx<'_>) -> &'c [u8] {
-    match &cx.upstream.path {
-        Some(path) => path.as_bytes(),
-        None => routed.path(),
-    }
-}
-
-/// The upstream query: a plugin's if one changed it, otherwise the client's. A lone `?` is kept.
-fn query_for<'c>(cx: &'c RequestCx<'_>) -> Option<&'c [u8]> {
-    match &cx.upstream.query {
-        Some(query) => Some(query.as_bytes()).filter(|query| !query.is_empty()),
-        None => cx.head.query_bytes(),
-    }
 }

@@ -38,6 +38,14 @@ impl BodyShare {
         }
     }
 
+    /// Enlarges the share for one response that is read into memory. Returns false if too little memory is left, or if
+    /// the response alone would take too much of it.
+    pub(super) fn fits(&mut self, bytes: usize) -> bool {
+        let settings = &self.plane.settings;
+        let largest = (settings.body_memory / LARGEST_SHARE).max(settings.plugin_body);
+        bytes <= largest && self.grow(bytes)
+    }
+
     /// Enlarges the share to at least `bytes`. Returns false if too little memory is left.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
@@ -153,7 +161,7 @@ impl Connection {
     }
 
     /// Removes a complete body from the front of `carry`, and returns its payload.
-    fn take_gathered(&mut self, head: &RequestHead, seen: usize) -> Bytes {
+    pub(super) fn take_gathered(&mut self, head: &RequestHead, seen: usize) -> Bytes {
         let mut payload = Vec::with_capacity(seen);
         let mut body = Body::new(head.framing());
         let taken = body.decode(&self.carry[..seen], &mut payload);

@@ -5,46 +5,42 @@ use super::opening::Opening;
 use super::worker;
 use super::{Arrival, Connection};
 use crate::balance::Hashing;
-use crate::plan::Plan;
 use crate::protocols::Spoken;
 use crate::snapshot::{RouteInfo, ServiceRef, Snapshot};
-use net::http1::{KnownHeader, RequestHead};
+use net::http1::KnownHeader;
 use net::stream::Stream;
-use plugin::{Capture, Client, RequestCx, Response, Scheme};
+use plugin::{Capture, Request, Response, RoutedUri, Scheme};
 use router::RouteIndex;
 use std::net::{IpAddr, SocketAddr};
 
-/// A request's route and the parts of its match.
+/// The route of a request.
 pub(super) struct Routed {
     route: Option<RouteIndex>,
-    /// The upstream path, followed by the prefix that the route stripped.
-    pub(super) uri: Vec<u8>,
-    path_length: usize,
-    strips: bool,
-    captured: Vec<Captured>,
     /// Whether the search was given up because it would take too many steps.
     pub(super) is_too_costly: bool,
 }
 
-/// A capture group of the route's regex, and its value.
-struct Captured {
-    name: Option<String>,
-    number: usize,
-    value: String,
-}
-
 /// Request attributes that the router reads only if a route needs them.
 struct Headers<'a> {
-    head: &'a RequestHead,
+    request: &'a Request<'a>,
     arrival: &'a Arrival,
     stream: &'a Stream,
 }
 
 impl router::HeaderSource for Headers<'_> {
     fn each(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
-        self.head
-            .fields()
-            .for_each(|(_, name, value)| visit(name, value));
+        let (head, edits) = (self.request.head, &self.request.upstream.headers);
+        if edits.is_empty() {
+            return head
+                .fields()
+                .for_each(|(_, name, value)| visit(name, value));
+        }
+        for (_, name, value) in head.fields().filter(|(_, name, _)| !edits.drops(name)) {
+            visit(name, value);
+        }
+        for (name, value) in edits.added() {
+            visit(name.as_bytes(), value);
+        }
     }
 
     fn destination(&self) -> Option<IpAddr> {
@@ -53,20 +49,22 @@ impl router::HeaderSource for Headers<'_> {
 }
 
 impl Routed {
+    /// Finds the route, and stores the upstream path and the captures in `request`. Routing sees what plugins have
+    /// changed in their rewrite phase, except for the path.
     pub(super) fn find(
         snapshot: &Snapshot,
-        head: &RequestHead,
+        request: &mut Request<'_>,
         arrival: &Arrival,
-        client: Client,
         stream: &Stream,
     ) -> Self {
         let headers = Headers {
-            head,
+            request,
             arrival,
             stream,
         };
-        let request = router::Request {
-            method: head.method(),
+        let head = request.head;
+        let asked = router::Request {
+            method: request.method(),
             path: head.path_bytes(),
             host: head.host_bytes(),
             scheme: match arrival.scheme {
@@ -74,80 +72,40 @@ impl Routed {
                 Scheme::Https => router::Scheme::Https,
             },
             sni: arrival.sni.as_deref(),
-            query: head.query_bytes(),
-            source: Some(SocketAddr::new(client.ip, client.port)),
+            query: match &request.upstream.query {
+                Some(query) => Some(query.as_bytes()),
+                None => head.query_bytes(),
+            },
+            source: Some(SocketAddr::new(request.client.ip, request.client.port)),
             // Only some routes need it, and it may take a system call, so the router asks `headers` for it.
             destination: None,
             port: arrival.port,
             headers: &headers,
         };
-        worker::with(|worker| {
-            let mut routed = Self {
-                route: None,
-                uri: worker.buffer(),
-                path_length: 0,
-                strips: false,
-                captured: Vec::new(),
-                is_too_costly: false,
+        let mut captures = Vec::new();
+        let (routed, uri) = worker::with(|worker| {
+            let mut uri = RoutedUri {
+                bytes: worker.buffer(),
+                ..RoutedUri::default()
             };
             let router = &snapshot.router;
-            let found = router.find(&request, &mut worker.router);
-            routed.is_too_costly = found.is_err();
+            let found = router.find(&asked, &mut worker.router);
+            let mut routed = Self {
+                route: None,
+                is_too_costly: found.is_err(),
+            };
             if let Ok(Some(found)) = found {
                 routed.route = Some(found.route);
-                routed.keep_path(snapshot, &found, worker.router.path(&request));
+                keep_path(snapshot, &found, worker.router.path(&asked), &mut uri);
                 if router.has_captures(&found) && wants_captures(snapshot, found.route) {
-                    routed.keep_captures(router, &found, &request, &mut worker.router);
+                    captures = captures_of(router, &found, &asked, &mut worker.router);
                 }
             }
-            routed
-        })
-    }
-
-    fn keep_path(&mut self, snapshot: &Snapshot, found: &router::Match, path: &[u8]) {
-        let router = &snapshot.router;
-        let base = snapshot
-            .service(snapshot.route(found.route))
-            .and_then(ServiceRef::path);
-        router.write_upstream_uri(found, base, path, None, &mut self.uri);
-        self.path_length = self.uri.len();
-        if let Some(prefix) = router.matched_prefix(found, path) {
-            self.uri.extend_from_slice(prefix);
-            self.strips = true;
-        }
-    }
-
-    #[cold]
-    fn keep_captures(
-        &mut self,
-        router: &router::Router,
-        found: &router::Match,
-        request: &router::Request<'_>,
-        scratch: &mut router::Scratch,
-    ) {
-        router.captures(found, request, scratch, &mut |group, value| {
-            let (name, number) = match group {
-                router::Group::Name(name) => (Some(name.to_owned()), 0),
-                router::Group::Number(number) => (None, number),
-            };
-            let value = String::from_utf8_lossy(value).into_owned();
-            self.captured.push(Captured {
-                name,
-                number,
-                value,
-            });
+            (routed, uri)
         });
-    }
-
-    pub(super) fn captures(&self) -> Vec<Capture<'_>> {
-        let captured = self.captured.iter();
-        captured
-            .map(|captured| Capture {
-                name: captured.name.as_deref(),
-                number: captured.number,
-                value: &captured.value,
-            })
-            .collect()
+        request.routed = uri;
+        request.captures = captures;
+        routed
     }
 
     pub(super) fn route<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s RouteInfo> {
@@ -158,20 +116,42 @@ impl Routed {
         self.route(snapshot)
             .and_then(|route| snapshot.service(route))
     }
+}
 
-    /// Returns the plugin chain of the route, or that of requests without a route.
-    pub(super) fn plan<'s>(&self, snapshot: &'s Snapshot) -> &'s Plan {
-        self.route(snapshot)
-            .map_or(&snapshot.globals, |route| &route.plan)
+fn keep_path(snapshot: &Snapshot, found: &router::Match, path: &[u8], uri: &mut RoutedUri) {
+    let router = &snapshot.router;
+    let base = snapshot
+        .service(snapshot.route(found.route))
+        .and_then(ServiceRef::path);
+    router.write_upstream_uri(found, base, path, None, &mut uri.bytes);
+    uri.path_length = uri.bytes.len();
+    if let Some(prefix) = router.matched_prefix(found, path) {
+        uri.bytes.extend_from_slice(prefix);
+        uri.strips = true;
     }
+}
 
-    pub(super) fn path(&self) -> &[u8] {
-        &self.uri[..self.path_length]
-    }
-
-    pub(super) fn stripped(&self) -> Option<&[u8]> {
-        self.strips.then(|| &self.uri[self.path_length..])
-    }
+#[cold]
+fn captures_of(
+    router: &router::Router,
+    found: &router::Match,
+    request: &router::Request<'_>,
+    scratch: &mut router::Scratch,
+) -> Vec<Capture> {
+    let mut captures = Vec::new();
+    router.captures(found, request, scratch, &mut |group, value| {
+        let (name, number) = match group {
+            router::Group::Name(name) => (Some(name.to_owned()), 0),
+            router::Group::Number(number) => (None, number),
+        };
+        let value = String::from_utf8_lossy(value).into_owned();
+        captures.push(Capture {
+            name,
+            number,
+            value,
+        });
+    });
+    captures
 }
 
 impl Connection {
@@ -180,12 +160,12 @@ impl Connection {
         &self,
         route: &RouteInfo,
         opening: &Opening<'_>,
-        cx: &RequestCx<'_>,
+        request: &Request<'_>,
     ) -> Option<Response> {
         let told = |known| {
             opening
                 .trusts_peer()
-                .then(|| cx.head.known(known).next())
+                .then(|| request.head.known(known).next())
                 .flatten()
         };
         // Most routes accept requests over every protocol, so the check is skipped.
@@ -193,11 +173,11 @@ impl Connection {
             return None;
         }
         route.refuses(&Spoken {
-            scheme: told(KnownHeader::XForwardedProto).unwrap_or(cx.scheme.name().as_bytes()),
-            host: told(KnownHeader::XForwardedHost).unwrap_or(cx.host.as_bytes()),
-            target: cx.head.target(),
-            http2: cx.http2,
-            grpc_type: cx.has_grpc_type(),
+            scheme: told(KnownHeader::XForwardedProto).unwrap_or(request.scheme.name().as_bytes()),
+            host: told(KnownHeader::XForwardedHost).unwrap_or(request.host.as_bytes()),
+            target: request.head.target(),
+            http2: request.http2,
+            grpc_type: Request::has_grpc_type(request.head),
         })
     }
 }

@@ -64,6 +64,7 @@ pub async fn serve(
     let bell = worker::with(|worker| worker.set_up(&plane, number));
     let mut doors = Doors::open(&plane, entrances)?;
     worker::with(|worker| worker.look(&plane));
+    plane.init_worker(number);
     let _serving = plane.counters(number).serving();
     serve_on(&plane, &mut doors, stop, &bell).await;
     worker::with(|worker| worker.end_journals());

@@ -5,13 +5,12 @@ use super::date::HttpDate;
 use super::multiplex::link_settings;
 use super::plane::{Counters, DataPlane};
 use crate::access_log::{AccessLog, Facts, HAND_OVER_AFTER, LogBuffer, RequestLine, Written};
-use crate::plan::Picked;
+use crate::plugins::ChainMemory;
 use crate::snapshot::Snapshot;
 use arc_swap::{ArcSwap, Cache};
 use net::http2::Links;
 use net::id::RequestIds;
 use net::pool::Pool;
-use plugin::UpstreamEdits;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::task::Waker;
@@ -47,7 +46,7 @@ pub(crate) struct Worker {
     /// The running connections, by number.
     pub(super) connections: Connections,
     spare: Vec<Vec<u8>>,
-    reusable: Vec<Reusable>,
+    chains: Vec<ChainMemory>,
     drained: Arc<Notify>,
     /// Number of running tunnels.
     pub(super) tunnels: usize,
@@ -56,13 +55,6 @@ pub(crate) struct Worker {
     live: Option<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: Option<Arc<View>>,
     pub(super) number: usize,
-}
-
-/// The lists that a request fills, reused by later requests.
-#[derive(Default)]
-pub(super) struct Reusable {
-    pub(super) edits: UpstreamEdits,
-    pub(super) picked: Picked,
 }
 
 /// A worker's own handle of the snapshot. Each request clones an `Arc<View>`, whose reference count only this thread
@@ -98,7 +90,7 @@ impl Worker {
             ends_waiting: false,
             connections: Connections::default(),
             spare: Vec::new(),
-            reusable: Vec::new(),
+            chains: Vec::new(),
             drained: Arc::default(),
             tunnels: 0,
             tunnels_end: Arc::default(),
@@ -218,16 +210,13 @@ impl Worker {
         }
     }
 
-    pub(super) fn reusable(&mut self) -> Reusable {
-        self.reusable.pop().unwrap_or_default()
+    pub(super) fn chain_memory(&mut self) -> ChainMemory {
+        self.chains.pop().unwrap_or_default()
     }
 
-    pub(super) fn give_reusable(&mut self, mut memory: Reusable) {
-        // The lists may still be filled, because a request that ends before its access phase does not clear them.
-        memory.edits.clear();
-        memory.picked.clear();
-        if self.reusable.len() < SPARE_BUFFERS {
-            self.reusable.push(memory);
+    pub(super) fn give_chain_memory(&mut self, memory: ChainMemory) {
+        if self.chains.len() < SPARE_BUFFERS {
+            self.chains.push(memory);
         }
     }
 

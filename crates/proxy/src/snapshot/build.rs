@@ -8,13 +8,13 @@ use super::routes::{Applied, Routes};
 use super::services::{Drafts, Services};
 use super::streams::Streams;
 use super::{Part, Rebuilds, Snapshot};
-use crate::plan::RouteScope;
+use crate::plugins::RouteScope;
 use crate::upstream::TlsDefaults;
 use model::EntityKind;
 use model::entities::{CertificateId, Config, PluginId, RouteId, ServiceId, UpstreamId};
 use net::dns::Resolver;
 use net::tls::{CertificateError, Certificates};
-use plugin::{Lack, Node, PluginDef, notice};
+use plugin::{Lack, NodeIdentity, PluginDef, notice};
 use router::{Flavor, RouteError, Router};
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use uuid::Uuid;
 #[derive(Clone, Default)]
 pub struct BuildSettings {
     /// The enabled plugins, in execution order.
-    pub plugins: Vec<&'static PluginDef>,
+    pub plugins: Vec<Arc<PluginDef>>,
     pub router: router::Options,
     /// TLS settings for connections to upstreams.
     pub tls: TlsDefaults,
@@ -32,7 +32,7 @@ pub struct BuildSettings {
     pub upstream_http2: bool,
     /// Certificates for clients that send no server name, or one without a certificate.
     pub default_certificate: Option<Arc<Certificates>>,
-    pub node: Node,
+    pub node: NodeIdentity,
     /// Resolver for the names of hosts and targets.
     pub resolver: Resolver,
     /// Metrics about the parts that are built.
@@ -178,7 +178,7 @@ impl Snapshot {
         let added = delta.plugins.iter().filter(|edit| edit.adds());
         let added = added.filter_map(|edit| edit.new.as_ref());
         for notice in notice::of(&settings.plugins, added, |kind, id| self.name(kind, id)) {
-            let plugin = notice.plugin;
+            let plugin = &*notice.plugin;
             match notice.lack {
                 Lack::Feature => tracing::warn!(plugin, "{notice}"),
                 Lack::Protection => tracing::error!(plugin, "{notice}"),

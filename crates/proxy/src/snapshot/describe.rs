@@ -2,7 +2,7 @@
 //! test can compare a snapshot that was changed step by step with one that was built at once.
 
 use super::{Destination, ServiceRef, Snapshot};
-use crate::plan::InstanceIndex;
+use crate::plugins::InstanceIndex;
 use model::entities::RouteId;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -89,7 +89,7 @@ impl Snapshot {
 
     fn write_plan(
         &self,
-        plan: &crate::plan::Plan,
+        plan: &crate::plugins::Plan,
         identities: &HashMap<InstanceIndex, [u64; 2]>,
         line: &mut String,
     ) {

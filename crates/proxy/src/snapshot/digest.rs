@@ -18,13 +18,12 @@ pub(super) fn digest(value: &Value, bytes: &mut Vec<u8>) -> [u64; 2] {
     [one.finish(), two.finish()]
 }
 
-/// Combines the digest of a configuration with the plugin's position in the execution order and its id.
-pub(super) fn mix(config: [u64; 2], order: u16, id: u128) -> [u64; 2] {
+/// Combines the digest of a configuration with the plugin's position in the execution order.
+pub(super) fn mix(config: [u64; 2], order: u16) -> [u64; 2] {
     config.map(|half| {
         let mut hasher = DefaultHasher::new();
         hasher.write_u64(half);
         hasher.write_u16(order);
-        hasher.write_u128(id);
         hasher.finish()
     })
 }

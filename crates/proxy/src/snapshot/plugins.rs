@@ -4,16 +4,16 @@
 use super::build::{BuildError, BuildSettings};
 use super::delta::Edit;
 use super::digest::{digest, mix};
-use crate::plan::{
-    Instance, InstanceIndex, Instances, Planner, Plans, RouteScope, Scope, ScopeTable, Scoped,
+use crate::plugins::{
+    Instance, InstanceIndex, Instances, Planner, Plans, RouteScope, ScopeTable, Scoped,
 };
 use compact_str::CompactString;
 use model::Value;
-use model::entities::{Plugin, Protocol};
+use model::entities::{Plugin, PluginId, Protocol};
 use model::hashing::FastMap;
 use plugin::{
-    BuildCx, BuildFn, Implementation, Lack, Phases, PluginDef, PluginError, RequestCx, Response,
-    Sharing, Step,
+    BuildCx, ConfiguredName, ConfiguredNames, Handler, Implementation, Lack, Phases, PluginDef,
+    PluginError, RequestCx, Response, Scope, Step,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,11 +26,19 @@ pub(super) struct PluginTables {
     known: Sorted<Identity, SharedInstance>,
     pub(super) places: ScopeTable,
     pub(super) plans: Plans,
+    /// The names of the configured plugins, by position in the execution order and by scope.
+    names: Sorted<(u16, Scope), Name>,
 }
 
-/// Identifies the instance of a configured plugin. It is a digest of the plugin's type and configuration, and of its id
-/// if equal configurations do not share an instance. A digest is compared because keeping the configurations of ten
-/// thousand plugins would take more memory than the instances.
+/// The id and the name of a configured plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Name {
+    id: PluginId,
+    instance_name: Option<Box<str>>,
+}
+
+/// Identifies the instance of a configured plugin. It is a digest of the plugin's type and configuration. A digest is
+/// compared because keeping the configurations of ten thousand plugins would take more memory than the instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Identity([u64; 2]);
 
@@ -43,12 +51,10 @@ struct SharedInstance {
 
 /// A configured plugin that applies to HTTP requests.
 struct Applied {
-    def: &'static PluginDef,
+    def: Arc<PluginDef>,
     /// Position of the plugin in the execution order.
     order: u16,
     scope: Scope,
-    /// `None` if the plugin has no effect, because it is not implemented and may be ignored.
-    build: Option<BuildFn>,
     identity: Identity,
 }
 
@@ -81,7 +87,7 @@ impl PluginTables {
             };
             let Some(applied) = applied else { continue };
             match self.acquire(plugin, &applied, previous, settings) {
-                Ok(instance) => added.extend(instance.map(|one| applied.at(one))),
+                Ok(instance) => added.push((applied.at(instance), Name::of(plugin))),
                 Err(error) => errors.push(error),
             }
         }
@@ -92,9 +98,7 @@ impl PluginTables {
             let Ok(Some(applied)) = reader.applied(plugin) else {
                 continue;
             };
-            if applied.build.is_some()
-                && let Some(known) = self.known.get(&applied.identity)
-            {
+            if let Some(known) = self.known.get(&applied.identity) {
                 removed.push(applied.at(known.index));
                 released.push(applied.identity);
             }
@@ -102,6 +106,14 @@ impl PluginTables {
         if !errors.is_empty() {
             return Vec::new();
         }
+        for scoped in &removed {
+            self.names.remove(&(scoped.order, scoped.scope));
+        }
+        let added = added.into_iter().map(|(scoped, name)| {
+            self.names.insert((scoped.order, scoped.scope), name);
+            scoped
+        });
+        let added: Vec<Scoped> = added.collect();
         let changed = self.places.edit(&mut self.instances, &removed, &added);
         for identity in released {
             self.release(identity);
@@ -109,45 +121,34 @@ impl PluginTables {
         changed
     }
 
-    /// Returns the instance for a plugin: an existing one, one from the previous snapshot, or a new one. Returns `None`
-    /// for a plugin without effect.
+    /// Returns the instance for a plugin: an existing one, one from the previous snapshot, or a new one.
     fn acquire(
         &mut self,
         plugin: &Plugin,
         applied: &Applied,
         previous: Option<&Self>,
         settings: &BuildSettings,
-    ) -> Result<Option<InstanceIndex>, BuildError> {
-        let Some(build) = applied.build else {
-            return Ok(None);
-        };
+    ) -> Result<InstanceIndex, BuildError> {
         if let Some(known) = self.known.get_mut(&applied.identity) {
             known.uses += 1;
-            return Ok(Some(known.index));
+            return Ok(known.index);
         }
         let before = previous.and_then(|previous| previous.instance(applied.identity));
         let instance = match before {
             Some(instance) => instance.clone(),
             None => {
-                let cx = BuildCx {
-                    node: &settings.node,
-                };
-                let built = build(plugin, &cx).map_err(|source| BuildError::Plugin {
+                let built = build(&applied.def, plugin, settings);
+                built.map_err(|source| BuildError::Plugin {
                     id: plugin.id,
                     name: plugin.name.to_string(),
                     source,
-                });
-                Instance {
-                    plugin: built?,
-                    def: applied.def,
-                    phases: phases(applied.def),
-                }
+                })?
             }
         };
         let index = self.instances.push(instance);
         let known = SharedInstance { index, uses: 1 };
         self.known.insert(applied.identity, known);
-        Ok(Some(index))
+        Ok(index)
     }
 
     /// Ends one use of an instance. Frees the instance if this was the last use.
@@ -177,6 +178,47 @@ impl PluginTables {
     }
 }
 
+impl ConfiguredNames for PluginTables {
+    fn configured_name(&self, plugin: u16, scope: Scope) -> Option<ConfiguredName<'_>> {
+        let name = self.names.get(&(plugin, scope))?;
+        Some(ConfiguredName {
+            id: name.id,
+            instance_name: name.instance_name.as_deref(),
+        })
+    }
+}
+
+impl Name {
+    fn of(plugin: &Plugin) -> Self {
+        Self {
+            id: plugin.id,
+            instance_name: plugin.instance_name.as_deref().map(Box::from),
+        }
+    }
+}
+
+/// Builds the instance of a configured plugin. It is not started.
+fn build(
+    def: &Arc<PluginDef>,
+    plugin: &Plugin,
+    settings: &BuildSettings,
+) -> Result<Instance, plugin::BuildError> {
+    let (handler, phases): (Arc<dyn Handler>, Phases) = match &def.implementation {
+        Implementation::Ready(maker) => {
+            let cx = BuildCx {
+                identity: &settings.node,
+            };
+            (maker.build(&plugin.config, &cx)?, def.phases)
+        }
+        // Only in the access phase, even if the plugin that it replaces has only later phases.
+        Implementation::Later { .. } => {
+            let name = plugin.name.clone();
+            (Arc::new(Closed { name }), Phases::ACCESS)
+        }
+    };
+    Ok(Instance::new(handler, def.clone(), phases))
+}
+
 /// Adds an error. A plugin that is not enabled is reported once, however often it is configured.
 fn report(error: BuildError, errors: &mut Vec<BuildError>) {
     let is_same = |other: &BuildError| match (other, &error) {
@@ -190,20 +232,20 @@ fn report(error: BuildError, errors: &mut Vec<BuildError>) {
 
 /// Reads configured plugins. Their configurations must stay in memory while the reader is used, because the reader
 /// caches digests by address.
-struct Reader {
-    table: HashMap<&'static str, (u16, &'static PluginDef)>,
+struct Reader<'s> {
+    table: HashMap<&'s str, (u16, &'s Arc<PluginDef>)>,
     /// Digests of configurations, by the address of the value. A value that several plugins share is hashed only once.
     digests: FastMap<usize, [u64; 2]>,
     /// Buffer for computing digests.
     bytes: Vec<u8>,
 }
 
-impl Reader {
-    fn new(settings: &BuildSettings) -> Self {
+impl<'s> Reader<'s> {
+    fn new(settings: &'s BuildSettings) -> Self {
         let table = (0..).zip(&settings.plugins);
         Self {
             table: table
-                .map(|(order, def)| (def.name, (order, *def)))
+                .map(|(order, def)| (&*def.name, (order, def)))
                 .collect(),
             digests: FastMap::default(),
             bytes: Vec::new(),
@@ -228,23 +270,20 @@ impl Reader {
         if !def.applies(plugin) {
             return Ok(None);
         }
-        let own = match def.sharing {
-            Sharing::EqualConfigs => 0,
-            Sharing::PerInstance => plugin.id.0.as_u128(),
-        };
+        if let Implementation::Later {
+            lack: Lack::Feature,
+            ..
+        } = def.implementation
+        {
+            // The plugin has no effect, because it is not implemented and may be ignored.
+            return Ok(None);
+        }
         let config = self.digest(&plugin.config);
         Ok(Some(Applied {
-            def,
+            def: def.clone(),
             order,
             scope,
-            build: match def.implementation {
-                Implementation::Ready(build) => Some(build),
-                Implementation::Later { lack, .. } => match lack {
-                    Lack::Feature => None,
-                    Lack::Protection => Some(|plugin, _| Ok(Arc::new(Closed::new(plugin)))),
-                },
-            },
-            identity: Identity(mix(config, order, own)),
+            identity: Identity(mix(config, order)),
         }))
     }
 
@@ -272,29 +311,26 @@ struct Closed {
     name: CompactString,
 }
 
-impl Closed {
-    fn new(plugin: &Plugin) -> Self {
-        let name = plugin.name.clone();
-        Self { name }
-    }
-}
-
-/// Returns the phases in which an instance is called. [`Closed`] is called only in the access phase, even if the plugin
-/// that it replaces has only later phases.
-fn phases(def: &PluginDef) -> Phases {
-    match def.implementation {
-        Implementation::Ready(_) => def.phases,
-        Implementation::Later { .. } => Phases::ACCESS,
-    }
-}
-
 impl plugin::Plugin for Closed {
-    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
+    type Config = ();
+    type Own = ();
+
+    fn build((): (), _: &BuildCx<'_>) -> Result<Self, plugin::BuildError> {
+        Err(plugin::BuildError::Config(
+            "it is not implemented".to_owned(),
+        ))
+    }
+
+    fn access<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        (): &'a mut (),
+    ) -> Result<Step<'a>, PluginError> {
         let Self { name } = self;
         tracing::error!(
             plugin = %name,
-            route = cx.route.map(tracing::field::display),
-            request_id = cx.request_id,
+            route = cx.request.route.map(tracing::field::display),
+            request_id = cx.request.request_id,
             "a request gets 500: plugin {name} is not implemented"
         );
         Ok(Step::Respond(Response::unexpected_error()))

@@ -6,7 +6,7 @@ use super::delta::Delta;
 use super::plugins::PluginTables;
 use super::services::Services;
 use super::{RouteInfo, ServiceIndex};
-use crate::plan::{Plan, Planner, RouteScope};
+use crate::plugins::{Plan, Planner, RouteScope};
 use model::entities::{Route, RouteId, ServiceId};
 use router::{RouteIndex, Router};
 use std::collections::BTreeSet;

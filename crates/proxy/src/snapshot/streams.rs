@@ -8,6 +8,7 @@ use super::{Protocols, ServiceIndex, ServiceRef, Snapshot};
 use model::entities::{Plugin, PluginId, Route, RouteId, ServiceId};
 use plugin::{Implementation, Lack, Phases, PluginDef};
 use router::{RouteIndex, StreamRequest, StreamRouter};
+use std::borrow::Cow;
 use std::sync::Arc;
 use tables::Sorted;
 
@@ -32,13 +33,13 @@ pub struct StreamRoute {
     service: Option<ServiceIndex>,
     /// Name of an access-control plugin that applies to the route. Plugins do not support streams yet, so connections
     /// are refused.
-    pub guard: Option<&'static str>,
+    pub guard: Option<Cow<'static, str>>,
 }
 
 /// A plugin configured for streams that must not be skipped, such as access control.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Guard {
-    name: &'static str,
+    name: Cow<'static, str>,
     route: Option<RouteId>,
     service: Option<ServiceId>,
 }
@@ -46,12 +47,12 @@ struct Guard {
 impl Guard {
     /// Returns a guard if the plugin controls access to streams. Plugins cannot check streams yet, so every stream in
     /// the plugin's scope must be refused. A plugin of a consumer never applies, because streams have no consumer.
-    fn of(plugin: &Plugin, table: &[&'static PluginDef]) -> Option<Self> {
+    fn of(plugin: &Plugin, table: &[Arc<PluginDef>]) -> Option<Self> {
         let is_for_streams = plugin.protocols.iter().any(|protocol| !protocol.is_http());
         if !plugin.enabled || !is_for_streams || plugin.consumer.is_some() {
             return None;
         }
-        let def = table.iter().find(|def| def.name == &*plugin.name)?;
+        let def = table.iter().find(|def| *def.name == *plugin.name)?;
         if !def.allows_scope_of(plugin) {
             return None;
         }
@@ -60,7 +61,7 @@ impl Guard {
             Implementation::Later { lack, .. } => lack == Lack::Protection,
         };
         keeps_out.then_some(Self {
-            name: def.name,
+            name: def.name.clone(),
             route: plugin.route,
             service: plugin.service,
         })
@@ -126,7 +127,7 @@ impl Streams {
                 protocols: route.protocols.iter().copied().collect(),
                 preserve_host: route.preserve_host,
                 service: route.service.and_then(|id| services.index(id)),
-                guard: guard.map(|guard| guard.name),
+                guard: guard.map(|guard| guard.name.clone()),
             }
         };
         self.infos = served.iter().map(info).collect();

@@ -168,7 +168,7 @@ pub(crate) fn plugin(name: &str, config: serde_json::Value) -> serde_json::Value
 
 pub(crate) fn settings() -> BuildSettings {
     BuildSettings {
-        plugins: plugins::BUNDLED.to_vec(),
+        plugins: plugins::bundled().to_vec(),
         ..BuildSettings::default()
     }
 }

@@ -39,7 +39,7 @@ pub(in crate::control) fn writer() -> (Writer, TempDir) {
     let opened = Store::open(directory.path(), Options::default());
     let (store, _) = opened.expect("the store can be created");
     let build = BuildSettings {
-        plugins: plugins::BUNDLED.to_vec(),
+        plugins: plugins::bundled().to_vec(),
         ..BuildSettings::default()
     };
     let empty = rebuild::empty(&build).expect("an empty configuration is valid");

@@ -4,6 +4,7 @@
 
 use super::{Exchange, Failed, ResponseInProgress, Span, Terms, copy_if_small};
 use crate::forward_response::ClientFraming;
+use crate::plugins::Chain;
 use crate::session::filtering::{write_chunk_size, write_end_of_chunks, write_last_chunk};
 use crate::session::worker::Worker;
 use net::http1::{BadChunk, Body, KnownHeader, ResponseHead};
@@ -53,7 +54,7 @@ pub(super) fn wants_to_stream(head: &ResponseHead) -> bool {
             .is_some_and(|value| value.eq_ignore_ascii_case(b"no"))
 }
 
-impl Exchange<'_> {
+impl Exchange<'_, '_> {
     /// Forwards the body bytes in `span` after those in `worker.out`. Returns true when the body is complete.
     pub(super) fn pass_body(
         &mut self,
@@ -68,7 +69,7 @@ impl Exchange<'_> {
         let mut decoded = std::mem::take(&mut worker.decoded);
         decoded.clear();
         let data = span.of(worker, &self.partial);
-        let passed = answer.pass(self.terms, data, &mut out, &mut decoded);
+        let passed = answer.pass(self.terms, self.chain, data, &mut out, &mut decoded);
         let done = answer.body.is_done();
         let sent = passed.and_then(|passed| match passed {
             Passed::Waits => Ok(()),
@@ -94,7 +95,7 @@ impl Exchange<'_> {
             return;
         };
         let mut out = Vec::new();
-        answer.write(self.terms, None, &mut Vec::new(), &mut out);
+        let _ = answer.write(self.terms, self.chain, None, &mut Vec::new(), &mut out);
         if !out.is_empty() {
             // The connection is about to close, whether or not the client accepts this.
             let _ = self.send_client(cx, &out, b"");
@@ -106,6 +107,7 @@ impl ResponseInProgress {
     fn pass<'d>(
         &mut self,
         terms: &Terms<'_>,
+        chain: &mut Chain<'_>,
         data: &'d [u8],
         out: &mut Vec<u8>,
         decoded: &mut Vec<u8>,
@@ -115,11 +117,23 @@ impl ResponseInProgress {
             // The upstream sent more than its response, so its connection cannot be trusted with another request.
             self.upstream_keeps = false;
         }
+        if let Some(collected) = &mut self.collected {
+            collected.add(decoded)?;
+            return Ok(Passed::Waits);
+        }
+        if self.discards {
+            // Reading the rest only to discard it could take for ever.
+            if !self.body.is_done() {
+                self.upstream_keeps = false;
+                self.body = Body::Length(0);
+            }
+            return Ok(Passed::Goes(Some(b"")));
+        }
         let raw = (!self.decodes()).then(|| &data[..taken]);
         if !self.body.is_done() && self.hold(out, raw.unwrap_or(decoded)) {
             return Ok(Passed::Waits);
         }
-        self.write(terms, raw, decoded, out);
+        self.write(terms, chain, raw, decoded, out)?;
         Ok(Passed::Goes(raw))
     }
 
@@ -129,7 +143,7 @@ impl ResponseInProgress {
             self.framing,
             ClientFraming::Unchunked | ClientFraming::Rechunked
         );
-        decodes || self.filtering.is_some()
+        decodes || self.filtering.is_some() || self.collected.is_some()
     }
 
     /// Parses the next bytes of the body, and returns how many bytes of `data` belong to it. If its framing is not
@@ -138,15 +152,24 @@ impl ResponseInProgress {
         if !self.decodes() {
             return self.body.consume(data);
         }
-        if self.framing != ClientFraming::Rechunked {
+        let keeps_trailers = self.framing == ClientFraming::Rechunked
+            || self.filtering.is_some()
+            || self.collected.is_some();
+        if !keeps_trailers {
             return self.body.decode(data, decoded);
         }
         let taken = self.body.decode_chunks(data, decoded)?;
         let trailers = &data[taken..];
         let more = self.body.consume(trailers)?;
         if more > 0 {
-            let held = self.held.get_or_insert_default();
-            held.trailers.extend_from_slice(&trailers[..more]);
+            let trailers = &trailers[..more];
+            match &mut self.collected {
+                Some(collected) => collected.trailers.extend_from_slice(trailers),
+                None => {
+                    let held = self.held.get_or_insert_default();
+                    held.trailers.extend_from_slice(trailers);
+                }
+            }
         }
         Ok(taken + more)
     }
@@ -171,10 +194,11 @@ impl ResponseInProgress {
     fn write(
         &mut self,
         terms: &Terms<'_>,
+        chain: &mut Chain<'_>,
         raw: Option<&[u8]>,
         decoded: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) {
+    ) -> Result<(), Failed> {
         let mut payload = Vec::new();
         if let Some(held) = &mut self.held {
             let (head, waiting) = held.take();
@@ -188,7 +212,12 @@ impl ResponseInProgress {
                 payload.append(decoded);
             }
             let (last, chunks) = (self.body.is_done(), &mut self.chunks);
-            return filtering.pass(terms, payload, last, self.framing, chunks, out);
+            if last && let Some(held) = &self.held {
+                filtering.take_trailers(&held.trailers);
+            }
+            let (request, payload) = (terms.request, payload.into());
+            let passed = filtering.pass(request, chain, payload, last, self.framing, chunks, out);
+            return passed.map_err(|_| Failed::Filter);
         }
         let size = payload.len() + raw.map_or(decoded.len(), <[u8]>::len);
         let in_chunks = matches!(
@@ -205,18 +234,26 @@ impl ResponseInProgress {
             let trailers = self.held.as_ref().map_or(&[][..], |held| &held.trailers);
             decoded.extend_from_slice(trailers);
         }
+        Ok(())
     }
 
     /// Ends a body that the upstream ended by closing, and returns the last bytes for the client.
-    pub(super) fn finish(&mut self, terms: &Terms<'_>) -> Vec<u8> {
+    pub(super) fn finish(
+        &mut self,
+        terms: &Terms<'_>,
+        chain: &mut Chain<'_>,
+    ) -> Result<Vec<u8>, Failed> {
         let mut out = Vec::new();
         // The body is complete now.
         self.body = Body::Length(0);
-        self.write(terms, None, &mut Vec::new(), &mut out);
+        if self.collected.is_some() || self.discards {
+            return Ok(out);
+        }
+        self.write(terms, chain, None, &mut Vec::new(), &mut out)?;
         if self.filtering.is_none() && self.framing == ClientFraming::Chunked {
             write_last_chunk(&mut out, self.chunks);
         }
-        out
+        Ok(out)
     }
 
     /// The failure of a response that broke off after its head went to the client.
@@ -224,7 +261,7 @@ impl ResponseInProgress {
         let by_closing = match self.framing {
             ClientFraming::AsReceived => matches!(self.body, Body::Close),
             ClientFraming::Unchunked => true,
-            ClientFraming::Chunked | ClientFraming::Rechunked => false,
+            ClientFraming::Chunked | ClientFraming::Rechunked | ClientFraming::Sized => false,
         };
         if by_closing {
             Failed::BrokenUnnoticed

@@ -25,7 +25,7 @@ pub(super) struct Blocked {
     took: Instant,
 }
 
-impl Exchange<'_> {
+impl Exchange<'_, '_> {
     /// Whether `bytes` more of the response may be read although the client has not received everything yet. Reading
     /// ahead copies every byte once more, so the gateway does it only for slow clients.
     pub(super) fn may_read_ahead(&mut self, bytes: usize) -> bool {

@@ -18,6 +18,7 @@ use crate::balance::{HashSource, NoPeer, PickInput, Tried};
 use crate::snapshot::{Chosen, ServiceRef, Snapshot, StreamRoute};
 use model::entities::Protocol;
 use router::StreamRequest;
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use tokio::time::Instant;
 
@@ -32,7 +33,7 @@ enum Refusal {
     #[error("no Service found with those values")]
     NoService,
     #[error("plugin {0} cannot look at streams, so every stream that it applies to is refused")]
-    Guarded(&'static str),
+    Guarded(Cow<'static, str>),
     #[error(transparent)]
     NoPeer(#[from] NoPeer),
     #[error(transparent)]
@@ -95,8 +96,8 @@ fn find<'s>(
     request: &StreamRequest<'_>,
 ) -> Result<&'s StreamRoute, Refusal> {
     let route = snapshot.stream_route(request).ok_or(Refusal::NoRoute)?;
-    match route.guard {
-        Some(name) => Err(Refusal::Guarded(name)),
+    match &route.guard {
+        Some(name) => Err(Refusal::Guarded(name.clone())),
         None => Ok(route),
     }
 }

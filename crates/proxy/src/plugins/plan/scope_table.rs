@@ -4,17 +4,9 @@
 
 use super::{InstanceIndex, Instances, Layer, LayerIndex};
 use model::entities::{ConsumerId, RouteId, ServiceId};
-use plugin::Phases;
+use plugin::{Phases, Scope};
 use std::sync::Arc;
 use tables::Sorted;
-
-/// The route, service and consumer that an instance is configured for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Scope {
-    pub route: Option<RouteId>,
-    pub service: Option<ServiceId>,
-    pub consumer: Option<ConsumerId>,
-}
 
 /// An instance with its scope.
 #[derive(Debug, Clone, Copy)]
@@ -85,14 +77,14 @@ impl ScopeTable {
         // counts.
         edits.sort_by_key(|edit| {
             let Scoped { order, scope, .. } = edit.scoped();
-            (scope.place(), *order)
+            (place(scope), *order)
         });
         let mut changed = Vec::new();
         let mut gone = Vec::new();
         for edits in
-            edits.chunk_by(|one, two| one.scoped().scope.place() == two.scoped().scope.place())
+            edits.chunk_by(|one, two| place(&one.scoped().scope) == place(&two.scoped().scope))
         {
-            let place = edits[0].scoped().scope.place();
+            let place = place(&edits[0].scoped().scope);
             if self.edit_place(instances, place, edits, &mut gone) {
                 changed.push(place);
             }
@@ -144,11 +136,9 @@ impl ScopeTable {
     }
 }
 
-impl Scope {
-    fn place(&self) -> RouteScope {
-        let Self { route, service, .. } = *self;
-        RouteScope { route, service }
-    }
+fn place(scope: &Scope) -> RouteScope {
+    let Scope { route, service, .. } = *scope;
+    RouteScope { route, service }
 }
 
 impl Entry {
@@ -218,9 +208,13 @@ impl Layer {
         }
     }
 
-    /// Returns the phases of a layer. All instances of a layer belong to one plugin, so they have the same phases.
+    /// Returns the phases that the instances of a layer may have. They belong to one plugin, and a layer may get
+    /// instances that use more of the plugin's phases without a rebuild of plans.
     pub(super) fn phases(&self, instances: &Instances) -> Phases {
         let first = self.consumers.iter().next();
-        first.map_or(Phases::NONE, |(_, index)| instances.get(*index).phases)
+        first.map_or(Phases::NONE, |(_, index)| {
+            let instance = instances.get(*index);
+            instance.def.phases.with(instance.phases)
+        })
     }
 }

@@ -4,10 +4,10 @@
 //! consumer, route, service, global.
 
 use super::scope_table::Entry;
-use super::{Instances, LayerIndex, Plan, ScopeTable, Slot};
+use super::{Choice, Instances, LayerIndex, Plan, ScopeTable, Slot};
 use model::entities::{RouteId, ServiceId};
 use model::hashing::Folding;
-use plugin::Phases;
+use plugin::{Phases, ScopeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use tables::Sorted;
@@ -144,28 +144,41 @@ impl<'e> Cursor<'e> {
     }
 }
 
-fn resolve([both, route, service, anywhere]: [Option<&Entry>; 4]) -> Option<Slot> {
-    let default = |entry: Option<&Entry>| entry.and_then(|entry| entry.default);
-    let layer = |entry: Option<&Entry>| entry.and_then(|entry| entry.layer);
-    let for_both = default(both);
-    // An instance for route + service takes precedence over one for the consumer alone.
-    let for_consumer = anywhere.filter(|_| for_both.is_none());
-    let layers = [both, route, service, for_consumer].map(layer);
-    let overrides = layers.iter().any(Option::is_some);
-    let overrides = overrides.then(|| layers.into_iter().flatten().collect());
-    let default = for_both
-        .or(default(route))
-        .or(default(service))
-        .or(default(anywhere));
-    (default.is_some() || overrides.is_some()).then_some(Slot { overrides, default })
+fn resolve(entries: [Option<&Entry>; 4]) -> Option<Slot> {
+    const SCOPES: [ScopeSet; 4] = [
+        ScopeSet::ROUTE.with(ScopeSet::SERVICE),
+        ScopeSet::ROUTE,
+        ScopeSet::SERVICE,
+        ScopeSet::GLOBAL,
+    ];
+    let order = entries.iter().flatten().next()?.order;
+    let has_both = entries[0].is_some_and(|entry| entry.default.is_some());
+    let scoped = || entries.iter().zip(SCOPES);
+    let layers = scoped().filter_map(|(entry, scopes)| {
+        // An instance for route + service takes precedence over one for the consumer alone.
+        let entry = entry.filter(|_| scopes != ScopeSet::GLOBAL || !has_both);
+        Some((entry?.layer?, scopes))
+    });
+    let layers: Box<[(LayerIndex, ScopeSet)]> = layers.collect();
+    let overrides = (!layers.is_empty()).then_some(layers);
+    let default = scoped().find_map(|(entry, scopes)| {
+        let instance = (*entry)?.default?;
+        Some(Choice { instance, scopes })
+    });
+    (default.is_some() || overrides.is_some()).then_some(Slot {
+        order,
+        overrides,
+        default,
+    })
 }
 
 impl Slot {
     fn phases(&self, instances: &Instances) -> Phases {
         let default = self.default.iter();
-        let default = default.map(|index| instances.get(*index).phases);
+        let default = default.map(|choice| instances.get(choice.instance).phases);
         let layers = self.overrides.iter().flatten();
-        let layers = layers.map(|LayerIndex(layer)| instances.layers.get(*layer).phases(instances));
+        let layers =
+            layers.map(|(LayerIndex(layer), _)| instances.layers.get(*layer).phases(instances));
         default.chain(layers).fold(Phases::NONE, Phases::with)
     }
 }

@@ -1,0 +1,140 @@
+//! The entities that plugins look up while they run: consumers, credentials and whatever else a plugin has, read from the
+//! store at its newest revision. Each worker keeps what it has looked up, until an entity of the same kind changes.
+
+mod cache;
+
+use cache::Cache;
+use model::EntityKind;
+use model::Object;
+use model::codec;
+use plugin::{Decode, Decoded, Entities, EntityKey, LookupError};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use store::{Reader, Store, StoreError, View};
+use uuid::Uuid;
+
+/// Look-ups for all workers. Each thread has its own reader, so workers share no lock.
+#[derive(Debug)]
+pub(crate) struct StoreEntities {
+    store: Store,
+    /// Distinguishes the readers of this store from those of another store in the same process.
+    number: u64,
+}
+
+/// Reader and cache of one thread for one store.
+struct Local {
+    number: u64,
+    reader: Reader,
+    found: Cache<Decoded>,
+    /// Buffer for the name of an entity in the cache.
+    name: Vec<u8>,
+}
+
+thread_local! {
+    static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
+}
+
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Decode(#[from] codec::DecodeError),
+}
+
+impl From<ReadError> for LookupError {
+    fn from(error: ReadError) -> Self {
+        LookupError(Box::new(error))
+    }
+}
+
+impl StoreEntities {
+    pub(crate) fn new(store: Store) -> Self {
+        Self {
+            store,
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    fn with_local<T>(&self, act: impl FnOnce(&mut Local) -> T) -> T {
+        LOCAL.with_borrow_mut(|slot| match slot {
+            Some(local) if local.number == self.number => act(local),
+            other => act(other.insert(Local {
+                number: self.number,
+                reader: self.store.reader(),
+                found: Cache::new(),
+                name: Vec::new(),
+            })),
+        })
+    }
+}
+
+fn read<T>(
+    reader: &Reader,
+    look: impl FnOnce(&View<'_>) -> Result<T, ReadError>,
+) -> Result<T, LookupError> {
+    Ok(reader.read(look).map_err(ReadError::from)??)
+}
+
+/// Returns the stored form of an entity.
+fn stored<'v>(view: &'v View<'_>, key: EntityKey<'_>) -> Result<Option<&'v [u8]>, ReadError> {
+    let (kind, id) = match key {
+        EntityKey::Id(kind, id) => (kind, Some(id)),
+        EntityKey::Unique { kind, field, value } => (kind, view.id_by_unique(kind, field, value)?),
+    };
+    match id {
+        Some(id) => Ok(view.get(kind, id)?),
+        None => Ok(None),
+    }
+}
+
+/// Writes what distinguishes an entity from all others.
+fn write_name(key: EntityKey<'_>, out: &mut Vec<u8>) {
+    out.clear();
+    match key {
+        EntityKey::Id(kind, id) => {
+            out.push(kind as u8);
+            out.push(0);
+            out.extend_from_slice(id.as_bytes());
+        }
+        EntityKey::Unique { kind, field, value } => {
+            out.push(kind as u8);
+            out.extend_from_slice(field.as_bytes());
+            out.push(0);
+            out.extend_from_slice(value.as_bytes());
+        }
+    }
+}
+
+impl Entities for StoreEntities {
+    fn find(&self, key: EntityKey<'_>, decode: Decode) -> Result<Option<Decoded>, LookupError> {
+        let (EntityKey::Id(kind, _) | EntityKey::Unique { kind, .. }) = key;
+        let since = self.store.last_change(kind);
+        self.with_local(|local| {
+            write_name(key, &mut local.name);
+            let tag = local.found.tag(&local.name);
+            if let Some(entity) = local.found.get(tag, since) {
+                return Ok(Some(entity));
+            }
+            let (revision, found) = read(&local.reader, |view| {
+                let entity = stored(view, key)?.map(decode).transpose()?;
+                Ok((view.revision(), entity))
+            })?;
+            if let Some(entity) = &found {
+                local.found.put(tag, revision, entity.clone());
+            }
+            Ok(found)
+        })
+    }
+
+    fn object(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError> {
+        self.with_local(|local| {
+            read(&local.reader, |view| {
+                let entity = view.get(kind, id)?;
+                Ok(entity.map(codec::decode).transpose()?)
+            })
+        })
+    }
+}

@@ -1,0 +1,100 @@
+//! The look-up of entities while a request is processed: by id, or by the value of a unique field. The gateway
+//! implements it with the entity tables of the store. The trait keeps the data plane independent of the store.
+
+use model::codec::DecodeError;
+use model::entities::{BasicauthCredential, Consumer, KeyauthCredential};
+use model::{EntityKind, Object};
+use serde::de::DeserializeOwned;
+use std::any::Any;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Finds entities that are not part of the snapshot. The calls block a worker, so an implementation must read local
+/// data only and must not wait for the network.
+pub trait Entities: Send + Sync {
+    /// Returns an entity at its latest revision. An implementation may keep the decoded entity, so it must always get
+    /// the same `decode` for a kind.
+    fn find(&self, key: EntityKey<'_>, decode: Decode) -> Result<Option<Decoded>, LookupError>;
+
+    /// Returns an entity with all its fields, for plugins that show it.
+    fn object(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError>;
+}
+
+/// A decoded entity. Its type is that of [`Decode`].
+pub type Decoded = Arc<dyn Any + Send + Sync>;
+
+/// Decodes an entity from the form in which it is stored.
+pub type Decode = fn(&[u8]) -> Result<Decoded, DecodeError>;
+
+/// Names one entity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntityKey<'k> {
+    Id(EntityKind, Uuid),
+    Unique {
+        kind: EntityKind,
+        /// Name of a field that the kind's schema declares unique.
+        field: &'static str,
+        value: &'k str,
+    },
+}
+
+/// A struct with the fields of an entity that plugins use.
+pub trait Entity: DeserializeOwned + Send + Sync + 'static {
+    const KIND: EntityKind;
+}
+
+impl Entity for Consumer {
+    const KIND: EntityKind = EntityKind::Consumers;
+}
+
+impl Entity for KeyauthCredential {
+    const KIND: EntityKind = EntityKind::KeyauthCredentials;
+}
+
+impl Entity for BasicauthCredential {
+    const KIND: EntityKind = EntityKind::BasicauthCredentials;
+}
+
+impl dyn Entities + '_ {
+    pub fn by_id<E: Entity>(&self, id: Uuid) -> Result<Option<Arc<E>>, LookupError> {
+        self.typed(EntityKey::Id(E::KIND, id))
+    }
+
+    pub fn by_unique<E: Entity>(
+        &self,
+        field: &'static str,
+        value: &str,
+    ) -> Result<Option<Arc<E>>, LookupError> {
+        let kind = E::KIND;
+        self.typed(EntityKey::Unique { kind, field, value })
+    }
+
+    fn typed<E: Entity>(&self, key: EntityKey<'_>) -> Result<Option<Arc<E>>, LookupError> {
+        let found = self.find(key, |stored| {
+            let entity: E = model::codec::decode(stored)?;
+            Ok(Arc::new(entity))
+        })?;
+        let typed = found.map(|entity| entity.downcast());
+        typed
+            .transpose()
+            .map_err(|_| LookupError("two plugins read an entity into different structs".into()))
+    }
+}
+
+/// The store could not be read, or an entity in it could not be decoded.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct LookupError(#[from] pub Box<dyn std::error::Error + Send + Sync>);
+
+/// The entities of a node without consumers and credentials: nothing is found.
+pub struct NoEntities;
+
+impl Entities for NoEntities {
+    fn find(&self, _: EntityKey<'_>, _: Decode) -> Result<Option<Decoded>, LookupError> {
+        Ok(None)
+    }
+
+    fn object(&self, _: EntityKind, _: Uuid) -> Result<Option<Object>, LookupError> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,286 @@
+//! Plugins without their types. A plan holds handlers of many plugins, so the types of configurations and of own states
+//! are erased here, once. [`Plugin`] is implemented by plugins; [`Handler`] and [`Maker`] are called by the data plane.
+
+use crate::def::{BuildCx, BuildError, Filtered, Phases, Plugin, PluginError, Step};
+use crate::log::LogCx;
+use crate::node::Node;
+use crate::request::{Request, RequestCx};
+use crate::response::{Chunk, ResponseCx};
+use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
+use std::any::{Any, TypeId};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A plugin with its configuration. The methods are those of [`Plugin`].
+pub trait Handler: Send + Sync {
+    fn as_any(&self) -> &dyn Any;
+
+    fn phases(&self, defined: Phases) -> Phases;
+
+    fn start(&self, node: &Arc<Node>);
+
+    fn rewrite<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        own: OwnSlot<'a>,
+    ) -> Result<Step<'a>, PluginError>;
+
+    fn access<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        own: OwnSlot<'a>,
+    ) -> Result<Step<'a>, PluginError>;
+
+    fn request_body(
+        &self,
+        request: &Request<'_>,
+        own: OwnSlot<'_>,
+        chunk: &mut Chunk,
+    ) -> Result<(), PluginError>;
+
+    fn response<'a>(
+        &'a self,
+        cx: ResponseCx<'a, '_>,
+        own: OwnSlot<'a>,
+    ) -> Result<Step<'a>, PluginError>;
+
+    fn header_filter(
+        &self,
+        cx: &mut ResponseCx<'_, '_>,
+        own: OwnSlot<'_>,
+    ) -> Result<Filtered, PluginError>;
+
+    fn body_filter(
+        &self,
+        cx: &mut ResponseCx<'_, '_>,
+        own: OwnSlot<'_>,
+        chunk: &mut Chunk,
+    ) -> Result<(), PluginError>;
+
+    fn log(&self, cx: &mut LogCx<'_, '_>, own: OwnSlot<'_>);
+
+    fn certificate<'a>(&'a self, cx: CertificateCx<'a>) -> Result<StreamStep<'a>, PluginError>;
+
+    fn preread<'a>(&'a self, cx: StreamCx<'a>) -> Result<StreamStep<'a>, PluginError>;
+
+    fn log_stream(&self, cx: &mut EndedStreamCx<'_>);
+
+    fn needs(&self) -> Option<String>;
+}
+
+impl<P: Plugin> Handler for P {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn phases(&self, defined: Phases) -> Phases {
+        P::phases(self, defined)
+    }
+
+    fn start(&self, node: &Arc<Node>) {
+        P::start(self, node);
+    }
+
+    fn rewrite<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        own: OwnSlot<'a>,
+    ) -> Result<Step<'a>, PluginError> {
+        P::rewrite(self, cx, own.get())
+    }
+
+    #[inline]
+    fn access<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        own: OwnSlot<'a>,
+    ) -> Result<Step<'a>, PluginError> {
+        P::access(self, cx, own.get())
+    }
+
+    fn request_body(
+        &self,
+        request: &Request<'_>,
+        own: OwnSlot<'_>,
+        chunk: &mut Chunk,
+    ) -> Result<(), PluginError> {
+        P::request_body(self, request, own.get(), chunk)
+    }
+
+    fn response<'a>(
+        &'a self,
+        cx: ResponseCx<'a, '_>,
+        own: OwnSlot<'a>,
+    ) -> Result<Step<'a>, PluginError> {
+        P::response(self, cx, own.get())
+    }
+
+    #[inline]
+    fn header_filter(
+        &self,
+        cx: &mut ResponseCx<'_, '_>,
+        own: OwnSlot<'_>,
+    ) -> Result<Filtered, PluginError> {
+        P::header_filter(self, cx, own.get())
+    }
+
+    fn body_filter(
+        &self,
+        cx: &mut ResponseCx<'_, '_>,
+        own: OwnSlot<'_>,
+        chunk: &mut Chunk,
+    ) -> Result<(), PluginError> {
+        P::body_filter(self, cx, own.get(), chunk)
+    }
+
+    #[inline]
+    fn log(&self, cx: &mut LogCx<'_, '_>, own: OwnSlot<'_>) {
+        P::log(self, cx, own.get());
+    }
+
+    fn certificate<'a>(&'a self, cx: CertificateCx<'a>) -> Result<StreamStep<'a>, PluginError> {
+        P::certificate(self, cx)
+    }
+
+    fn preread<'a>(&'a self, cx: StreamCx<'a>) -> Result<StreamStep<'a>, PluginError> {
+        P::preread(self, cx)
+    }
+
+    fn log_stream(&self, cx: &mut EndedStreamCx<'_>) {
+        P::log_stream(self, cx);
+    }
+
+    fn needs(&self) -> Option<String> {
+        P::needs(self)
+    }
+}
+
+/// Builds the handlers of a plugin, and runs what belongs to the plugin as a whole.
+pub trait Maker: Send + Sync {
+    fn build(
+        &self,
+        config: &model::Value,
+        cx: &BuildCx<'_>,
+    ) -> Result<Arc<dyn Handler>, BuildError>;
+
+    fn init_worker(&self, node: &Arc<Node>, worker: usize);
+
+    /// Passes the plugin all its configured instances. Instances of another plugin are left out.
+    fn configure(&self, node: &Arc<Node>, instances: &[&dyn Handler]);
+}
+
+/// The [`Maker`] of a plugin type.
+pub(crate) struct Erased<P>(pub(crate) PhantomData<fn() -> P>);
+
+impl<P: Plugin> Maker for Erased<P> {
+    fn build(
+        &self,
+        config: &model::Value,
+        cx: &BuildCx<'_>,
+    ) -> Result<Arc<dyn Handler>, BuildError> {
+        let config = BuildError::read_config(config)?;
+        Ok(Arc::new(P::build(config, cx)?))
+    }
+
+    fn init_worker(&self, node: &Arc<Node>, worker: usize) {
+        P::init_worker(node, worker);
+    }
+
+    fn configure(&self, node: &Arc<Node>, instances: &[&dyn Handler]) {
+        let typed = instances.iter();
+        let typed: Vec<&P> = typed
+            .filter_map(|handler| handler.as_any().downcast_ref())
+            .collect();
+        P::configure(node, &typed);
+    }
+}
+
+/// The own states that the plugins of a request keep from phase to phase. The memory is reused for later requests.
+#[derive(Default)]
+pub struct OwnStates {
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    /// Position of the plugin in the execution order, which identifies it.
+    plugin: u16,
+    type_id: TypeId,
+    is_used: bool,
+    state: Box<dyn State>,
+}
+
+trait State: Send {
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+    fn reset(&mut self);
+}
+
+impl<T: Default + Send + 'static> State for T {
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn reset(&mut self) {
+        *self = T::default();
+    }
+}
+
+impl OwnStates {
+    /// Returns the place of a plugin's state. `plugin` is its position in the execution order.
+    #[inline]
+    pub fn slot(&mut self, plugin: u16) -> OwnSlot<'_> {
+        OwnSlot {
+            states: self,
+            plugin,
+        }
+    }
+
+    /// Ends the states of a request. Their memory is kept.
+    pub fn clear(&mut self) {
+        for entry in &mut self.entries {
+            if entry.is_used {
+                entry.state.reset();
+                entry.is_used = false;
+            }
+        }
+    }
+}
+
+/// The place of one plugin's own state in a request.
+pub struct OwnSlot<'a> {
+    states: &'a mut OwnStates,
+    plugin: u16,
+}
+
+impl<'a> OwnSlot<'a> {
+    /// Returns the state, which is the default at first.
+    #[inline]
+    pub fn get<T: Default + Send + 'static>(self) -> &'a mut T {
+        if size_of::<T>() == 0 {
+            // Neither the box nor the leak takes memory, because the type has no size.
+            return Box::leak(Box::new(T::default()));
+        }
+        self.find()
+    }
+
+    fn find<T: Default + Send + 'static>(self) -> &'a mut T {
+        let Self { states, plugin } = self;
+        let entries = &mut states.entries;
+        let type_id = TypeId::of::<T>();
+        let known = entries
+            .iter()
+            .position(|entry| entry.plugin == plugin && entry.type_id == type_id);
+        let at = known.unwrap_or_else(|| {
+            entries.push(Entry {
+                plugin,
+                type_id,
+                is_used: false,
+                state: Box::new(T::default()),
+            });
+            entries.len() - 1
+        });
+        let entry = &mut entries[at];
+        entry.is_used = true;
+        let state = entry.state.as_any_mut().downcast_mut();
+        state.expect("the type was compared")
+    }
+}

@@ -1,0 +1,568 @@
+//! Runs the plugins of one request, phase by phase. The instances are chosen when their turn comes in `access`, with the
+//! consumer that is known at that moment. The later phases run the same instances.
+//! Source: kong/init.lua execute_collecting_plugins_iterator(), execute_collected_plugins_iterator().
+
+use super::{Instance, InstanceIndex, Instances, Plan};
+use bytes::Bytes;
+use model::entities::ConsumerId;
+use net::http1::ResponseHead;
+use plugin::{
+    Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, LogCx, LogEntry, Node,
+    OwnStates, Phases, PluginDef, PluginError, Request, RequestBody, RequestCx, RequestState,
+    Response, ResponseCx, ScopeSet, Step, UpstreamEdits, Wait,
+};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// The plugins of a request: the instances chosen so far, their own states, and what they have found out.
+pub struct Chain<'r> {
+    instances: &'r Instances,
+    names: &'r dyn ConfiguredNames,
+    node: &'r Arc<Node>,
+    pub state: RequestState,
+    own: OwnStates,
+    picked: Vec<Picked>,
+    /// The phases of the picked instances together.
+    phases: Phases,
+    /// The plugin that ended the request, or failed.
+    answered_by: Option<InstanceIndex>,
+    /// Index of the next slot of the plan.
+    next: usize,
+    /// The instance that has asked for the body.
+    waiting: Option<Picked>,
+    /// The response of a plugin that does not end the walk.
+    response: Option<Response>,
+}
+
+/// An instance that was chosen for a request.
+#[derive(Debug, Clone, Copy)]
+struct Picked {
+    instance: InstanceIndex,
+    /// Position of the plugin in the execution order.
+    plugin: u16,
+    scopes: ScopeSet,
+    /// The consumer for which the instance is configured, if any.
+    consumer: Option<ConsumerId>,
+}
+
+/// The memory that a request's plugins use. It is reused for later requests.
+#[derive(Default)]
+pub struct ChainMemory {
+    state: RequestState,
+    own: OwnStates,
+    picked: Vec<Picked>,
+    pub edits: UpstreamEdits,
+}
+
+/// The reason why [`Chain::access`] has returned.
+#[derive(Debug)]
+pub enum Access {
+    /// A plugin reads the body. The caller reads it into [`Request::body`], or marks it as streamed, and calls `access`
+    /// again. Returned at most once per request.
+    NeedsBody,
+    /// All plugins were processed, or one of them has ended the request.
+    Done(Option<Ended>),
+    /// The client has left, and a plugin did not want to go on without it.
+    ClientGone,
+}
+
+/// The response of a plugin that has ended the request.
+#[derive(Debug)]
+pub struct Ended {
+    pub response: Response,
+    /// Whether the request was ended at once ([`Step::Exit`]), which does not count as an answer of the plugin.
+    pub at_once: bool,
+}
+
+/// A filter phase that failed. The error was logged, and the connection must be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilterFailed;
+
+/// The response that `header_filter` has put in place of another one.
+pub type Replaced = Option<Response>;
+
+/// What a handler has decided, or that it was given up.
+enum Ran {
+    Decided(Flow),
+    ClientGone,
+}
+
+impl<'r> Chain<'r> {
+    pub fn new(
+        instances: &'r Instances,
+        names: &'r dyn ConfiguredNames,
+        node: &'r Arc<Node>,
+        memory: ChainMemory,
+    ) -> Self {
+        let ChainMemory {
+            state, own, picked, ..
+        } = memory;
+        Self {
+            instances,
+            names,
+            node,
+            state,
+            own,
+            picked,
+            phases: Phases::NONE,
+            answered_by: None,
+            next: 0,
+            waiting: None,
+            response: None,
+        }
+    }
+
+    /// Makes the chain use this memory, before it has chosen an instance.
+    pub fn use_memory(&mut self, memory: ChainMemory) {
+        let ChainMemory {
+            state, own, picked, ..
+        } = memory;
+        (self.state, self.own, self.picked) = (state, own, picked);
+    }
+
+    /// Takes the memory back, emptied.
+    pub fn take_memory(&mut self) -> ChainMemory {
+        let mut memory = ChainMemory {
+            state: std::mem::take(&mut self.state),
+            own: std::mem::take(&mut self.own),
+            picked: std::mem::take(&mut self.picked),
+            edits: UpstreamEdits::default(),
+        };
+        memory.state.clear();
+        memory.own.clear();
+        memory.picked.clear();
+        memory
+    }
+
+    /// Whether a picked instance has one of these phases.
+    #[inline]
+    pub fn has(&self, phases: Phases) -> bool {
+        self.phases.intersects(phases)
+    }
+
+    /// Whether the response to the client is left as it is.
+    #[inline]
+    pub fn leaves_responses(&self) -> bool {
+        !self.has(Phases::HEADER_FILTER.with(Phases::BODY_FILTER)) && self.state.headers.is_empty()
+    }
+
+    /// Returns the name of the plugin that ended the request, or failed.
+    pub fn answered_by(&self) -> Option<&'r str> {
+        let index = self.answered_by?;
+        Some(&self.instances.get(index).def.name)
+    }
+
+    /// Runs the rewrite phase of the global instances, in order, until one ends the request.
+    pub async fn rewrite(&mut self, globals: &Plan, request: &mut Request<'_>) -> Option<Ended> {
+        for at in 0..globals.slots.len() {
+            let slot = &globals.slots[at];
+            let Some(choice) = slot.default else {
+                continue;
+            };
+            let instance = self.instances.get(choice.instance);
+            if !instance.phases.intersects(Phases::REWRITE) {
+                continue;
+            }
+            let picked = Picked {
+                instance: choice.instance,
+                plugin: slot.order,
+                scopes: choice.scopes,
+                consumer: None,
+            };
+            let cx = RequestCx {
+                request,
+                state: &mut self.state,
+                configured: picked.configured(self.names),
+                node: self.node,
+            };
+            let step = instance.plugin.rewrite(cx, self.own.slot(slot.order));
+            let ran = finish(step, &mut |_| Poll::Pending).await;
+            let response = match ran {
+                Ok(Ran::Decided(Flow::Continue) | Ran::ClientGone) => continue,
+                Ok(Ran::Decided(Flow::Respond(response) | Flow::Exit(response))) => response,
+                Ok(Ran::Decided(Flow::ReadBody)) => {
+                    report("rewrite", &instance.def, &asked_too_often());
+                    Response::unexpected_error()
+                }
+                Err(error) => {
+                    report("rewrite", &instance.def, &error);
+                    Response::unexpected_error()
+                }
+            };
+            self.answered_by = Some(choice.instance);
+            self.pick_defaults(globals);
+            return Some(Ended {
+                response,
+                at_once: true,
+            });
+        }
+        None
+    }
+
+    /// Runs the access phase of each plugin in order. After a plugin responds or fails, no further access handler runs.
+    /// The walk still visits the remaining plugins, because their later phases run too. The walk pauses when a plugin
+    /// asks for the body. `poll_gone` is ready when the client has left.
+    pub async fn access(
+        &mut self,
+        plan: &Plan,
+        request: &mut Request<'_>,
+        poll_gone: &mut (dyn FnMut(&mut Context<'_>) -> Poll<()> + Send),
+    ) -> Access {
+        loop {
+            let picked = match self.waiting.take() {
+                Some(picked) => picked,
+                None => match self.pick_next(plan) {
+                    Some(picked) => picked,
+                    None => break,
+                },
+            };
+            let instance = self.instances.get(picked.instance);
+            if self.response.is_some() || !instance.phases.intersects(Phases::ACCESS) {
+                continue;
+            }
+            let cx = RequestCx {
+                request,
+                state: &mut self.state,
+                configured: picked.configured(self.names),
+                node: self.node,
+            };
+            let step = instance.plugin.access(cx, self.own.slot(picked.plugin));
+            let ran = match step {
+                Ok(Step::Continue) => continue,
+                step => finish(step, poll_gone).await,
+            };
+            match ran {
+                Ok(Ran::Decided(Flow::Continue)) => {}
+                Ok(Ran::Decided(Flow::Respond(response))) => {
+                    self.answered_by = Some(picked.instance);
+                    self.response = Some(response);
+                }
+                Ok(Ran::Decided(Flow::Exit(response))) => {
+                    self.answered_by = Some(picked.instance);
+                    return Access::Done(Some(Ended {
+                        response,
+                        at_once: true,
+                    }));
+                }
+                Ok(Ran::Decided(Flow::ReadBody)) if matches!(request.body, RequestBody::Unread) => {
+                    self.waiting = Some(picked);
+                    return Access::NeedsBody;
+                }
+                Ok(Ran::Decided(Flow::ReadBody)) => self.fail(picked, &asked_too_often()),
+                Ok(Ran::ClientGone) => return Access::ClientGone,
+                Err(error) => self.fail(picked, &error),
+            }
+        }
+        Access::Done(self.response.take().map(|response| Ended {
+            response,
+            at_once: false,
+        }))
+    }
+
+    fn fail(&mut self, picked: Picked, error: &PluginError) {
+        report("access", &self.instances.get(picked.instance).def, error);
+        self.answered_by = Some(picked.instance);
+        self.response = Some(Response::unexpected_error());
+    }
+
+    /// Chooses the instance of the next plugin that applies.
+    fn pick_next(&mut self, plan: &Plan) -> Option<Picked> {
+        loop {
+            let slot = plan.slots.get(self.next)?;
+            self.next += 1;
+            let consumer = self.state.consumer.as_ref().map(|consumer| consumer.id);
+            let Some(choice) = slot.pick(self.instances, consumer) else {
+                continue;
+            };
+            let picked = Picked {
+                instance: choice.instance,
+                plugin: slot.order,
+                scopes: choice.scopes,
+                consumer: consumer.filter(|_| choice.scopes.contains(ScopeSet::CONSUMER)),
+            };
+            self.push(picked);
+            return Some(picked);
+        }
+    }
+
+    /// Chooses the global instances without running `access`, for requests that end before it.
+    pub fn pick_defaults(&mut self, globals: &Plan) {
+        self.picked.clear();
+        self.phases = Phases::NONE;
+        for slot in &globals.slots {
+            if let Some(choice) = slot.default {
+                self.push(Picked {
+                    instance: choice.instance,
+                    plugin: slot.order,
+                    scopes: choice.scopes,
+                    consumer: None,
+                });
+            }
+        }
+    }
+
+    fn push(&mut self, picked: Picked) {
+        let phases = self.instances.get(picked.instance).phases;
+        if phases.intersects(Phases::LATER) {
+            self.phases = self.phases.with(phases);
+            self.picked.push(picked);
+        }
+    }
+
+    /// Filters a piece of the client's body on its way to the upstream.
+    pub fn request_body(
+        &mut self,
+        request: &Request<'_>,
+        chunk: &mut Chunk,
+    ) -> Result<(), FilterFailed> {
+        let Self {
+            picked,
+            instances,
+            own,
+            ..
+        } = self;
+        for (picked, instance) in with(picked, instances, Phases::REQUEST_BODY) {
+            let own = own.slot(picked.plugin);
+            let filtered = instance.plugin.request_body(request, own, chunk);
+            filtered.map_err(|error| {
+                report("request_body", &instance.def, &error);
+                FilterFailed
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Runs the `response` phase, when the upstream's whole response is in memory. Returns the response of a plugin
+    /// that replaces it.
+    pub async fn response(
+        &mut self,
+        request: &Request<'_>,
+        upstream: &ResponseHead,
+        body: &Bytes,
+        answer: &mut Answer,
+    ) -> Option<Response> {
+        for at in 0..self.picked.len() {
+            let picked = self.picked[at];
+            let instance = self.instances.get(picked.instance);
+            if !instance.phases.intersects(Phases::RESPONSE) {
+                continue;
+            }
+            let cx = ResponseCx {
+                request,
+                state: &mut self.state,
+                configured: picked.configured(self.names),
+                node: self.node,
+                upstream: Some(upstream),
+                upstream_body: Some(body),
+                answer,
+            };
+            let step = instance.plugin.response(cx, self.own.slot(picked.plugin));
+            let ran = finish(step, &mut |_| Poll::Pending).await;
+            let response = match ran {
+                Ok(Ran::Decided(Flow::Continue) | Ran::ClientGone) => continue,
+                Ok(Ran::Decided(Flow::Respond(response) | Flow::Exit(response))) => response,
+                Ok(Ran::Decided(Flow::ReadBody)) => {
+                    report("response", &instance.def, &asked_too_often());
+                    Response::unexpected_error()
+                }
+                Err(error) => {
+                    report("response", &instance.def, &error);
+                    Response::unexpected_error()
+                }
+            };
+            self.answered_by = Some(picked.instance);
+            return Some(response);
+        }
+        None
+    }
+
+    /// Filters the head of a response. Headers that plugins have set before there was a response are added first.
+    /// Returns a response that replaces this one, except for its headers.
+    pub fn header_filter(
+        &mut self,
+        request: &Request<'_>,
+        upstream: Option<&ResponseHead>,
+        body: Option<&Bytes>,
+        answer: &mut Answer,
+    ) -> Result<Replaced, FilterFailed> {
+        self.add_early_headers(upstream, answer);
+        let mut replaced = None;
+        let Self {
+            picked,
+            instances,
+            own,
+            state,
+            names,
+            node,
+            ..
+        } = self;
+        for (picked, instance) in with(picked, instances, Phases::HEADER_FILTER) {
+            let mut cx = ResponseCx {
+                request,
+                state,
+                configured: picked.configured(*names),
+                node,
+                upstream,
+                upstream_body: body,
+                answer,
+            };
+            let filtered = instance
+                .plugin
+                .header_filter(&mut cx, own.slot(picked.plugin));
+            match filtered {
+                Ok(Filtered::Continue) => {}
+                Ok(Filtered::Replace(mut response)) => {
+                    answer.status = response.status;
+                    let headers = std::mem::take(&mut response.headers);
+                    answer.headers.apply(headers);
+                    replaced = Some(response);
+                }
+                Err(error) => {
+                    report("header_filter", &instance.def, &error);
+                    return Err(FilterFailed);
+                }
+            }
+        }
+        Ok(replaced)
+    }
+
+    /// Adds the headers that were set before there was a response. In front of an upstream's response they are lines
+    /// before the upstream's own, as nginx adds the upstream's headers to those that it already has; only the type of
+    /// the content is the upstream's alone. A response without an upstream replaces those that it sets itself.
+    fn add_early_headers(&mut self, upstream: Option<&ResponseHead>, answer: &mut Answer) {
+        if self.state.headers.is_empty() {
+            return;
+        }
+        let mut early = std::mem::take(&mut self.state.headers);
+        if let Some(head) = upstream {
+            early = early.into_before(|name| {
+                name.eq_ignore_ascii_case("content-type") && head.header(name).is_some()
+            });
+        }
+        let later = std::mem::replace(&mut answer.headers, HeaderEdits::new());
+        early.apply(later);
+        answer.headers = early;
+    }
+
+    /// Filters a piece of a response body.
+    pub fn body_filter(
+        &mut self,
+        request: &Request<'_>,
+        upstream: Option<&ResponseHead>,
+        body: Option<&Bytes>,
+        answer: &mut Answer,
+        chunk: &mut Chunk,
+    ) -> Result<(), FilterFailed> {
+        let Self {
+            picked,
+            instances,
+            own,
+            state,
+            names,
+            node,
+            ..
+        } = self;
+        for (picked, instance) in with(picked, instances, Phases::BODY_FILTER) {
+            let mut cx = ResponseCx {
+                request,
+                state,
+                configured: picked.configured(*names),
+                node,
+                upstream,
+                upstream_body: body,
+                answer,
+            };
+            let own = own.slot(picked.plugin);
+            let filtered = instance.plugin.body_filter(&mut cx, own, chunk);
+            filtered.map_err(|error| {
+                report("body_filter", &instance.def, &error);
+                FilterFailed
+            })?;
+        }
+        Ok(())
+    }
+
+    pub fn log(&mut self, request: &Request<'_>, entry: &LogEntry<'_>) {
+        let Self {
+            picked,
+            instances,
+            own,
+            state,
+            names,
+            node,
+            ..
+        } = self;
+        for (picked, instance) in with(picked, instances, Phases::LOG) {
+            let mut cx = LogCx {
+                request,
+                state,
+                configured: picked.configured(*names),
+                node,
+                entry,
+            };
+            instance.plugin.log(&mut cx, own.slot(picked.plugin));
+        }
+    }
+}
+
+impl Picked {
+    #[inline]
+    fn configured<'c>(&self, names: &'c dyn ConfiguredNames) -> Configured<'c> {
+        Configured {
+            scopes: self.scopes,
+            consumer: self.consumer,
+            plugin: self.plugin,
+            names,
+        }
+    }
+}
+
+/// Returns the picked instances with one of these phases.
+#[inline]
+fn with<'a>(
+    picked: &'a [Picked],
+    instances: &'a Instances,
+    phases: Phases,
+) -> impl Iterator<Item = (&'a Picked, &'a Instance)> {
+    let picked = picked.iter();
+    picked
+        .map(|picked| (picked, instances.get(picked.instance)))
+        .filter(move |(_, instance)| instance.phases.intersects(phases))
+}
+
+/// Waits for the result of a handler.
+async fn finish(
+    step: Result<Step<'_>, PluginError>,
+    poll_gone: &mut (dyn FnMut(&mut Context<'_>) -> Poll<()> + Send),
+) -> Result<Ran, PluginError> {
+    let Wait {
+        mut future,
+        ends_with_client,
+    } = match step? {
+        Step::Continue => return Ok(Ran::Decided(Flow::Continue)),
+        Step::Respond(response) => return Ok(Ran::Decided(Flow::Respond(response))),
+        Step::Exit(response) => return Ok(Ran::Decided(Flow::Exit(response))),
+        Step::ReadBody => return Ok(Ran::Decided(Flow::ReadBody)),
+        Step::Wait(wait) => wait,
+    };
+    if !ends_with_client {
+        return future.await.map(Ran::Decided);
+    }
+    poll_fn(|cx| {
+        if let Poll::Ready(flow) = future.as_mut().poll(cx) {
+            return Poll::Ready(flow.map(Ran::Decided));
+        }
+        poll_gone(cx).map(|()| Ok(Ran::ClientGone))
+    })
+    .await
+}
+
+fn asked_too_often() -> PluginError {
+    PluginError::new("it asks for the request's body where that cannot be read")
+}
+
+fn report(phase: &'static str, def: &PluginDef, error: &PluginError) {
+    let cause = std::error::Error::source(error).map(tracing::field::display);
+    tracing::error!(plugin = &*def.name, phase, cause, "{error}");
+}

@@ -1,0 +1,127 @@
+//! The form in which a response goes to the client: its framing and length. It is decided after the header filters. A
+//! body filter that changes the length of the body must have removed `Content-Length`; otherwise the length stays.
+
+use crate::forward_response::ClientFraming;
+use crate::plugins::{Chain, FilterFailed};
+use crate::respond::{GatewayResponse, ResponseSettings};
+use bytes::Bytes;
+use net::http1::{Framing, ResponseHead, Version};
+use plugin::{Answer, Chunk, Phases, Request, Response};
+
+pub(super) struct Form {
+    pub(super) framing: ClientFraming,
+    /// Length of the body for [`ClientFraming::Sized`].
+    pub(super) length: Option<u64>,
+    /// Whether plugins filter the body.
+    pub(super) filters: bool,
+    /// Whether the upstream's body is not for the client.
+    pub(super) discards: bool,
+}
+
+impl Form {
+    /// Chooses the form of an upstream's response after the header filters. With `streams`, pieces are forwarded as they
+    /// arrive.
+    pub(super) fn choose(
+        head: &ResponseHead,
+        answer: &Answer,
+        request: &Request<'_>,
+        chain: &Chain<'_>,
+        streams: bool,
+    ) -> Self {
+        let version = request.head.version();
+        // Whether the client gets no body is decided by its own request and by the status that it gets.
+        let is_head = request.head.method_bytes() == b"HEAD";
+        let is_bodiless = is_head || matches!(answer.status, 101 | 204 | 304);
+        let mut form = Self {
+            framing: ClientFraming::AsReceived,
+            length: None,
+            filters: !is_bodiless && chain.has(Phases::BODY_FILTER),
+            discards: is_bodiless && head.framing() != Framing::None,
+        };
+        if is_bodiless {
+            return form;
+        }
+        let loses_length = !answer.headers.is_empty() && answer.headers.drops("content-length");
+        let declared = match head.framing() {
+            Framing::Length(length) if !loses_length => Some(length),
+            // A plugin has made a HEAD request of the client's, so there is no body.
+            Framing::None if request.method() == "HEAD" => Some(0),
+            Framing::None if !loses_length => Some(0),
+            _ => None,
+        };
+        if form.filters || request.method() == "HEAD" {
+            form.length = stated_length(answer).or(declared);
+            form.framing = match form.length {
+                Some(_) => ClientFraming::Sized,
+                None => ClientFraming::choose_filtered(version),
+            };
+        } else if loses_length && matches!(head.framing(), Framing::Length(_)) {
+            form.filters = true;
+            form.framing = ClientFraming::choose_filtered(version);
+        } else {
+            form.framing = ClientFraming::choose(head.framing(), version, streams);
+        }
+        form
+    }
+
+    /// The form of a response that is not forwarded yet.
+    pub(super) fn unfiltered(head: &ResponseHead) -> Self {
+        Self {
+            framing: ClientFraming::choose(head.framing(), Version::Http11, false),
+            length: None,
+            filters: false,
+            discards: false,
+        }
+    }
+
+    /// Changes the form to that of a body which a header filter has put in place of the upstream's. Returns the body
+    /// after the body filters.
+    pub(super) fn replace(
+        &mut self,
+        response: Response,
+        head: &ResponseHead,
+        answer: &mut Answer,
+        request: &Request<'_>,
+        chain: &mut Chain<'_>,
+        settings: &ResponseSettings,
+    ) -> Result<Vec<u8>, FilterFailed> {
+        let made = GatewayResponse::new(response, Some(request.head), request.request_id, settings);
+        answer.headers.apply(made.headers);
+        let mut body = Vec::new();
+        let pieces = std::iter::once(made.body).chain(made.more);
+        if self.filters {
+            for data in pieces {
+                let mut chunk = Chunk { data, last: false };
+                chain.body_filter(request, Some(head), None, answer, &mut chunk)?;
+                body.extend_from_slice(&chunk.data);
+            }
+            let mut end = Chunk {
+                data: Bytes::new(),
+                last: true,
+            };
+            chain.body_filter(request, Some(head), None, answer, &mut end)?;
+            body.extend_from_slice(&end.data);
+        } else {
+            pieces.for_each(|piece| body.extend_from_slice(&piece));
+        }
+        let is_head = request.head.method_bytes() == b"HEAD";
+        if matches!(answer.status, 101 | 204 | 304) {
+            body.clear();
+        } else {
+            self.framing = ClientFraming::Sized;
+            self.length = Some(body.len() as u64);
+        }
+        if is_head {
+            body.clear();
+        }
+        self.filters = false;
+        self.discards = true;
+        Ok(body)
+    }
+}
+
+/// Returns the length that a filter has set for the body.
+fn stated_length(answer: &Answer) -> Option<u64> {
+    let stated = answer.headers.value("content-length")?;
+    std::str::from_utf8(stated).ok()?.parse().ok()
+}
