@@ -421,6 +421,16 @@ pub enum Lack {
 /// Information for building plugins.
 pub struct BuildCx<'a> {
     pub identity: &'a NodeIdentity,
+    pub untrusted_lua: UntrustedLua,
+}
+
+/// Whether expressions and code in configurations of plugins may run (`untrusted_lua`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UntrustedLua {
+    Off,
+    #[default]
+    Sandbox,
+    On,
 }
 
 /// The identity of this node, as plugins show it.

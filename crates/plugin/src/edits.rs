@@ -146,6 +146,14 @@ impl HeaderEdits {
         self.replace(name, HeaderChange::Remove);
     }
 
+    /// Makes one change.
+    pub fn make(&mut self, name: impl HeaderName, change: HeaderChange) {
+        match change {
+            HeaderChange::Remove | HeaderChange::Set(_) => self.replace(name, change),
+            HeaderChange::Add(_) | HeaderChange::Before(_) => self.push(name.into_name(), change),
+        }
+    }
+
     fn replace(&mut self, name: impl HeaderName, change: HeaderChange) {
         let name = name.into_name();
         if !self.may_have(name.as_bytes()) {

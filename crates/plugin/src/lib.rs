@@ -32,7 +32,7 @@ pub use body::{ParsedBody, RequestBody};
 pub use configured::{Configured, ConfiguredName, ConfiguredNames, Scope, ScopeSet};
 pub use def::{
     BUNDLED_VERSION, BuildCx, BuildError, Filtered, Flow, Implementation, Lack, NodeIdentity,
-    Phases, Plugin, PluginDef, PluginError, Scopes, Step, Wait, downcast,
+    Phases, Plugin, PluginDef, PluginError, Scopes, Step, UntrustedLua, Wait, downcast,
 };
 pub use edits::{HeaderChange, HeaderEdits, HeaderName, HeaderValue, TargetEdits, UpstreamEdits};
 pub use entities::{Decode, Decoded, Entities, Entity, EntityKey, LookupError, NoEntities};

@@ -42,7 +42,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::acl(),
         later::rate_limiting(),
         later::response_ratelimiting(),
-        later::request_transformer(),
+        request_transformer::def(),
         later::response_transformer(),
         later::redirect(),
         later::ai_request_transformer(),
@@ -65,7 +65,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::tcp_log(),
         later::loggly(),
         later::syslog(),
-        later::grpc_web(),
+        grpc_web::def(),
         request_termination::def(),
         later::post_function(),
     ];

@@ -2,7 +2,8 @@
 
 use super::rules::{Failure, Rule, RuleSet};
 use super::template::{Environment, Template};
-use plugin::{HeaderEdits, HeaderValue};
+use compact_str::CompactString;
+use plugin::{HeaderChange, HeaderValue};
 use smallvec::{SmallVec, smallvec};
 use std::borrow::Cow;
 
@@ -11,6 +12,9 @@ pub(super) trait Lines {
     /// Returns the values of all lines with this name, which is compared without case.
     fn values(&self, name: &str) -> SmallVec<[&[u8]; 2]>;
 }
+
+/// Changes in the order in which they are made.
+pub(super) type OwnedChanges = SmallVec<[(CompactString, HeaderChange); 4]>;
 
 /// The changes to headers, at most one for each name.
 #[derive(Debug, Default)]
@@ -204,31 +208,29 @@ impl<'v> Changes<'v> {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
-    pub(super) fn apply(self, edits: &mut HeaderEdits) {
+    /// Returns the changes without what they borrow from the request.
+    pub(super) fn into_owned(self) -> OwnedChanges {
+        let mut owned = OwnedChanges::new();
         for (name, change) in self.list {
-            let name = || compact_str::CompactString::from(name);
-            match change {
-                Change::Remove => edits.remove(name()),
-                Change::Replace(values) => {
-                    let mut values = values.into_iter();
-                    if let Some(first) = values.next() {
-                        edits.set(name(), first.into_header());
-                    }
-                    for value in values {
-                        edits.add(name(), value.into_header());
-                    }
+            let name = CompactString::from(name);
+            let (values, replaces) = match change {
+                Change::Remove => {
+                    owned.push((name, HeaderChange::Remove));
+                    continue;
                 }
-                Change::Append(values) => {
-                    for value in values {
-                        edits.add(name(), value.into_header());
-                    }
-                }
+                Change::Replace(values) => (values, true),
+                Change::Append(values) => (values, false),
+            };
+            for (at, value) in values.into_iter().enumerate() {
+                let value = value.into_header();
+                let change = match replaces && at == 0 {
+                    true => HeaderChange::Set(value),
+                    false => HeaderChange::Add(value),
+                };
+                owned.push((name.clone(), change));
             }
         }
+        owned
     }
 }
 

@@ -3,6 +3,7 @@ use super::super::rules::Rules;
 use super::super::template::Expressions;
 use super::super::testing::Request;
 use super::*;
+use plugin::HeaderEdits;
 
 /// The rules of one test: kind, then entries.
 fn rules(entries: &[(&str, &[&str])]) -> RuleSet {
@@ -39,7 +40,9 @@ fn changed(lines: &[(&str, &str)], entries: &[(&str, &[&str])]) -> Vec<String> {
     let rules = rules(entries);
     let changes = transform(&rules, &request, &request).expect("rendered");
     let mut edits = HeaderEdits::new();
-    changes.apply(&mut edits);
+    for (name, change) in changes.into_owned() {
+        edits.make(name, change);
+    }
     let kept = lines
         .iter()
         .filter(|(name, _)| !edits.drops(name))

@@ -207,6 +207,7 @@ fn build(
         Implementation::Ready(maker) => {
             let cx = BuildCx {
                 identity: &settings.node,
+                untrusted_lua: settings.untrusted_lua,
             };
             (maker.build(&plugin.config, &cx)?, def.phases)
         }
