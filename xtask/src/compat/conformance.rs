@@ -41,8 +41,7 @@ enum Way {
 }
 
 /// All features of the suite except those in `LEFT_OUT`.
-const FEATURES: &str = "\
-  versions: [HTTP_VERSION_1, HTTP_VERSION_2]
+const FEATURES: &str = "  versions: [HTTP_VERSION_1, HTTP_VERSION_2]
   compressions:
   - COMPRESSION_IDENTITY
   - COMPRESSION_GZIP

@@ -77,7 +77,7 @@ impl Plugin for GrpcWeb {
         }
         let content_type = request.header("content-type").unwrap_or_default();
         let Some(encoding) = Encoding::of(content_type) else {
-            return Ok(Step::Respond(self.refuse_type(request)?));
+            return Ok(Step::Respond(refusal(415, "unsupported content type")));
         };
         let method = match encoding.json {
             false => None,
@@ -101,7 +101,7 @@ impl Plugin for GrpcWeb {
         if let Some(body) = request.body_bytes() {
             match conversion.convert(body, true) {
                 Ok(body) => request.set_upstream_body(body),
-                Err(error) => return Ok(Step::Respond(refusal(&error.to_string()))),
+                Err(error) => return Ok(Step::Respond(refusal(400, &error.to_string()))),
             }
         } else if !encoding.is_plain() {
             own.request = Some(conversion);
@@ -190,19 +190,12 @@ impl GrpcWeb {
         }
     }
 
-    /// The response to a request with another content type.
-    fn refuse_type(&self, request: &Request<'_>) -> Result<Response, PluginError> {
-        match self.method(request)? {
-            Ok(_) => Ok(refusal("unsupported content type")),
-            Err(response) => Ok(response),
-        }
-    }
-
     /// Finds the method that a request in JSON calls, or the response to one that calls none.
     fn method(&self, request: &Request<'_>) -> Result<Result<&Method, Response>, PluginError> {
         let services = match &self.services {
             None => {
                 return Ok(Err(refusal(
+                    400,
                     "transcoding requests require a .proto file defining the service",
                 )));
             }
@@ -210,7 +203,7 @@ impl GrpcWeb {
             Some(Ok(services)) => services,
         };
         let path = String::from_utf8_lossy(self.path(request));
-        let unknown = || refusal(&format!("Unknown path \"{path}\""));
+        let unknown = || refusal(400, &format!("Unknown path \"{path}\""));
         Ok(services.method(&path).ok_or_else(unknown))
     }
 
@@ -261,6 +254,6 @@ fn is_grpc(content_type: Option<&[u8]>) -> bool {
     content_type.is_some_and(|name| name.starts_with(b"application/grpc"))
 }
 
-fn refusal(reason: &str) -> Response {
-    Response::new(400, reason.to_owned())
+fn refusal(status: u16, reason: &str) -> Response {
+    Response::new(status, reason.to_owned())
 }
