@@ -1,7 +1,7 @@
 //! grpc-web: lets browsers call gRPC services. Source of the behaviour: kong/plugins/grpc-web/handler.lua.
 //!
-//! A body in binary or base64 passes in pieces. One in JSON is read first, so that the client learns what is wrong with
-//! it.
+//! A binary body passes as it arrives. One in base64 or JSON is read first, so that the client learns what is wrong with
+//! it. If it is too large for that, base64 is decoded in pieces.
 
 mod codec;
 mod config;
@@ -86,10 +86,11 @@ impl Plugin for GrpcWeb {
                 Err(response) => return Ok(Step::Respond(response)),
             },
         };
-        if method.is_some() && request.body_bytes().is_none() {
+        if !encoding.is_plain() && request.body_bytes().is_none() {
             match request.body {
                 Body::Unread => return Ok(Step::ReadBody),
-                _ => return Ok(Step::Respond(Response::status_error(413))),
+                _ if encoding.json => return Ok(Step::Respond(Response::status_error(413))),
+                _ => {}
             }
         }
         own.content_type = Some(HeaderValue::from_untrusted(content_type));
@@ -98,13 +99,13 @@ impl Plugin for GrpcWeb {
             method.map(|method| method.output.clone()),
         ));
         let mut conversion = RequestBody::new(encoding, method.map(|method| method.input.clone()));
-        if let Some(body) = request.body_bytes() {
-            match conversion.convert(body, true) {
+        match request.body_bytes() {
+            _ if encoding.is_plain() => {}
+            None => own.request = Some(conversion),
+            Some(body) => match conversion.convert(body, true) {
                 Ok(body) => request.set_upstream_body(body),
                 Err(error) => return Ok(Step::Respond(refusal(400, &error.to_string()))),
-            }
-        } else if !encoding.is_plain() {
-            own.request = Some(conversion);
+            },
         }
         self.prepare(request, encoding);
         Ok(Step::Continue)
@@ -257,3 +258,6 @@ fn is_grpc(content_type: Option<&[u8]>) -> bool {
 fn refusal(status: u16, reason: &str) -> Response {
     Response::new(status, reason.to_owned())
 }
+
+#[cfg(test)]
+mod tests;
