@@ -415,6 +415,7 @@ impl Observer for Captures<'_> {
     fn regex(&mut self, field: &TextField, regex: &Regex, value: &[u8]) {
         if !self.of_path_only || *field == TextField::Path {
             if self.with_match
+                && *field == TextField::Path
                 && let Some(range) = regex.find(value)
             {
                 (self.each)(Group::Number(0), &value[range]);

@@ -6,6 +6,7 @@ use plugin::{
     RequestState, RoutedUri, Scope, ScopeSet, UntrustedLua,
 };
 use std::fs;
+use std::sync::Arc;
 
 struct NoNames;
 
@@ -34,6 +35,7 @@ fn build(config: Config) -> GrpcWeb {
     let cx = BuildCx {
         identity: &NodeIdentity::default(),
         untrusted_lua: UntrustedLua::Sandbox,
+        life: &Arc::default(),
     };
     GrpcWeb::build(config, &cx).expect("it is built")
 }
@@ -115,7 +117,8 @@ fn call(
         path_length: 28,
         strips: target.starts_with("/p"),
     };
-    let (mut state, mut own, node) = (RequestState::default(), Call::default(), Node::bare());
+    let (mut state, mut own) = (RequestState::default(), Call::default());
+    let node = Node::bare().expect("a node");
     loop {
         let cx = RequestCx {
             request: &mut request,

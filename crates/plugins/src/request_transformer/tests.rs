@@ -2,6 +2,7 @@ use super::*;
 use model::{Object, Value};
 use net::http1::{Limits, RequestHead};
 use plugin::Capture;
+use std::sync::Arc;
 
 fn transformer(config: &str) -> Result<RequestTransformer, BuildError> {
     let empty = r#"{"body": [], "headers": [], "querystring": []}"#;
@@ -29,6 +30,7 @@ fn transformer(config: &str) -> Result<RequestTransformer, BuildError> {
     let cx = BuildCx {
         identity: &plugin::NodeIdentity::default(),
         untrusted_lua: UntrustedLua::Sandbox,
+        life: &Arc::default(),
     };
     RequestTransformer::build(config, &cx)
 }

@@ -203,11 +203,13 @@ fn build(
     plugin: &Plugin,
     settings: &BuildSettings,
 ) -> Result<Instance, plugin::BuildError> {
+    let life = Arc::default();
     let (handler, phases): (Arc<dyn Handler>, Phases) = match &def.implementation {
         Implementation::Ready(maker) => {
             let cx = BuildCx {
                 identity: &settings.node,
                 untrusted_lua: settings.untrusted_lua,
+                life: &life,
             };
             (maker.build(&plugin.config, &cx)?, def.phases)
         }
@@ -217,7 +219,7 @@ fn build(
             (Arc::new(Closed { name }), Phases::ACCESS)
         }
     };
-    Ok(Instance::new(handler, def.clone(), phases))
+    Ok(Instance::new(handler, def.clone(), phases, life))
 }
 
 /// Adds an error. A plugin that is not enabled is reported once, however often it is configured.
