@@ -45,5 +45,5 @@ pub use request::{
 pub use response::{Answer, Chunk, Origin, Response, ResponseBody, ResponseCx};
 pub use stream::{
     CertificateCx, EndedStreamCx, StreamConfigured, StreamCx, StreamEnd, StreamEntry, StreamFlow,
-    StreamProtocol, StreamSession, StreamStep, StreamWait,
+    StreamProtocol, StreamSession, StreamStep, StreamWait, TlsInfo,
 };
