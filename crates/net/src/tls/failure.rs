@@ -17,12 +17,29 @@ const INTERNAL_ERROR: u8 = 80;
 
 /// Closes the sending direction and discards what the client still sends. If bytes stayed unread, the system would
 /// reset the connection, and the client would lose the alert.
-pub(super) async fn end(error: &io::Error, mut stream: TcpStream) {
+pub(super) async fn end(error: &io::Error, stream: TcpStream) {
+    end_with(unsent_alert(error), error, stream).await;
+}
+
+/// Does the same for a handshake that has failed before a configuration was chosen. rustls then leaves one more alert
+/// to the caller.
+pub(super) async fn end_of_hello(error: &io::Error, stream: TcpStream) {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+    let alert = match cause {
+        Some(Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. }) => {
+            Some(UNEXPECTED_MESSAGE)
+        }
+        _ => unsent_alert(error),
+    };
+    end_with(alert, error, stream).await;
+}
+
+async fn end_with(alert: Option<u8>, error: &io::Error, mut stream: TcpStream) {
     if !matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::Other) {
         // The connection is already closed or reset, so no alert can be sent.
         return;
     }
-    if let Some(description) = unsent_alert(error) {
+    if let Some(description) = alert {
         send_alert(&stream, description);
     }
     close(&mut stream).await;

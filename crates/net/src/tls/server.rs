@@ -226,7 +226,7 @@ impl ServerTls {
             }
             Err(error) => {
                 if let Some(stream) = acceptor.take_io() {
-                    failure::end(&error, stream).await;
+                    failure::end_of_hello(&error, stream).await;
                 }
                 Err(error)
             }

@@ -116,7 +116,8 @@ struct Arrival {
     /// Whether the client speaks HTTP/2. All streams of a connection share one `Arrival`.
     http2: bool,
     sni: Option<Box<str>>,
-    tls: Option<TlsInfo>,
+    /// Boxed, because most connections have none.
+    tls: Option<Box<TlsInfo>>,
     /// Client address that a load balancer sent in a PROXY protocol header.
     told: Option<SocketAddr>,
     /// The forwarding headers that most requests of this connection get, written once.

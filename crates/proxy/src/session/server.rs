@@ -443,7 +443,7 @@ async fn serve_tls(ticket: Ticket, tls: ServerTls, stream: TcpStream, mut arriva
         Err(_) => return,
     };
     arrival.scheme = Scheme::Https;
-    arrival.tls = Some(tls_info(&stream));
+    arrival.tls = Some(Box::new(tls_info(&stream)));
     let session = stream.get_ref().1;
     arrival.sni = session.server_name().map(Box::from);
     let http2 = session.alpn_protocol() == Some(net::http2::ALPN);
