@@ -4,8 +4,8 @@ use model::entities::Config;
 use model::{EntityKind, Object, Value};
 use net::http1::{Limits, RequestHead};
 use plugin::{
-    Decode, Decoded, Entities, EntityKey, LookupError, NoNames, Node, NodeIdentity, Request,
-    RequestBody, RequestState, Response,
+    Decode, Decoded, Entities, EntityKey, LookupError, NoNames, Node, Request, RequestBody,
+    RequestState, Response,
 };
 use proxy::plugins::{Access, Chain, ChainMemory, Instances, Plan};
 use proxy::respond::{self, GatewayResponse};
@@ -50,7 +50,7 @@ pub(crate) fn context<'r>(
     Context {
         request,
         state: RequestState::default(),
-        node: Arc::new(Node::new(NodeIdentity::default(), Arc::new(entities))),
+        node: Node::with_entities(Arc::new(entities)).expect("a thread can be started"),
     }
 }
 
