@@ -26,6 +26,8 @@ pub mod notice;
 mod request;
 mod response;
 mod stream;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use body::{ParsedBody, RequestBody};
 pub use configured::{Configured, ConfiguredName, ConfiguredNames, Scope, ScopeSet};
