@@ -4,22 +4,23 @@ use crate::shell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Each crate of the workspace with the workspace crates it may depend on. `gateway` may depend on all.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("expr", &[]),
     ("model", &["expr"]),
     ("tables", &[]),
     ("router", &["expr", "model", "tables"]),
     ("net", &["model"]),
     ("store", &["model"]),
-    ("plugin", &["model", "net"]),
+    ("services", &["net"]),
+    ("plugin", &["model", "net", "services"]),
     ("plugins", &["model", "net", "plugin"]),
     ("proxy", &["model", "net", "plugin", "router", "tables"]),
     ("admin", &["model", "net", "plugin", "store"]),
     (
         "gateway",
         &[
-            "admin", "expr", "model", "net", "plugin", "plugins", "proxy", "router", "store",
-            "tables",
+            "admin", "expr", "model", "net", "plugin", "plugins", "proxy", "router", "services",
+            "store", "tables",
         ],
     ),
     ("testkit", &[]),

@@ -1,16 +1,17 @@
 //! Five plugins that do almost nothing, so that the cost of running plugins can be counted without that of their work.
 
-use crate::fixtures::{build_settings, plugin, ready};
+use crate::fixtures::{build_settings, plugin};
 use crate::operation::Operation;
-use crate::plans::{context, head};
+use crate::plans::{head, run_access};
 use model::entities::{Config, Plugin as Configured};
 use net::http1::{Limits, ResponseHead};
 use plugin::{
-    BuildCx, BuildError, HeaderEdits, Implementation, Latencies, LogEntry, Origin, Phases, Plugin,
-    PluginDef, PluginError, RequestCx, ResponseCx, Scopes, Sharing, Step,
+    Answer, BuildCx, BuildError, Filtered, HeaderEdits, Latencies, LogCx, LogEntry, NoNames, Node,
+    Origin, Phases, Plugin, PluginDef, PluginError, Request, RequestCx, ResponseCx, Scopes, Step,
 };
-use proxy::plan::{Access, Picked, Walk};
+use proxy::plugins::{Chain, ChainMemory};
 use proxy::snapshot::Snapshot;
+use serde::de::IgnoredAny;
 use serde_json::json;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -26,58 +27,56 @@ pub(crate) fn operations() -> Vec<Operation> {
 /// The names of the plugins, in the order in which they run.
 const NAMES: [&str; 5] = ["five-1", "five-2", "five-3", "five-4", "five-5"];
 
-static DEFINITIONS: [PluginDef; 5] = [
-    define(NAMES[0], 5),
-    define(NAMES[1], 4),
-    define(NAMES[2], 3),
-    define(NAMES[3], 2),
-    define(NAMES[4], 1),
-];
-
-const fn define(name: &'static str, priority: i32) -> PluginDef {
-    PluginDef {
-        name,
-        priority,
-        phases: Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG),
-        scopes: Scopes::ALL,
-        sharing: Sharing::PerInstance,
-        implementation: Implementation::Ready(build),
-    }
-}
-
-fn build(_: &Configured, _: &BuildCx<'_>) -> Result<Arc<dyn Plugin>, BuildError> {
-    Ok(Arc::new(Counting(AtomicU64::new(0))))
-}
-
-/// Counts its calls.
+/// Counts its calls, in itself and for the request.
 struct Counting(AtomicU64);
 
 impl Counting {
-    fn count(&self) {
+    fn count(&self, own: &mut u64) {
         let calls = self.0.load(Ordering::Relaxed);
         self.0.store(calls + 1, Ordering::Relaxed);
+        *own += 1;
     }
 }
 
 impl Plugin for Counting {
-    fn access<'a>(&'a self, _: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
-        self.count();
+    type Config = IgnoredAny;
+    type Own = u64;
+
+    fn build(_: IgnoredAny, _: &BuildCx<'_>) -> Result<Self, BuildError> {
+        Ok(Self(AtomicU64::new(0)))
+    }
+
+    fn access<'a>(
+        &'a self,
+        _: RequestCx<'a, '_>,
+        own: &'a mut u64,
+    ) -> Result<Step<'a>, PluginError> {
+        self.count(own);
         Ok(Step::Continue)
     }
 
-    fn header_filter(&self, _: &mut ResponseCx<'_>) -> Result<(), PluginError> {
-        self.count();
-        Ok(())
+    fn header_filter(
+        &self,
+        _: &mut ResponseCx<'_, '_>,
+        own: &mut u64,
+    ) -> Result<Filtered, PluginError> {
+        self.count(own);
+        Ok(Filtered::Continue)
     }
 
-    fn log(&self, _: &LogEntry<'_>) {
-        self.count();
+    fn log(&self, _: &mut LogCx<'_, '_>, own: &mut u64) {
+        self.count(own);
     }
 }
 
 /// Returns the definitions of the five plugins, for the settings of a build.
-pub(crate) fn definitions() -> impl Iterator<Item = &'static PluginDef> {
-    DEFINITIONS.iter()
+pub(crate) fn definitions() -> Vec<Arc<PluginDef>> {
+    let phases = Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG);
+    let named = NAMES.into_iter().zip([5, 4, 3, 2, 1]);
+    let defs = named.map(|(name, priority)| {
+        PluginDef::bundled::<Counting>(name, priority, phases, Scopes::ALL)
+    });
+    defs.map(Arc::new).collect()
 }
 
 /// Returns the five plugins, configured for all requests.
@@ -91,41 +90,38 @@ pub(crate) fn configured() -> Vec<Configured> {
 fn phases(name: &str) -> Operation {
     Operation::repeat(name, COUNT, || {
         let mut settings = build_settings();
-        settings.plugins = definitions().collect();
+        settings.plugins = definitions();
         let config = Config {
             plugins: configured(),
             ..Config::default()
         };
         let built = Snapshot::build(config, 1, None, &settings).expect("the plugins can be built");
         let (head, upstream) = (head(), response_head());
-        let mut picked = Picked::default();
+        let (node, mut memory) = (Node::bare(), Some(Box::new(ChainMemory::default())));
         move || {
-            let instances = built.instances();
-            let mut cx = context(&head);
-            let mut walk = Walk::new(&mut picked);
-            let access = built.globals.access(instances, &mut cx, &mut walk);
-            assert!(ready(access) == Access::Done, "no plugin needs the body");
-            assert!(walk.into_answer().is_none(), "no plugin answers");
-            let mut filter = ResponseCx {
-                request: &cx,
-                origin: Origin::Upstream,
-                status: upstream.status(),
-                upstream: Some(&upstream),
-                headers: HeaderEdits::new(),
-            };
-            picked.header_filter(instances, &mut filter);
+            let mut request = Request::bare(&head);
+            let mut chain = Chain::new(built.instances(), &NoNames, &node);
+            chain.use_memory(memory.take().unwrap_or_default());
+            run_access(&mut chain, &built, &mut request);
+            let mut answer = Answer::new(Origin::Upstream, upstream.status(), HeaderEdits::new());
+            let filtered = chain.header_filter(&request, Some(&upstream), None, &mut answer);
+            assert!(matches!(filtered, Ok(None)), "no plugin fails or answers");
             let entry = LogEntry {
-                request: &cx,
-                status: filter.status,
+                status: answer.status,
+                origin: answer.origin,
                 upstream_status: Some(upstream.status()),
                 started_at: SystemTime::UNIX_EPOCH,
                 latencies: Latencies::default(),
                 tries: &[],
                 request_size: 200,
                 response_size: 700,
+                response_head: &[],
+                upstream_path: b"/",
+                upstream_body: None,
             };
-            picked.log(instances, &entry);
-            black_box(cx);
+            chain.log(&request, &entry);
+            black_box(&request);
+            memory = chain.take_memory();
         }
     })
 }

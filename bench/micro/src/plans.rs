@@ -5,20 +5,20 @@ use crate::fixtures::{
     snapshot,
 };
 use crate::operation::Operation;
-use model::entities::{
-    BasicauthCredential, Config, Consumer, ConsumerId, CredentialId, KeyauthCredential, Plugin,
-};
-use model::{EntityKind, Object};
+use model::EntityKind;
+use model::Object;
+use model::entities::{Config, Consumer, ConsumerId, CredentialId, KeyauthCredential, Plugin};
 use net::http1::{Limits, RequestHead};
 use plugin::{
-    Client, KeyOwner, Lookup, LookupError, RequestBody, RequestCx, Scheme, UpstreamEdits,
+    Decode, Decoded, Entities, EntityKey, LookupError, NoNames, Node, NodeIdentity, Request, Scope,
 };
-use proxy::plan::{
-    Access, InstanceIndex, Instances, Picked, Planner, Plans, Scope, ScopeTable, Scoped, Walk,
+use proxy::plugins::{
+    Access, Chain, ChainMemory, InstanceIndex, Instances, Planner, Plans, ScopeTable, Scoped,
 };
 use proxy::snapshot::Snapshot;
 use std::hint::black_box;
-use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::task::Poll;
 use uuid::Uuid;
 
 const ROUTES: usize = 10_000;
@@ -117,16 +117,23 @@ fn access(
             ..Config::default()
         });
         let head = head();
-        let consumer = consumer.clone();
-        let mut picked = Picked::default();
+        let consumer = consumer.clone().map(Arc::new);
+        let node = Node::new(NodeIdentity::default(), Arc::new(Everyone::new()));
+        let node = Arc::new(node);
+        let mut kept = Some(Box::new(ChainMemory::default()));
         move || {
-            let mut cx = context(&head);
-            cx.consumer.clone_from(&consumer);
-            let mut walk = Walk::new(&mut picked);
-            let access = built.globals.access(built.instances(), &mut cx, &mut walk);
-            assert!(ready(access) == Access::Done, "no plugin needs the body");
-            assert!(walk.into_answer().is_none(), "no plugin answers");
-            black_box(cx);
+            let mut request = Request::bare(&head);
+            let mut memory = kept.take().unwrap_or_default();
+            request.upstream = std::mem::take(&mut memory.edits);
+            memory.state.consumer.clone_from(&consumer);
+            let mut chain = Chain::new(built.instances(), &NoNames, &node);
+            chain.use_memory(memory);
+            run_access(&mut chain, &built, &mut request);
+            black_box(&request);
+            if let Some(memory) = chain.memory_mut() {
+                memory.edits = request.upstream;
+            }
+            kept = chain.take_memory();
         }
     })
 }
@@ -144,27 +151,14 @@ pub(crate) fn head() -> RequestHead {
     head
 }
 
-pub(crate) fn context(head: &RequestHead) -> RequestCx<'_> {
-    RequestCx {
-        head,
-        client: Client {
-            ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            port: 1234,
-        },
-        scheme: Scheme::Http,
-        http2: false,
-        host: "gateway.test",
-        port: 8000,
-        request_id: "0123456789abcdef0123456789abcdef",
-        route: None,
-        service: None,
-        captures: &[],
-        body: RequestBody::Unread,
-        lookup: &Everyone,
-        consumer: None,
-        credential: None,
-        upstream: UpstreamEdits::default(),
-    }
+/// Runs the access phase of the global plugins.
+pub(crate) fn run_access(chain: &mut Chain<'_>, built: &Snapshot, request: &mut Request<'_>) {
+    let mut stays = |_: &mut std::task::Context<'_>| Poll::Pending;
+    let access = chain.access(&built.globals, request, &mut stays);
+    assert!(
+        matches!(ready(access), Access::Done(None)),
+        "no plugin answers or needs the body"
+    );
 }
 
 fn consumer(id: ConsumerId) -> Consumer {
@@ -175,34 +169,34 @@ fn consumer(id: ConsumerId) -> Consumer {
     }
 }
 
-/// Maps every key to consumer 0. Other operations measure the cost of lookups.
-struct Everyone;
+/// Maps every key to consumer 0. Other operations measure the cost of look-ups.
+struct Everyone {
+    credential: Decoded,
+    consumer: Decoded,
+}
 
-impl Lookup for Everyone {
-    fn key_owner(&self, _: &str) -> Result<Option<KeyOwner>, LookupError> {
-        Ok(Some(KeyOwner {
-            credential: KeyauthCredential {
+impl Everyone {
+    fn new() -> Self {
+        Self {
+            credential: Arc::new(KeyauthCredential {
                 id: CredentialId(Uuid::from_u128(1)),
                 consumer: consumer_id(0),
                 ttl: None,
-            },
-            consumer: Some(consumer(consumer_id(0))),
+            }),
+            consumer: Arc::new(consumer(consumer_id(0))),
+        }
+    }
+}
+
+impl Entities for Everyone {
+    fn find(&self, key: EntityKey<'_>, _: Decode) -> Result<Option<Decoded>, LookupError> {
+        Ok(Some(match key {
+            EntityKey::Id(..) => self.consumer.clone(),
+            EntityKey::Unique { .. } => self.credential.clone(),
         }))
     }
 
-    fn basicauth_credential(&self, _: &str) -> Result<Option<BasicauthCredential>, LookupError> {
-        Ok(None)
-    }
-
-    fn consumer(&self, _: ConsumerId) -> Result<Option<Consumer>, LookupError> {
-        Ok(None)
-    }
-
-    fn consumer_by_username(&self, _: &str) -> Result<Option<Consumer>, LookupError> {
-        Ok(None)
-    }
-
-    fn entity(&self, _: EntityKind, _: Uuid) -> Result<Option<Object>, LookupError> {
+    fn object(&self, _: EntityKind, _: Uuid) -> Result<Option<Object>, LookupError> {
         Ok(None)
     }
 }

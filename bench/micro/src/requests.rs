@@ -11,7 +11,7 @@ use crate::storage;
 use model::entities::{Config, Route};
 use net::listen::{Listen, bind};
 use net::tls::ServerTls;
-use plugin::{Lookup, NoLookup, PluginDef};
+use plugin::{Entities, NoEntities, Node, NodeIdentity, PluginDef};
 use proxy::session::{self, DataPlane, Entrances, SessionSettings, Stop};
 use proxy::snapshot::{BuildSettings, Live, Snapshot};
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             Setup::many_routes(10_000).with_keys()
         }),
         exchange("request/five-plugins", || Setup {
-            plugins: phases::definitions().collect(),
+            plugins: phases::definitions(),
             ..Setup::one_route(phases::configured())
         }),
         exchange("request/body-1024", || Setup {
@@ -72,8 +72,8 @@ struct Setup {
     /// Creates the configuration for an upstream at the given address.
     config: Box<dyn Fn(SocketAddr) -> Config>,
     /// The plugins that the gateway knows.
-    plugins: Vec<&'static PluginDef>,
-    lookup: Option<(TempDir, Arc<dyn Lookup>)>,
+    plugins: Vec<Arc<PluginDef>>,
+    entities: Option<(TempDir, Arc<dyn Entities>)>,
     /// The requests that the client sends in turn.
     requests: Vec<Vec<u8>>,
     /// The upstream's response, in pieces that the gateway reads one by one.
@@ -93,7 +93,7 @@ impl Setup {
                 ..Config::default()
             }),
             plugins: plugins::bundled().to_vec(),
-            lookup: None,
+            entities: None,
             requests: vec![get("/users/42", 0)],
             answer: with_length(SMALL),
         }
@@ -111,8 +111,8 @@ impl Setup {
 
     /// Adds 10,000 consumers with keys in a store.
     fn with_keys(mut self) -> Self {
-        let (directory, lookup) = storage::lookup();
-        self.lookup = Some((directory, Arc::new(lookup)));
+        let (directory, entities) = storage::entities();
+        self.entities = Some((directory, Arc::new(entities)));
         self
     }
 }
@@ -180,15 +180,15 @@ impl Running {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let (directory, lookup) = match setup.lookup {
-            Some((directory, lookup)) => (Some(directory), lookup),
-            None => (None, Arc::new(NoLookup) as Arc<dyn Lookup>),
+        let (directory, entities) = match setup.entities {
+            Some((directory, entities)) => (Some(directory), entities),
+            None => (None, Arc::new(NoEntities) as Arc<dyn Entities>),
         };
         let (stop, stopped) = watch::channel(Stop::Serve);
         let stream = runtime.block_on(async {
             let upstream = start_upstream(setup.answer).await?;
             let config = (setup.config)(upstream);
-            let gateway = start_gateway(config, setup.plugins, lookup, stopped);
+            let gateway = start_gateway(config, setup.plugins, entities, stopped);
             TcpStream::connect(gateway).await
         })?;
         stream.set_nodelay(true)?;
@@ -208,12 +208,12 @@ impl Running {
 
 fn start_gateway(
     config: Config,
-    plugins: Vec<&'static PluginDef>,
-    lookup: Arc<dyn Lookup>,
+    plugins: Vec<Arc<PluginDef>>,
+    entities: Arc<dyn Entities>,
     stopped: watch::Receiver<Stop>,
 ) -> SocketAddr {
     let settings = BuildSettings {
-        plugins,
+        plugins: plugins.clone(),
         ..build_settings()
     };
     let snapshot = Snapshot::build(config, 1, None, &settings);
@@ -223,7 +223,9 @@ fn start_gateway(
     let mut sockets = bind(&listen, 1).expect("a free port can be listened on");
     let socket = sockets.remove(0);
     let address = socket.local_addr().expect("the socket is bound");
-    let plane = Arc::new(DataPlane::new(live, SessionSettings::default(), lookup, 1));
+    let node = Arc::new(Node::new(NodeIdentity::default(), entities));
+    let settings = SessionSettings::default();
+    let plane = Arc::new(DataPlane::new(live, settings, node, plugins, 1));
     tokio::spawn(session::serve(
         plane,
         0,

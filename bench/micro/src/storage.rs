@@ -1,17 +1,19 @@
 //! Operations that write the configuration to the store and read it back, and the lookups that plugins do in the store.
 
 use crate::config;
+use crate::entities::StoreEntities;
 use crate::fixtures::{consumer_id, id, key, nowhere, path, spread};
-use crate::lookup::StoreLookup;
 use crate::operation::Operation;
 use model::declarative::{Document, Existing, Format, Loader, Nothing, Options, Source};
+use model::entities::{Consumer, KeyauthCredential};
 use model::schema::Context;
 use model::{EntityKind, Object, Value, codec};
-use plugin::Lookup;
+use plugin::Entities;
 use serde_json::json;
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use store::{Change, ChangeLog, ChangeSet, ExistingEntities, Origin, Revision, Store};
 use tempfile::TempDir;
@@ -342,22 +344,34 @@ fn stored_entity() -> Operation {
 fn looked_up(name: &str, turns: usize, first: usize) -> Operation {
     Operation::repeat(name, KEYS as u32, move || {
         let (directory, store) = people();
-        let lookup = StoreLookup::new(store);
+        let entities = StoreEntities::new(store);
         let keys: Vec<String> = (first..first + turns).map(key).collect();
         let mut next = keys.into_iter().cycle();
         move || {
             black_box(&directory);
             let key = next.next().expect("it goes round");
             assert!(
-                black_box(lookup.key_owner(&key)).is_ok(),
+                black_box(key_owner(&entities, &key)).is_ok(),
                 "the store can be read"
             );
         }
     })
 }
 
-/// Returns a lookup of 10,000 consumers with keys, and the directory of its store, which must not be dropped before it.
-pub(crate) fn lookup() -> (TempDir, StoreLookup) {
+/// Finds the credential of a key and its consumer.
+fn key_owner(
+    entities: &dyn Entities,
+    key: &str,
+) -> Result<Option<Arc<Consumer>>, plugin::LookupError> {
+    let credential: Option<Arc<KeyauthCredential>> = entities.by_unique("key", key)?;
+    match credential {
+        Some(credential) => entities.by_id(credential.consumer.0),
+        None => Ok(None),
+    }
+}
+
+/// Returns 10,000 consumers with keys, and the directory of their store, which must not be dropped before it.
+pub(crate) fn entities() -> (TempDir, StoreEntities) {
     let (directory, store) = people();
-    (directory, StoreLookup::new(store))
+    (directory, StoreEntities::new(store))
 }

@@ -46,6 +46,15 @@ pub trait ConfiguredNames: Send + Sync {
     fn configured_name(&self, plugin: u16, scope: Scope) -> Option<ConfiguredName<'_>>;
 }
 
+/// No configured plugin has a name. For tests and measurements.
+pub struct NoNames;
+
+impl ConfiguredNames for NoNames {
+    fn configured_name(&self, _: u16, _: Scope) -> Option<ConfiguredName<'_>> {
+        None
+    }
+}
+
 /// The configured plugin for which a handler is called.
 #[derive(Clone, Copy)]
 pub struct Configured<'c> {

@@ -30,7 +30,7 @@ mod stream;
 pub mod testing;
 
 pub use body::{ParsedBody, RequestBody};
-pub use configured::{Configured, ConfiguredName, ConfiguredNames, Scope, ScopeSet};
+pub use configured::{Configured, ConfiguredName, ConfiguredNames, NoNames, Scope, ScopeSet};
 pub use def::{
     BUNDLED_VERSION, BuildCx, BuildError, Filtered, Flow, Implementation, Lack, NodeIdentity,
     Phases, Plugin, PluginDef, PluginError, Scopes, Step, Wait, downcast,

@@ -15,16 +15,27 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The plugins of a request: the instances chosen so far, their own states, and what they have found out.
+/// The plugins of a request.
 pub struct Chain<'r> {
     instances: &'r Instances,
     names: &'r dyn ConfiguredNames,
     node: &'r Arc<Node>,
-    pub state: RequestState,
-    own: OwnStates,
-    picked: Vec<Picked>,
     /// The phases of the picked instances together.
     phases: Phases,
+    /// `None` as long as no plugin runs. Boxed, because most of a connection's time no request uses it.
+    memory: Option<Box<ChainMemory>>,
+}
+
+/// What the plugins of a request have found out, the instances chosen so far, and their own states. The memory is reused
+/// for later requests.
+#[derive(Default)]
+pub struct ChainMemory {
+    pub state: RequestState,
+    pub edits: UpstreamEdits,
+    /// The response head as it was sent, kept only for plugins that log.
+    pub sent_head: Vec<u8>,
+    own: OwnStates,
+    picked: Vec<Picked>,
     /// The plugin that ended the request, or failed.
     answered_by: Option<InstanceIndex>,
     /// Index of the next slot of the plan.
@@ -33,6 +44,32 @@ pub struct Chain<'r> {
     waiting: Option<Picked>,
     /// The response of a plugin that does not end the walk.
     response: Option<Response>,
+}
+
+impl ChainMemory {
+    /// Forgets the request but keeps the memory of the lists.
+    fn clear(&mut self) {
+        let Self {
+            state,
+            edits,
+            sent_head,
+            own,
+            picked,
+            answered_by,
+            next,
+            waiting,
+            response,
+        } = self;
+        state.clear();
+        edits.clear();
+        sent_head.clear();
+        own.clear();
+        picked.clear();
+        *answered_by = None;
+        *next = 0;
+        *waiting = None;
+        *response = None;
+    }
 }
 
 /// An instance that was chosen for a request.
@@ -44,15 +81,6 @@ struct Picked {
     scopes: ScopeSet,
     /// The consumer for which the instance is configured, if any.
     consumer: Option<ConsumerId>,
-}
-
-/// The memory that a request's plugins use. It is reused for later requests.
-#[derive(Default)]
-pub struct ChainMemory {
-    state: RequestState,
-    own: OwnStates,
-    picked: Vec<Picked>,
-    pub edits: UpstreamEdits,
 }
 
 /// The reason why [`Chain::access`] has returned.
@@ -89,50 +117,69 @@ enum Ran {
 }
 
 impl<'r> Chain<'r> {
+    /// Returns a chain without memory. [`Self::use_memory`] must be called before a plugin runs.
+    #[inline]
     pub fn new(
         instances: &'r Instances,
         names: &'r dyn ConfiguredNames,
         node: &'r Arc<Node>,
-        memory: ChainMemory,
     ) -> Self {
-        let ChainMemory {
-            state, own, picked, ..
-        } = memory;
         Self {
             instances,
             names,
             node,
-            state,
-            own,
-            picked,
             phases: Phases::NONE,
-            answered_by: None,
-            next: 0,
-            waiting: None,
-            response: None,
+            memory: None,
         }
     }
 
-    /// Makes the chain use this memory, before it has chosen an instance.
-    pub fn use_memory(&mut self, memory: ChainMemory) {
-        let ChainMemory {
-            state, own, picked, ..
-        } = memory;
-        (self.state, self.own, self.picked) = (state, own, picked);
+    /// Makes the chain use this memory, which must be empty.
+    pub fn use_memory(&mut self, memory: Box<ChainMemory>) {
+        self.memory = Some(memory);
+    }
+
+    pub fn has_memory(&self) -> bool {
+        self.memory.is_some()
     }
 
     /// Takes the memory back, emptied.
-    pub fn take_memory(&mut self) -> ChainMemory {
-        let mut memory = ChainMemory {
-            state: std::mem::take(&mut self.state),
-            own: std::mem::take(&mut self.own),
-            picked: std::mem::take(&mut self.picked),
-            edits: UpstreamEdits::default(),
-        };
-        memory.state.clear();
-        memory.own.clear();
-        memory.picked.clear();
-        memory
+    pub fn take_memory(&mut self) -> Option<Box<ChainMemory>> {
+        let mut memory = self.memory.take()?;
+        memory.clear();
+        Some(memory)
+    }
+
+    /// Returns what plugins have found out about the request, if any plugin applies to it.
+    pub fn state(&self) -> Option<&RequestState> {
+        self.memory.as_deref().map(|memory| &memory.state)
+    }
+
+    /// Returns the memory, for tests and for the caller that lends it.
+    pub fn memory_mut(&mut self) -> Option<&mut ChainMemory> {
+        self.memory.as_deref_mut()
+    }
+
+    /// Takes the response head that was kept for the log phase. [`Self::give_sent_head`] returns its memory.
+    pub fn take_sent_head(&mut self) -> Vec<u8> {
+        let memory = self.memory.as_deref_mut();
+        memory.map_or(Vec::new(), |memory| std::mem::take(&mut memory.sent_head))
+    }
+
+    pub fn give_sent_head(&mut self, head: Vec<u8>) {
+        if let Some(memory) = &mut self.memory {
+            memory.sent_head = head;
+        }
+    }
+
+    /// Keeps the head of a response for the log phase, if a plugin has that phase.
+    #[inline]
+    pub fn keep_head(&mut self, written: &[u8]) {
+        if self.has(Phases::LOG)
+            && let Some(memory) = &mut self.memory
+        {
+            memory.sent_head.clear();
+            memory.sent_head.extend_from_slice(written);
+        }
     }
 
     /// Whether a picked instance has one of these phases.
@@ -144,17 +191,24 @@ impl<'r> Chain<'r> {
     /// Whether the response to the client is left as it is.
     #[inline]
     pub fn leaves_responses(&self) -> bool {
-        !self.has(Phases::HEADER_FILTER.with(Phases::BODY_FILTER)) && self.state.headers.is_empty()
+        match &self.memory {
+            None => true,
+            Some(memory) => {
+                !self.has(Phases::HEADER_FILTER.with(Phases::BODY_FILTER))
+                    && memory.state.headers.is_empty()
+            }
+        }
     }
 
     /// Returns the name of the plugin that ended the request, or failed.
     pub fn answered_by(&self) -> Option<&'r str> {
-        let index = self.answered_by?;
+        let index = self.memory.as_deref()?.answered_by?;
         Some(&self.instances.get(index).def.name)
     }
 
     /// Runs the rewrite phase of the global instances, in order, until one ends the request.
     pub async fn rewrite(&mut self, globals: &Plan, request: &mut Request<'_>) -> Option<Ended> {
+        let memory = self.memory.as_deref_mut()?;
         for at in 0..globals.slots.len() {
             let slot = &globals.slots[at];
             let Some(choice) = slot.default else {
@@ -172,11 +226,11 @@ impl<'r> Chain<'r> {
             };
             let cx = RequestCx {
                 request,
-                state: &mut self.state,
+                state: &mut memory.state,
                 configured: picked.configured(self.names),
                 node: self.node,
             };
-            let step = instance.plugin.rewrite(cx, self.own.slot(slot.order));
+            let step = instance.plugin.rewrite(cx, memory.own.slot(slot.order));
             let ran = finish(step, &mut |_| Poll::Pending).await;
             let response = match ran {
                 Ok(Ran::Decided(Flow::Continue) | Ran::ClientGone) => continue,
@@ -190,8 +244,8 @@ impl<'r> Chain<'r> {
                     Response::unexpected_error()
                 }
             };
-            self.answered_by = Some(choice.instance);
             self.pick_defaults(globals);
+            self.set_answered_by(choice.instance);
             return Some(Ended {
                 response,
                 at_once: true,
@@ -209,25 +263,28 @@ impl<'r> Chain<'r> {
         request: &mut Request<'_>,
         poll_gone: &mut (dyn FnMut(&mut Context<'_>) -> Poll<()> + Send),
     ) -> Access {
+        let Some(memory) = self.memory.as_deref_mut() else {
+            return Access::Done(None);
+        };
         loop {
-            let picked = match self.waiting.take() {
+            let picked = match memory.waiting.take() {
                 Some(picked) => picked,
-                None => match self.pick_next(plan) {
+                None => match memory.pick_next(plan, self.instances, &mut self.phases) {
                     Some(picked) => picked,
                     None => break,
                 },
             };
             let instance = self.instances.get(picked.instance);
-            if self.response.is_some() || !instance.phases.intersects(Phases::ACCESS) {
+            if memory.response.is_some() || !instance.phases.intersects(Phases::ACCESS) {
                 continue;
             }
             let cx = RequestCx {
                 request,
-                state: &mut self.state,
+                state: &mut memory.state,
                 configured: picked.configured(self.names),
                 node: self.node,
             };
-            let step = instance.plugin.access(cx, self.own.slot(picked.plugin));
+            let step = instance.plugin.access(cx, memory.own.slot(picked.plugin));
             let ran = match step {
                 Ok(Step::Continue) => continue,
                 step => finish(step, poll_gone).await,
@@ -235,78 +292,56 @@ impl<'r> Chain<'r> {
             match ran {
                 Ok(Ran::Decided(Flow::Continue)) => {}
                 Ok(Ran::Decided(Flow::Respond(response))) => {
-                    self.answered_by = Some(picked.instance);
-                    self.response = Some(response);
+                    memory.answered_by = Some(picked.instance);
+                    memory.response = Some(response);
                 }
                 Ok(Ran::Decided(Flow::Exit(response))) => {
-                    self.answered_by = Some(picked.instance);
+                    memory.answered_by = Some(picked.instance);
                     return Access::Done(Some(Ended {
                         response,
                         at_once: true,
                     }));
                 }
                 Ok(Ran::Decided(Flow::ReadBody)) if matches!(request.body, RequestBody::Unread) => {
-                    self.waiting = Some(picked);
+                    memory.waiting = Some(picked);
                     return Access::NeedsBody;
                 }
-                Ok(Ran::Decided(Flow::ReadBody)) => self.fail(picked, &asked_too_often()),
+                Ok(Ran::Decided(Flow::ReadBody)) => {
+                    memory.fail(picked, instance, &asked_too_often());
+                }
                 Ok(Ran::ClientGone) => return Access::ClientGone,
-                Err(error) => self.fail(picked, &error),
+                Err(error) => memory.fail(picked, instance, &error),
             }
         }
-        Access::Done(self.response.take().map(|response| Ended {
+        Access::Done(memory.response.take().map(|response| Ended {
             response,
             at_once: false,
         }))
     }
 
-    fn fail(&mut self, picked: Picked, error: &PluginError) {
-        report("access", &self.instances.get(picked.instance).def, error);
-        self.answered_by = Some(picked.instance);
-        self.response = Some(Response::unexpected_error());
-    }
-
-    /// Chooses the instance of the next plugin that applies.
-    fn pick_next(&mut self, plan: &Plan) -> Option<Picked> {
-        loop {
-            let slot = plan.slots.get(self.next)?;
-            self.next += 1;
-            let consumer = self.state.consumer.as_ref().map(|consumer| consumer.id);
-            let Some(choice) = slot.pick(self.instances, consumer) else {
-                continue;
-            };
-            let picked = Picked {
-                instance: choice.instance,
-                plugin: slot.order,
-                scopes: choice.scopes,
-                consumer: consumer.filter(|_| choice.scopes.contains(ScopeSet::CONSUMER)),
-            };
-            self.push(picked);
-            return Some(picked);
-        }
-    }
-
     /// Chooses the global instances without running `access`, for requests that end before it.
     pub fn pick_defaults(&mut self, globals: &Plan) {
-        self.picked.clear();
+        let Some(memory) = self.memory.as_deref_mut() else {
+            return;
+        };
+        memory.picked.clear();
         self.phases = Phases::NONE;
         for slot in &globals.slots {
             if let Some(choice) = slot.default {
-                self.push(Picked {
+                let picked = Picked {
                     instance: choice.instance,
                     plugin: slot.order,
                     scopes: choice.scopes,
                     consumer: None,
-                });
+                };
+                memory.push(picked, self.instances, &mut self.phases);
             }
         }
     }
 
-    fn push(&mut self, picked: Picked) {
-        let phases = self.instances.get(picked.instance).phases;
-        if phases.intersects(Phases::LATER) {
-            self.phases = self.phases.with(phases);
-            self.picked.push(picked);
+    fn set_answered_by(&mut self, instance: InstanceIndex) {
+        if let Some(memory) = &mut self.memory {
+            memory.answered_by = Some(instance);
         }
     }
 
@@ -316,13 +351,11 @@ impl<'r> Chain<'r> {
         request: &Request<'_>,
         chunk: &mut Chunk,
     ) -> Result<(), FilterFailed> {
-        let Self {
-            picked,
-            instances,
-            own,
-            ..
-        } = self;
-        for (picked, instance) in with(picked, instances, Phases::REQUEST_BODY) {
+        let Some(memory) = self.memory.as_deref_mut() else {
+            return Ok(());
+        };
+        let ChainMemory { picked, own, .. } = memory;
+        for (picked, instance) in with(picked, self.instances, Phases::REQUEST_BODY) {
             let own = own.slot(picked.plugin);
             let filtered = instance.plugin.request_body(request, own, chunk);
             filtered.map_err(|error| {
@@ -342,22 +375,23 @@ impl<'r> Chain<'r> {
         body: &Bytes,
         answer: &mut Answer,
     ) -> Option<Response> {
-        for at in 0..self.picked.len() {
-            let picked = self.picked[at];
+        let memory = self.memory.as_deref_mut()?;
+        for at in 0..memory.picked.len() {
+            let picked = memory.picked[at];
             let instance = self.instances.get(picked.instance);
             if !instance.phases.intersects(Phases::RESPONSE) {
                 continue;
             }
             let cx = ResponseCx {
                 request,
-                state: &mut self.state,
+                state: &mut memory.state,
                 configured: picked.configured(self.names),
                 node: self.node,
                 upstream: Some(upstream),
                 upstream_body: Some(body),
                 answer,
             };
-            let step = instance.plugin.response(cx, self.own.slot(picked.plugin));
+            let step = instance.plugin.response(cx, memory.own.slot(picked.plugin));
             let ran = finish(step, &mut |_| Poll::Pending).await;
             let response = match ran {
                 Ok(Ran::Decided(Flow::Continue) | Ran::ClientGone) => continue,
@@ -371,7 +405,7 @@ impl<'r> Chain<'r> {
                     Response::unexpected_error()
                 }
             };
-            self.answered_by = Some(picked.instance);
+            memory.answered_by = Some(picked.instance);
             return Some(response);
         }
         None
@@ -386,23 +420,20 @@ impl<'r> Chain<'r> {
         body: Option<&Bytes>,
         answer: &mut Answer,
     ) -> Result<Replaced, FilterFailed> {
-        self.add_early_headers(upstream, answer);
+        let Some(memory) = self.memory.as_deref_mut() else {
+            return Ok(None);
+        };
+        memory.add_early_headers(upstream, answer);
         let mut replaced = None;
-        let Self {
-            picked,
-            instances,
-            own,
-            state,
-            names,
-            node,
-            ..
-        } = self;
-        for (picked, instance) in with(picked, instances, Phases::HEADER_FILTER) {
+        let ChainMemory {
+            picked, own, state, ..
+        } = memory;
+        for (picked, instance) in with(picked, self.instances, Phases::HEADER_FILTER) {
             let mut cx = ResponseCx {
                 request,
                 state,
-                configured: picked.configured(*names),
-                node,
+                configured: picked.configured(self.names),
+                node: self.node,
                 upstream,
                 upstream_body: body,
                 answer,
@@ -427,6 +458,102 @@ impl<'r> Chain<'r> {
         Ok(replaced)
     }
 
+    /// Filters a piece of a response body.
+    pub fn body_filter(
+        &mut self,
+        request: &Request<'_>,
+        upstream: Option<&ResponseHead>,
+        body: Option<&Bytes>,
+        answer: &mut Answer,
+        chunk: &mut Chunk,
+    ) -> Result<(), FilterFailed> {
+        let Some(memory) = self.memory.as_deref_mut() else {
+            return Ok(());
+        };
+        let ChainMemory {
+            picked, own, state, ..
+        } = memory;
+        for (picked, instance) in with(picked, self.instances, Phases::BODY_FILTER) {
+            let mut cx = ResponseCx {
+                request,
+                state,
+                configured: picked.configured(self.names),
+                node: self.node,
+                upstream,
+                upstream_body: body,
+                answer,
+            };
+            let own = own.slot(picked.plugin);
+            let filtered = instance.plugin.body_filter(&mut cx, own, chunk);
+            filtered.map_err(|error| {
+                report("body_filter", &instance.def, &error);
+                FilterFailed
+            })?;
+        }
+        Ok(())
+    }
+
+    pub fn log(&mut self, request: &Request<'_>, entry: &LogEntry<'_>) {
+        let Some(memory) = self.memory.as_deref_mut() else {
+            return;
+        };
+        let ChainMemory {
+            picked, own, state, ..
+        } = memory;
+        for (picked, instance) in with(picked, self.instances, Phases::LOG) {
+            let mut cx = LogCx {
+                request,
+                state,
+                configured: picked.configured(self.names),
+                node: self.node,
+                entry,
+            };
+            instance.plugin.log(&mut cx, own.slot(picked.plugin));
+        }
+    }
+}
+
+impl ChainMemory {
+    fn fail(&mut self, picked: Picked, instance: &Instance, error: &PluginError) {
+        report("access", &instance.def, error);
+        self.answered_by = Some(picked.instance);
+        self.response = Some(Response::unexpected_error());
+    }
+
+    /// Chooses the instance of the next plugin that applies.
+    #[inline]
+    fn pick_next(
+        &mut self,
+        plan: &Plan,
+        instances: &Instances,
+        phases: &mut Phases,
+    ) -> Option<Picked> {
+        loop {
+            let slot = plan.slots.get(self.next)?;
+            self.next += 1;
+            let consumer = self.state.consumer.as_ref().map(|consumer| consumer.id);
+            let Some(choice) = slot.pick(instances, consumer) else {
+                continue;
+            };
+            let picked = Picked {
+                instance: choice.instance,
+                plugin: slot.order,
+                scopes: choice.scopes,
+                consumer: consumer.filter(|_| choice.scopes.contains(ScopeSet::CONSUMER)),
+            };
+            self.push(picked, instances, phases);
+            return Some(picked);
+        }
+    }
+
+    fn push(&mut self, picked: Picked, instances: &Instances, phases: &mut Phases) {
+        let own = instances.get(picked.instance).phases;
+        if own.intersects(Phases::LATER) {
+            *phases = phases.with(own);
+            self.picked.push(picked);
+        }
+    }
+
     /// Adds the headers that were set before there was a response. In front of an upstream's response they are lines
     /// before the upstream's own, as nginx adds the upstream's headers to those that it already has; only the type of
     /// the content is the upstream's alone. A response without an upstream replaces those that it sets itself.
@@ -443,66 +570,6 @@ impl<'r> Chain<'r> {
         let later = std::mem::replace(&mut answer.headers, HeaderEdits::new());
         early.apply(later);
         answer.headers = early;
-    }
-
-    /// Filters a piece of a response body.
-    pub fn body_filter(
-        &mut self,
-        request: &Request<'_>,
-        upstream: Option<&ResponseHead>,
-        body: Option<&Bytes>,
-        answer: &mut Answer,
-        chunk: &mut Chunk,
-    ) -> Result<(), FilterFailed> {
-        let Self {
-            picked,
-            instances,
-            own,
-            state,
-            names,
-            node,
-            ..
-        } = self;
-        for (picked, instance) in with(picked, instances, Phases::BODY_FILTER) {
-            let mut cx = ResponseCx {
-                request,
-                state,
-                configured: picked.configured(*names),
-                node,
-                upstream,
-                upstream_body: body,
-                answer,
-            };
-            let own = own.slot(picked.plugin);
-            let filtered = instance.plugin.body_filter(&mut cx, own, chunk);
-            filtered.map_err(|error| {
-                report("body_filter", &instance.def, &error);
-                FilterFailed
-            })?;
-        }
-        Ok(())
-    }
-
-    pub fn log(&mut self, request: &Request<'_>, entry: &LogEntry<'_>) {
-        let Self {
-            picked,
-            instances,
-            own,
-            state,
-            names,
-            node,
-            ..
-        } = self;
-        for (picked, instance) in with(picked, instances, Phases::LOG) {
-            let mut cx = LogCx {
-                request,
-                state,
-                configured: picked.configured(*names),
-                node,
-                entry,
-            };
-            instance.plugin.log(&mut cx, own.slot(picked.plugin));
-        }
     }
 }
 

@@ -162,12 +162,7 @@ impl Connection {
             keep_alive: after == After::Next,
             head_only: head.method_bytes() == b"HEAD",
         };
-        let Handling {
-            chain, sent_head, ..
-        } = handling;
-        self.write_answer(&answer, &facts, |written| {
-            Handling::keep_head(chain, sent_head, written);
-        });
+        self.write_answer(&answer, &facts, |written| handling.chain.keep_head(written));
         let sends_body = !facts.head_only && !is_bodiless(answer.status);
         Outcome {
             status: answer.status,

@@ -74,12 +74,7 @@ impl Connection {
         let (contacted, headed) = exchanged.upstream.unwrap_or((opening.started, self.now));
         let mut answer = Answer::new(Origin::Upstream, head.status(), HeaderEdits::new());
         answer.trailers = parse_trailers(&trailers);
-        let Handling {
-            request,
-            chain,
-            sent_head,
-            ..
-        } = &mut *handling;
+        let Handling { request, chain, .. } = &mut *handling;
         if let Some(response) = chain.response(request, &head, &body, &mut answer).await {
             let after = exchanged.after;
             let took = Took::Tried(contacted);
@@ -121,7 +116,7 @@ impl Connection {
                 write_line(out, b"Date: ", date.at(now).as_bytes());
             });
             inject(&settings.injections, answer.status, &mut worker.out);
-            Handling::keep_head(chain, sent_head, &worker.out);
+            chain.keep_head(&worker.out);
             self.head_size += worker.out.len() as u64;
             write_body(&payload, &form, &answer, &mut worker.out);
             self.out.push(&worker.out);

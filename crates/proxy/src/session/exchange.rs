@@ -109,8 +109,6 @@ pub(super) struct Exchange<'a, 'r> {
     upstream: &'a mut pool::Connection,
     terms: &'a Terms<'a>,
     chain: &'a mut Chain<'r>,
-    /// The response head as it is sent, for plugins that log.
-    sent_head: &'a mut Vec<u8>,
     /// Bytes that the upstream has not accepted yet.
     up_out: Outgoing,
     /// The part of the request's body that the client still has to send.
@@ -188,7 +186,6 @@ impl<'a, 'r> Exchange<'a, 'r> {
         upstream: &'a mut pool::Connection,
         terms: &'a Terms<'a>,
         chain: &'a mut Chain<'r>,
-        sent_head: &'a mut Vec<u8>,
     ) -> Self {
         let now = client.now;
         let request_body = match terms.source {
@@ -206,7 +203,6 @@ impl<'a, 'r> Exchange<'a, 'r> {
             upstream,
             terms,
             chain,
-            sent_head,
             up_out: Outgoing::default(),
             request_body,
             refused: false,

@@ -42,15 +42,16 @@ impl Filtering {
         chunks: &mut bool,
         out: &mut Vec<u8>,
     ) -> Result<(), FilterFailed> {
+        let mut data = Bytes::new();
         if !payload.is_empty() {
-            let data = self.filter(request, chain, payload, false)?;
-            write_payload(&data, framing, chunks, out);
+            data = self.filter(request, chain, payload, false)?;
         }
         if !last {
+            write_payload(&[&data], framing, chunks, out);
             return Ok(());
         }
-        let data = self.filter(request, chain, Bytes::new(), true)?;
-        write_payload(&data, framing, chunks, out);
+        let end = self.filter(request, chain, Bytes::new(), true)?;
+        write_payload(&[&data, &end], framing, chunks, out);
         if self.left.is_some_and(|left| left > 0) {
             return Err(wrong_length(request));
         }
@@ -88,15 +89,16 @@ impl Filtering {
 }
 
 /// Appends filtered payload in the framing for the client.
-fn write_payload(data: &[u8], framing: ClientFraming, chunks: &mut bool, out: &mut Vec<u8>) {
-    if data.is_empty() {
+fn write_payload(pieces: &[&[u8]], framing: ClientFraming, chunks: &mut bool, out: &mut Vec<u8>) {
+    let length = pieces.iter().map(|piece| piece.len()).sum();
+    if length == 0 {
         return;
     }
     if framing == ClientFraming::Chunked {
-        write_chunk_size(out, data.len(), *chunks);
+        write_chunk_size(out, length, *chunks);
         *chunks = true;
     }
-    out.extend_from_slice(data);
+    pieces.iter().for_each(|piece| out.extend_from_slice(piece));
 }
 
 /// Logs that the filtered body does not have the length that was sent to the client. The connection must be closed.

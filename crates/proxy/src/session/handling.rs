@@ -3,7 +3,7 @@
 use super::plane::DataPlane;
 use super::proxying::CLIENT_GONE;
 use super::worker;
-use crate::plugins::{Chain, ChainMemory, Plan};
+use crate::plugins::{Chain, Plan};
 use crate::snapshot::Snapshot;
 use plugin::{Latencies, LogEntry, Origin, Phases, Request};
 use std::time::SystemTime;
@@ -14,11 +14,8 @@ use tokio::time::Instant;
 pub(super) struct Handling<'r> {
     pub(super) request: Request<'r>,
     pub(super) chain: Chain<'r>,
-    /// The response head as it was sent, kept only for plugins that log.
-    pub(super) sent_head: Vec<u8>,
     started: Instant,
     pub(super) is_logged: bool,
-    has_memory: bool,
 }
 
 impl<'r> Handling<'r> {
@@ -29,27 +26,19 @@ impl<'r> Handling<'r> {
         started: Instant,
     ) -> Self {
         let names = snapshot.configured_names();
-        let chain = Chain::new(
-            snapshot.instances(),
-            names,
-            &plane.node,
-            ChainMemory::default(),
-        );
+        let chain = Chain::new(snapshot.instances(), names, &plane.node);
         Self {
             request,
             chain,
-            sent_head: Vec::new(),
             started,
             is_logged: false,
-            has_memory: false,
         }
     }
 
     /// Takes the lists that plugins fill from the worker. Requests without plugins do without them.
     #[inline]
     pub(super) fn use_memory(&mut self) {
-        if !self.has_memory {
-            self.has_memory = true;
+        if !self.chain.has_memory() {
             let mut memory = worker::with(|worker| worker.chain_memory());
             self.request.upstream = std::mem::take(&mut memory.edits);
             self.chain.use_memory(memory);
@@ -68,26 +57,17 @@ impl<'r> Handling<'r> {
     #[inline]
     pub(super) fn give_memory(&mut self) {
         let buffer = std::mem::take(&mut self.request.routed.bytes);
-        if !self.has_memory {
-            return worker::with(|worker| worker.give_buffer(buffer));
+        let edits = std::mem::take(&mut self.request.upstream);
+        if let Some(memory) = self.chain.memory_mut() {
+            memory.edits = edits;
         }
-        self.has_memory = false;
-        let mut memory = self.chain.take_memory();
-        memory.edits = std::mem::take(&mut self.request.upstream);
-        memory.edits.clear();
+        let memory = self.chain.take_memory();
         worker::with(|worker| {
             worker.give_buffer(buffer);
-            worker.give_chain_memory(memory);
+            if let Some(memory) = memory {
+                worker.give_chain_memory(memory);
+            }
         });
-    }
-
-    /// Keeps the head of a response for the log phase, if a plugin has that phase.
-    #[inline]
-    pub(super) fn keep_head(chain: &Chain<'_>, kept: &mut Vec<u8>, written: &[u8]) {
-        if chain.has(Phases::LOG) {
-            kept.clear();
-            kept.extend_from_slice(written);
-        }
     }
 }
 
@@ -110,7 +90,7 @@ impl Drop for Handling<'_> {
             tries: &[],
             request_size: 0,
             response_size: 0,
-            response_head: &self.sent_head,
+            response_head: &[],
             upstream_path: self.request.upstream_path(),
             upstream_body: None,
         };

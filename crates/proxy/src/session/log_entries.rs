@@ -19,7 +19,7 @@ impl Connection {
     pub(super) fn log_access(
         &self,
         request: &Request<'_>,
-        state: &RequestState,
+        state: Option<&RequestState>,
         entry: &LogEntry<'_>,
         plugin: Option<&str>,
     ) {
@@ -39,7 +39,10 @@ impl Connection {
             request_size: entry.request_size,
             route: name_of(request.route, &mut route),
             service: name_of(request.service, &mut service),
-            consumer: name_of_consumer(state.consumer.as_deref(), &mut consumer),
+            consumer: name_of_consumer(
+                state.and_then(|state| state.consumer.as_deref()),
+                &mut consumer,
+            ),
             plugin: plugin.unwrap_or_default(),
             ..self.facts(&(), request.request_id, entry.status)
         };

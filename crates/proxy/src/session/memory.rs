@@ -9,7 +9,7 @@ use model::entities::{Config, Protocol, Route, RouteId, Service, ServiceId};
 use net::memory::{Memory, Then, expect_dials};
 use net::pool::PoolSettings;
 use net::stream::Stream;
-use plugin::NoLookup;
+use plugin::Node;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -50,7 +50,7 @@ impl Bench {
             },
             ..SessionSettings::default()
         };
-        let plane = DataPlane::new(Live::new(snapshot), settings, Arc::new(NoLookup), 1);
+        let plane = DataPlane::new(Live::new(snapshot), settings, Node::bare(), Vec::new(), 1);
         let plane = Arc::new(plane);
         worker::with(|worker| worker.set_up(&plane, 0));
         let runtime = runtime();

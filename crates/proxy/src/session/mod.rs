@@ -250,15 +250,12 @@ impl Connection {
         let after = self.finish_pieces(&outcome).await;
         handling.is_logged = true;
         if handling.chain.has(Phases::LOG) || plane.settings.access_log.is_some() {
-            let Handling {
-                request,
-                chain,
-                sent_head,
-                ..
-            } = &mut handling;
-            let entry = self.log_entry(request, &opening, &outcome, sent_head);
+            let Handling { request, chain, .. } = &mut handling;
+            let sent_head = chain.take_sent_head();
+            let entry = self.log_entry(request, &opening, &outcome, &sent_head);
             chain.log(request, &entry);
-            self.log_access(request, &chain.state, &entry, chain.answered_by());
+            self.log_access(request, chain.state(), &entry, chain.answered_by());
+            chain.give_sent_head(sent_head);
         }
         handling.give_memory();
         worker::with(|worker| worker.counters(plane).requests.add());

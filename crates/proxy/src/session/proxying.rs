@@ -366,12 +366,7 @@ impl Connection {
         target: &Target,
         source: &mut Source<'_>,
     ) -> Result<(Exchanged, Option<Box<Collected>>), TryFailure> {
-        let Handling {
-            request,
-            chain,
-            sent_head,
-            ..
-        } = handling;
+        let Handling { request, chain, .. } = handling;
         let request = &*request;
         let head = request.head;
         let host = host_for(call, head, target);
@@ -429,7 +424,7 @@ impl Connection {
             worker.out.clear();
             write_request(&outbound, &mut worker.out);
         };
-        let mut exchange = Exchange::new(self, &mut upstream, &terms, chain, sent_head);
+        let mut exchange = Exchange::new(self, &mut upstream, &terms, chain);
         let result = exchange.run(write_head).await;
         let (repeatable, told) = (exchange.repeatable(), exchange.told());
         let (unsent, collected) = (exchange.unsent(), exchange.take_collected());
@@ -578,7 +573,7 @@ impl Call<'_> {
 
     #[cold]
     fn hash(&mut self, hashing: &Hashing, handling: &Handling<'_>) -> PickInput {
-        let key = hashing.key(&Hashed(&handling.request, &handling.chain.state));
+        let key = hashing.key(&Hashed(&handling.request, handling.chain.state()));
         if let Some(cookie) = key.set_cookie {
             let edits = self.debug_headers.get_or_insert_default();
             edits.add("Set-Cookie", cookie);

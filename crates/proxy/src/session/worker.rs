@@ -46,7 +46,7 @@ pub(crate) struct Worker {
     /// The running connections, by number.
     pub(super) connections: Connections,
     spare: Vec<Vec<u8>>,
-    chains: Vec<ChainMemory>,
+    chains: Vec<Box<ChainMemory>>,
     drained: Arc<Notify>,
     /// Number of running tunnels.
     pub(super) tunnels: usize,
@@ -210,11 +210,11 @@ impl Worker {
         }
     }
 
-    pub(super) fn chain_memory(&mut self) -> ChainMemory {
+    pub(super) fn chain_memory(&mut self) -> Box<ChainMemory> {
         self.chains.pop().unwrap_or_default()
     }
 
-    pub(super) fn give_chain_memory(&mut self, memory: ChainMemory) {
+    pub(super) fn give_chain_memory(&mut self, memory: Box<ChainMemory>) {
         if self.chains.len() < SPARE_BUFFERS {
             self.chains.push(memory);
         }

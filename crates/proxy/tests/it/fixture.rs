@@ -1,18 +1,18 @@
 //! Requests, plugin contexts and snapshots for tests, without connections.
 
-use model::entities::{
-    BasicauthCredential, Config, Consumer, ConsumerId, CredentialId, KeyauthCredential,
-};
+use model::entities::Config;
 use model::{EntityKind, Object, Value};
 use net::http1::{Limits, RequestHead};
 use plugin::{
-    Client, KeyOwner, Lookup, LookupError, RequestBody, RequestCx, Response, Scheme, UpstreamEdits,
+    Decode, Decoded, Entities, EntityKey, LookupError, NoNames, Node, NodeIdentity, Request,
+    RequestBody, RequestState, Response,
 };
-use proxy::plan::{Access, Instances, Picked, Plan, Walk};
+use proxy::plugins::{Access, Chain, ChainMemory, Instances, Plan};
 use proxy::respond::{self, GatewayResponse};
 use proxy::snapshot::{BuildSettings, Snapshot};
 use serde_json::json;
-use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::task::Poll;
 use uuid::Uuid;
 
 const PASSWORD: &str = "b202de19e32bf758d6354e9d6766cc3cd5f131f6";
@@ -29,31 +29,45 @@ pub(crate) fn head(lines: &[&str]) -> RequestHead {
     head
 }
 
+/// A request with what its plugins have found out.
+pub(crate) struct Context<'r> {
+    pub(crate) request: Request<'r>,
+    pub(crate) state: RequestState,
+    node: Arc<Node>,
+}
+
+/// Returns a request whose body is in memory.
 pub(crate) fn context<'r>(
     head: &'r RequestHead,
     body: &'static str,
-    lookup: &'r dyn Lookup,
-) -> RequestCx<'r> {
-    RequestCx {
-        head,
-        client: Client {
-            ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            port: 1234,
-        },
-        scheme: Scheme::Http,
-        http2: false,
-        host: "a.test",
-        port: 8000,
-        request_id: REQUEST_ID,
-        route: None,
-        service: None,
-        captures: &[],
-        body: RequestBody::Whole(body.into()),
-        lookup,
-        consumer: None,
-        credential: None,
-        upstream: UpstreamEdits::default(),
+    entities: impl Entities + 'static,
+) -> Context<'r> {
+    let mut request = Request::bare(head);
+    request.host = "a.test";
+    request.port = 8000;
+    request.request_id = REQUEST_ID;
+    request.body = RequestBody::Whole(body.into());
+    Context {
+        request,
+        state: RequestState::default(),
+        node: Arc::new(Node::new(NodeIdentity::default(), Arc::new(entities))),
     }
+}
+
+/// Runs what `run` does with the plugins of a request.
+pub(crate) fn with_chain<T>(
+    instances: &Instances,
+    cx: &mut Context<'_>,
+    run: impl FnOnce(&mut Chain<'_>, &mut Request<'_>) -> T,
+) -> T {
+    let mut chain = Chain::new(instances, &NoNames, &cx.node);
+    let mut memory = Box::new(ChainMemory::default());
+    memory.state = std::mem::take(&mut cx.state);
+    chain.use_memory(memory);
+    let result = run(&mut chain, &mut cx.request);
+    let memory = chain.memory_mut().expect("it was given");
+    cx.state = std::mem::take(&mut memory.state);
+    result
 }
 
 /// Runs a future that must be ready at its first poll.
@@ -70,12 +84,22 @@ pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
 pub(crate) fn run_access(
     plan: &Plan,
     instances: &Instances,
-    cx: &mut RequestCx<'_>,
-    picked: &mut Picked,
+    cx: &mut Context<'_>,
 ) -> Option<Response> {
-    let mut walk = Walk::new(picked);
-    while ready(plan.access(instances, cx, &mut walk)) == Access::NeedsBody {}
-    walk.into_answer()
+    with_chain(instances, cx, |chain, request| {
+        access_of(chain, plan, request)
+    })
+}
+
+pub(crate) fn access_of(
+    chain: &mut Chain<'_>,
+    plan: &Plan,
+    request: &mut Request<'_>,
+) -> Option<Response> {
+    match ready(chain.access(plan, request, &mut |_| Poll::Pending)) {
+        Access::Done(ended) => ended.map(|ended| ended.response),
+        other => panic!("the access phase does not end: {other:?}"),
+    }
 }
 
 pub(crate) const NORA: u128 = 0x4e04a;
@@ -87,65 +111,68 @@ pub(crate) const CREDENTIAL: u128 = 0xc4ed;
 /// consumer of the key `orphan` does not exist, and looking up the key `broken` fails.
 pub(crate) struct People;
 
-fn consumer(id: u128) -> Option<Consumer> {
+fn consumer(id: u128) -> Option<serde_json::Value> {
     let (username, custom_id) = match id {
-        NORA => ("nora", Some("ext-77".into())),
+        NORA => ("nora", Some("ext-77")),
         OTTO => ("otto", None),
         GUEST => ("guest", None),
         _ => return None,
     };
-    Some(Consumer {
-        id: ConsumerId(Uuid::from_u128(id)),
-        username: Some(username.into()),
-        custom_id,
-    })
+    Some(json!({"id": Uuid::from_u128(id), "username": username, "custom_id": custom_id}))
 }
 
-impl Lookup for People {
-    fn key_owner(&self, key: &str) -> Result<Option<KeyOwner>, LookupError> {
-        let (consumer, ttl) = match key {
-            "good" => (NORA, None),
-            "lasting" => (NORA, Some(i64::MAX)),
-            "expired" => (NORA, Some(1)),
-            "orphan" => (1, None),
-            "broken" => return Err(LookupError("the store is broken".into())),
-            _ => return Ok(None),
+fn key(key: &str) -> Result<Option<serde_json::Value>, LookupError> {
+    let (consumer, ttl) = match key {
+        "good" => (NORA, None),
+        "lasting" => (NORA, Some(i64::MAX)),
+        "expired" => (NORA, Some(1)),
+        "orphan" => (1, None),
+        "broken" => return Err(LookupError("the store is broken".into())),
+        _ => return Ok(None),
+    };
+    Ok(Some(json!({
+        "id": Uuid::from_u128(CREDENTIAL), "consumer": {"id": Uuid::from_u128(consumer)}, "ttl": ttl,
+    })))
+}
+
+impl Entities for People {
+    fn find(&self, key_of: EntityKey<'_>, decode: Decode) -> Result<Option<Decoded>, LookupError> {
+        let found = match key_of {
+            EntityKey::Id(EntityKind::Consumers, id) => consumer(id.as_u128()),
+            EntityKey::Unique {
+                kind: EntityKind::Consumers,
+                value,
+                ..
+            } => {
+                let known = [NORA, OTTO, GUEST].into_iter().filter_map(consumer);
+                let mut found = known.filter(|one| one["username"] == value);
+                found.next()
+            }
+            EntityKey::Unique {
+                kind: EntityKind::KeyauthCredentials,
+                value,
+                ..
+            } => key(value)?,
+            EntityKey::Unique {
+                kind: EntityKind::BasicauthCredentials,
+                value: "otto",
+                ..
+            } => Some(json!({
+                "id": Uuid::from_u128(CREDENTIAL), "consumer": {"id": Uuid::from_u128(OTTO)},
+                "username": "otto",
+                // This is the SHA-1 of "pw2" followed by the consumer's id.
+                "password": PASSWORD,
+            })),
+            _ => None,
         };
-        let id = ConsumerId(Uuid::from_u128(consumer));
-        Ok(Some(KeyOwner {
-            credential: KeyauthCredential {
-                id: CredentialId(Uuid::from_u128(CREDENTIAL)),
-                consumer: id,
-                ttl,
-            },
-            consumer: self.consumer(id)?,
-        }))
+        let stored = found.map(|found| {
+            let object: Object = entity(found);
+            decode(&model::codec::encode(&object)).expect("the entity is complete")
+        });
+        Ok(stored)
     }
 
-    fn basicauth_credential(
-        &self,
-        username: &str,
-    ) -> Result<Option<BasicauthCredential>, LookupError> {
-        Ok((username == "otto").then(|| BasicauthCredential {
-            id: CredentialId(Uuid::from_u128(CREDENTIAL)),
-            consumer: ConsumerId(Uuid::from_u128(OTTO)),
-            username: "otto".into(),
-            // This is the SHA-1 of "pw2" followed by the consumer's id.
-            password: PASSWORD.into(),
-        }))
-    }
-
-    fn consumer(&self, id: ConsumerId) -> Result<Option<Consumer>, LookupError> {
-        Ok(consumer(id.0.as_u128()))
-    }
-
-    fn consumer_by_username(&self, username: &str) -> Result<Option<Consumer>, LookupError> {
-        let known = [NORA, OTTO, GUEST].into_iter().filter_map(consumer);
-        let mut found = known.filter(|one| one.username.as_deref() == Some(username));
-        Ok(found.next())
-    }
-
-    fn entity(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError> {
+    fn object(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError> {
         let fields = [("id", id.to_string()), ("kind", kind.name().to_owned())];
         let fields = fields.map(|(name, value)| (name, Value::from(value)));
         Ok(Some(fields.into_iter().collect()))
@@ -183,14 +210,13 @@ pub(crate) fn snapshot_of(plugins: impl IntoIterator<Item = serde_json::Value>) 
 }
 
 /// Runs the access phase of the global plugins and builds the response, if there is one.
-pub(crate) fn access(snapshot: &Snapshot, cx: &mut RequestCx<'_>) -> Option<GatewayResponse> {
-    let mut picked = Picked::default();
+pub(crate) fn access(snapshot: &Snapshot, cx: &mut Context<'_>) -> Option<GatewayResponse> {
     let plan = snapshot.globals.clone();
-    let answer = run_access(&plan, snapshot.instances(), cx, &mut picked)?;
+    let answer = run_access(&plan, snapshot.instances(), cx)?;
     let settings = respond::ResponseSettings::default();
     Some(GatewayResponse::new(
         answer,
-        Some(cx.head),
+        Some(cx.request.head),
         REQUEST_ID,
         &settings,
     ))

@@ -2,9 +2,7 @@
 
 use crate::world::{World, id, route, service, with};
 use model::EntityKind::{self, *};
-use plugin::{
-    BuildCx, BuildError, Implementation, Lack, Phases, Plugin, PluginDef, Scopes, Sharing,
-};
+use plugin::{BuildCx, BuildError, Implementation, Lack, Phases, Plugin, PluginDef, Scopes};
 use proxy::snapshot::{BuildSettings, Snapshot};
 use router::{HeaderSource, Request, Scheme, Scratch};
 use serde_json::{Value, json};
@@ -26,66 +24,48 @@ fn reference(random: &mut Random, world: &World, kind: EntityKind) -> Value {
     }
 }
 
-struct Nothing;
+/// Has phases that depend on its configuration.
+struct Numbered(u32);
 
-impl Plugin for Nothing {}
+#[derive(serde::Deserialize)]
+struct Config {
+    number: u32,
+}
 
-/// Reads bodies if the field is true.
-struct Reading(bool);
+impl Plugin for Numbered {
+    type Config = Config;
+    type Own = ();
 
-impl Plugin for Reading {
-    fn request_body(&self) -> plugin::BodyUse {
-        if self.0 {
-            plugin::BodyUse::Buffered
-        } else {
-            plugin::BodyUse::Stream
-        }
+    fn build(config: Config, _: &BuildCx<'_>) -> Result<Self, BuildError> {
+        Ok(Self(config.number))
+    }
+
+    fn phases(&self, defined: Phases) -> Phases {
+        if self.0 == 0 { defined } else { Phases::ACCESS }
     }
 }
 
-fn build(plugin: &model::entities::Plugin, _: &BuildCx<'_>) -> Result<Arc<dyn Plugin>, BuildError> {
-    #[derive(serde::Deserialize)]
-    struct Config {
-        number: u32,
-    }
-    let Config { number } = BuildError::read_config(plugin)?;
-    Ok(match number {
-        0 => Arc::new(Reading(true)),
-        1 => Arc::new(Reading(false)),
-        _ => Arc::new(Nothing),
-    })
-}
-
-const fn def(name: &'static str, sharing: Sharing, implementation: Implementation) -> PluginDef {
+fn unimplemented(name: &'static str, lack: Lack) -> PluginDef {
     PluginDef {
-        name,
-        priority: 1,
-        phases: Phases::ACCESS,
-        scopes: Scopes::ALL,
-        sharing,
-        implementation,
+        implementation: Implementation::Later { lack, without: "" },
+        ..numbered(name)
     }
 }
 
-static EQUAL: PluginDef = def("equal", Sharing::EqualConfigs, Implementation::Ready(build));
-static OWN: PluginDef = def("own", Sharing::PerInstance, Implementation::Ready(build));
-static GUARD: PluginDef = def(
-    "guard",
-    Sharing::EqualConfigs,
-    Implementation::Later {
-        lack: Lack::Protection,
-        without: "",
-    },
-);
-static FEATURE: PluginDef = def(
-    "feature",
-    Sharing::EqualConfigs,
-    Implementation::Later {
-        lack: Lack::Feature,
-        without: "",
-    },
-);
-static PLUGINS: &[&PluginDef] = &[&EQUAL, &OWN, &GUARD, &FEATURE];
+fn numbered(name: &'static str) -> PluginDef {
+    let phases = Phases::ACCESS.with(Phases::LOG);
+    PluginDef::bundled::<Numbered>(name, 1, phases, Scopes::ALL)
+}
+
+static PLUGINS: LazyLock<Vec<Arc<PluginDef>>> = LazyLock::new(|| {
+    let defs = [
+        numbered("equal"),
+        numbered("own"),
+        unimplemented("guard", Lack::Protection),
+        unimplemented("feature", Lack::Feature),
+    ];
+    defs.into_iter().map(Arc::new).collect()
+});
 
 fn settings(flavor: router::Flavor) -> BuildSettings {
     BuildSettings {
@@ -211,7 +191,7 @@ fn put_plugin(world: &mut World, random: &mut Random, number: u128) {
     let [route, service, consumer] =
         [Routes, Services, Consumers].map(|kind| reference(random, world, kind));
     let mut entity = json!({
-        "id": id(number), "name": random.pick(PLUGINS).name, "enabled": !random.one_in(5),
+        "id": id(number), "name": random.pick(&PLUGINS).name, "enabled": !random.one_in(5),
         "config": {"number": random.below(3)},
         "protocols": random.pick(&[json!(["http"]), json!(["tcp"]), json!(["http", "tcp"])]),
         "route": route, "service": service, "consumer": consumer,

@@ -1,7 +1,8 @@
 //! Tests of key-auth. They run the plans of built snapshots.
 
-use crate::fixture::{CREDENTIAL, GUEST, NORA, People, access, context, head, plugin, snapshot_of};
-use plugin::RequestCx;
+use crate::fixture::{
+    CREDENTIAL, Context, GUEST, NORA, People, access, context, head, plugin, snapshot_of,
+};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -21,11 +22,12 @@ fn key_auth(overrides: Value) -> Value {
 fn outcome(config: Value, lines: &[&str], body: &'static str) -> String {
     let snapshot = snapshot_of([key_auth(config)]);
     let request = head(lines);
-    let mut cx = context(&request, body, &People);
+    let mut cx = context(&request, body, People);
     match access(&snapshot, &mut cx) {
         None => cx
+            .state
             .consumer
-            .and_then(|consumer| consumer.username)
+            .and_then(|consumer| consumer.username.clone())
             .map_or("nobody".to_owned(), String::from),
         Some(answer) => {
             let body: Value = serde_json::from_slice(&answer.body).expect("the body is JSON");
@@ -178,17 +180,17 @@ fn without_a_valid_key_the_request_continues_as_the_anonymous_consumer() {
 }
 
 /// Runs key-auth, which must admit the request, and passes the context to `check`.
-fn after(config: Value, lines: &[&str], body: &'static str, check: impl FnOnce(&RequestCx<'_>)) {
+fn after(config: Value, lines: &[&str], body: &'static str, check: impl FnOnce(&Context<'_>)) {
     let snapshot = snapshot_of([key_auth(config)]);
     let request = head(lines);
-    let mut cx = context(&request, body, &People);
+    let mut cx = context(&request, body, People);
     assert!(access(&snapshot, &mut cx).is_none(), "{lines:?}");
     check(&cx);
 }
 
-fn added<'c>(cx: &'c RequestCx<'_>) -> Vec<(&'c str, String)> {
+fn added<'c>(cx: &'c Context<'_>) -> Vec<(&'c str, String)> {
     let text = |value| String::from_utf8_lossy(value).into_owned();
-    let edits = cx.upstream.headers.added();
+    let edits = cx.request.upstream.headers.added();
     edits.map(|(name, value)| (name, text(value))).collect()
 }
 
@@ -206,10 +208,10 @@ fn the_upstream_gets_the_consumer_and_not_the_headers_of_the_client() {
         ];
         assert_eq!(added(cx), wanted);
         for name in wanted.iter().map(|(name, _)| *name) {
-            assert!(cx.upstream.headers.drops(name), "{name}");
+            assert!(cx.request.upstream.headers.drops(name), "{name}");
         }
-        assert!(cx.upstream.headers.drops("x-anonymous-consumer"));
-        assert!(cx.upstream.query.is_none() && cx.upstream.body.is_none());
+        assert!(cx.request.upstream.headers.drops("x-anonymous-consumer"));
+        assert!(cx.request.upstream.query.is_none() && cx.request.upstream.body.is_none());
     });
 }
 
@@ -223,9 +225,9 @@ fn the_upstream_gets_the_anonymous_consumer() {
         ];
         assert_eq!(added(cx), wanted);
         for name in ["x-consumer-custom-id", "x-credential-identifier"] {
-            assert!(cx.upstream.headers.drops(name), "{name}");
+            assert!(cx.request.upstream.headers.drops(name), "{name}");
         }
-        assert!(cx.credential.is_none());
+        assert!(cx.state.credential.is_none());
     });
 }
 
@@ -235,7 +237,8 @@ fn keys_can_be_hidden_from_the_upstream() {
     for spelling in ["api_key: good", "api-key: good"] {
         after(hide(), &[GET, spelling], "", |cx| {
             assert!(
-                cx.upstream
+                cx.request
+                    .upstream
                     .headers
                     .drops(spelling.split_once(':').expect("a name").0)
             );
@@ -243,7 +246,7 @@ fn keys_can_be_hidden_from_the_upstream() {
     }
     let query = "GET /?c=v%611&api%5Fkey=good&a=v%333 HTTP/1.1";
     after(hide(), &[query], "", |cx| {
-        assert_eq!(cx.upstream.query.as_deref(), Some("c=va1&a=v33"));
+        assert_eq!(cx.request.upstream.query.as_deref(), Some("c=va1&a=v33"));
     });
     let form = "Content-Type: application/x-www-form-urlencoded";
     after(
@@ -251,7 +254,10 @@ fn keys_can_be_hidden_from_the_upstream() {
         &["POST / HTTP/1.1", form],
         "zeta=2&api_key=good&alpha=1",
         |cx| {
-            assert_eq!(cx.upstream.body.as_deref(), Some(&b"alpha=1&zeta=2"[..]));
+            assert_eq!(
+                cx.request.upstream.body.as_deref(),
+                Some(&b"alpha=1&zeta=2"[..])
+            );
         },
     );
 }
@@ -260,7 +266,7 @@ fn keys_can_be_hidden_from_the_upstream() {
 fn a_bad_key_is_hidden_too_when_the_request_goes_on() {
     let config = json!({"hide_credentials": true, "anonymous": "guest"});
     after(config, &[GET, "apikey: nope"], "", |cx| {
-        assert!(cx.upstream.headers.drops("apikey"));
+        assert!(cx.request.upstream.headers.drops("apikey"));
     });
 }
 
@@ -268,9 +274,9 @@ fn a_bad_key_is_hidden_too_when_the_request_goes_on() {
 fn with_anonymous_a_credential_of_another_plugin_is_enough() {
     let snapshot = snapshot_of([key_auth(json!({"anonymous": "guest"}))]);
     let request = head(&[GET]);
-    let mut cx = context(&request, "", &People);
-    cx.credential = Some(plugin::Credential { id: Uuid::nil() });
+    let mut cx = context(&request, "", People);
+    cx.state.credential = Some(plugin::Credential { id: Uuid::nil() });
     assert!(access(&snapshot, &mut cx).is_none());
-    assert_eq!(cx.consumer, None);
-    assert!(cx.upstream.headers.is_empty());
+    assert_eq!(cx.state.consumer, None);
+    assert!(cx.request.upstream.headers.is_empty());
 }

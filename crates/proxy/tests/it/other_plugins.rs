@@ -17,15 +17,16 @@ fn basic_auth(anonymous: Option<&str>) -> Value {
 
 fn outcome(snapshot: &Snapshot, lines: &[&str]) -> String {
     let request = head(lines);
-    let mut cx = context(&request, "", &People);
+    let mut cx = context(&request, "", People);
     match access(snapshot, &mut cx) {
         Some(answer) => {
             let challenge = answer.headers.value("www-authenticate").unwrap_or_default();
             format!("{} {}", answer.status, String::from_utf8_lossy(challenge))
         }
         None => cx
+            .state
             .consumer
-            .and_then(|consumer| consumer.username)
+            .and_then(|consumer| consumer.username.clone())
             .map_or("nobody".to_owned(), String::from),
     }
 }
@@ -90,20 +91,19 @@ fn terminated(config: Value, lines: &[&str], body: &'static str) -> Option<(u16,
     }
     let snapshot = snapshot_of([plugin("request-termination", complete)]);
     let request = head(lines);
-    let mut cx = context(&request, body, &People);
+    let mut cx = context(&request, body, People);
     // A named group has two captures: one with its number, and one with its name.
-    let capture = |number, name, value| Capture {
+    let capture = |number, name: Option<&str>, value: &str| Capture {
         number,
-        name,
-        value,
+        name: name.map(str::to_owned),
+        value: value.to_owned(),
     };
-    let captures = [
+    cx.request.captures = vec![
         capture(1, None, "7"),
         capture(0, Some("id"), "7"),
         capture(2, None, "x"),
     ];
-    cx.captures = &captures;
-    cx.route = Some(EntityRef {
+    cx.request.route = Some(EntityRef {
         id: Uuid::from_u128(5),
         name: None,
     });

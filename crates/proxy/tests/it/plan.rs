@@ -1,40 +1,28 @@
 //! Tests of the choice of plugin instances, compared with results recorded from Kong, and of the walk over a plan.
 
-use crate::fixture::{context, head, ready, run_access};
+use crate::fixture::{Context, access_of, context, head, ready, run_access, with_chain};
 use model::entities::{Consumer, ConsumerId, RouteId, ServiceId};
 use plugin::{
-    BodyUse, Implementation, Lack, LogEntry, NoLookup, Phases, Plugin, PluginDef, PluginError,
-    RequestCx, Response, ResponseBody, Scopes, Sharing, Step,
+    BuildCx, BuildError, Flow, LogCx, LogEntry, NoEntities, Origin, Phases, Plugin, PluginDef,
+    PluginError, RequestBody, RequestCx, Response, ResponseBody, Scope, Scopes, Step,
 };
-use proxy::plan::{
-    Access, Instance, Instances, Picked, Plan, Planner, Plans, Scope, ScopeTable, Scoped, Walk,
-};
+use proxy::plugins::{Access, Instance, Instances, Plan, Planner, Plans, ScopeTable, Scoped};
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use uuid::Uuid;
 
-const fn def(name: &'static str, phases: Phases) -> PluginDef {
-    PluginDef {
-        name,
-        priority: 0,
-        phases,
-        scopes: Scopes::ALL,
-        sharing: Sharing::PerInstance,
-        implementation: Implementation::Later {
-            lack: Lack::Feature,
-            without: "",
-        },
-    }
-}
-
-static ACCESS: PluginDef = def("access", Phases::ACCESS);
-static ACCESS_AND_LOG: PluginDef = def("access-and-log", Phases::ACCESS.with(Phases::LOG));
+const ACCESS: Phases = Phases::ACCESS;
+const ACCESS_AND_LOG: Phases = Phases::ACCESS.with(Phases::LOG);
 
 /// The action of a test plugin in the access phase.
 enum Act {
     Pass,
     Authenticate(Uuid),
     Answer,
+    /// Ends the request at once.
+    Exit,
     Fail,
     Wait,
     /// Reads the body.
@@ -58,33 +46,48 @@ impl Probe {
 }
 
 impl Plugin for Probe {
-    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
-        self.note("access");
+    type Config = IgnoredAny;
+    type Own = u32;
+
+    fn build(_: IgnoredAny, _: &BuildCx<'_>) -> Result<Self, BuildError> {
+        Err(BuildError::Config(
+            "probes are made by the tests".to_owned(),
+        ))
+    }
+
+    fn access<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        calls: &'a mut u32,
+    ) -> Result<Step<'a>, PluginError> {
+        *calls += 1;
+        match self.act {
+            Act::Read if matches!(cx.request.body, RequestBody::Unread) => {
+                self.note("asks");
+                return Ok(Step::ReadBody);
+            }
+            Act::Read => self.note(&format!("call {calls}")),
+            _ => self.note("access"),
+        }
         match self.act {
             Act::Pass | Act::Read => Ok(Step::Continue),
             Act::Authenticate(id) => {
-                cx.consumer = Some(consumer(id));
+                cx.state.consumer = Some(Arc::new(consumer(id)));
                 Ok(Step::Continue)
             }
             Act::Answer => Ok(Step::Respond(Response::message(418, "tea"))),
+            Act::Exit => Ok(Step::Exit(Response::message(418, "tea"))),
             Act::Fail => Err(PluginError::new("broken")),
-            Act::Wait => Ok(Step::Wait(Box::pin(async move {
+            Act::Wait => Ok(Step::wait(async move {
                 self.note("waited");
-                cx.upstream.headers.set("X-Waited", "1");
-                Ok(plugin::Flow::Respond(Response::message(418, "tea")))
-            }))),
+                cx.request.upstream.headers.set("X-Waited", "1");
+                Ok(Flow::Respond(Response::message(418, "tea")))
+            })),
         }
     }
 
-    fn log(&self, _: &LogEntry<'_>) {
+    fn log(&self, _: &mut LogCx<'_, '_>, _: &mut u32) {
         self.note("log");
-    }
-
-    fn request_body(&self) -> BodyUse {
-        match self.act {
-            Act::Read => BodyUse::Buffered,
-            _ => BodyUse::Stream,
-        }
     }
 }
 
@@ -105,16 +108,14 @@ struct Bench {
 }
 
 impl Bench {
-    fn add(&mut self, order: u16, def: &'static PluginDef, label: &str, act: Act, scope: Scope) {
-        let instance = self.instances.push(Instance {
-            plugin: Arc::new(Probe {
-                label: label.to_owned(),
-                act,
-                calls: self.calls.clone(),
-            }),
-            def,
-            phases: def.phases,
+    fn add(&mut self, order: u16, phases: Phases, label: &str, act: Act, scope: Scope) {
+        let probe = Arc::new(Probe {
+            label: label.to_owned(),
+            act,
+            calls: self.calls.clone(),
         });
+        let def = Arc::new(PluginDef::bundled::<Probe>("probe", 0, phases, Scopes::ALL));
+        let instance = self.instances.push(Instance::new(probe, def, phases));
         self.scoped.push(Scoped {
             order,
             scope,
@@ -136,21 +137,27 @@ impl Bench {
         self.plan(None, None).0
     }
 
-    /// Runs the access phase, and returns the response's status, the calls and the picked instances.
+    fn calls(&self) -> Vec<String> {
+        self.calls.lock().expect("no test thread panicked").clone()
+    }
+
+    /// Runs the access phase, and returns the response's status, the calls, and whether an instance with a log phase
+    /// was picked.
     fn run(
         &self,
         route: Option<Uuid>,
         service: Option<Uuid>,
         with: Option<Uuid>,
-    ) -> (Option<u16>, Vec<String>, Picked) {
+    ) -> (Option<u16>, Vec<String>, bool) {
         let (plan, instances) = self.plan(route.map(RouteId), service.map(ServiceId));
         let request = head(&["GET / HTTP/1.1"]);
-        let mut cx = context(&request, "", &NoLookup);
-        cx.consumer = with.map(consumer);
-        let mut picked = Picked::default();
-        let answer = run_access(&plan, &instances, &mut cx, &mut picked);
-        let calls = self.calls.lock().expect("no test thread panicked").clone();
-        (answer.map(|answer| answer.status), calls, picked)
+        let mut cx = context(&request, "", NoEntities);
+        cx.state.consumer = with.map(|id| Arc::new(consumer(id)));
+        let (answer, logs) = with_chain(&instances, &mut cx, |chain, request| {
+            let answer = access_of(chain, &plan, request);
+            (answer, chain.has(Phases::LOG))
+        });
+        (answer.map(|answer| answer.status), self.calls(), logs)
     }
 }
 
@@ -177,7 +184,7 @@ fn the_most_specific_instance_applies_as_in_kong() {
                 consumer: id(&one["consumer"]).map(ConsumerId),
             };
             let label = one["label"].as_str().expect("an instance has a label");
-            bench.add(0, &ACCESS, label, Act::Pass, scope);
+            bench.add(0, ACCESS, label, Act::Pass, scope);
         }
         let request = &case["request"];
         let (_, calls, _) = bench.run(
@@ -208,26 +215,20 @@ fn only_plugins_after_the_authentication_see_the_consumer() {
     for (order, label) in [(1, "early"), (3, "late")] {
         bench.add(
             order,
-            &ACCESS,
+            ACCESS,
             &format!("{label} for all"),
             Act::Pass,
             Scope::default(),
         );
         bench.add(
             order,
-            &ACCESS,
+            ACCESS,
             &format!("{label} for nora"),
             Act::Pass,
             for_consumer(nora),
         );
     }
-    bench.add(
-        2,
-        &ACCESS,
-        "auth",
-        Act::Authenticate(nora),
-        Scope::default(),
-    );
+    bench.add(2, ACCESS, "auth", Act::Authenticate(nora), Scope::default());
     let (answer, calls, _) = bench.run(None, None, None);
     assert_eq!(answer, None);
     assert_eq!(
@@ -243,23 +244,34 @@ fn only_plugins_after_the_authentication_see_the_consumer() {
 #[test]
 fn after_an_answer_later_plugins_only_log() {
     let mut bench = Bench::default();
-    bench.add(1, &ACCESS, "answers", Act::Answer, Scope::default());
-    bench.add(2, &ACCESS_AND_LOG, "logs", Act::Pass, Scope::default());
-    let (answer, calls, picked) = bench.run(None, None, None);
+    bench.add(1, ACCESS, "answers", Act::Answer, Scope::default());
+    bench.add(2, ACCESS_AND_LOG, "logs", Act::Pass, Scope::default());
+    let (answer, calls, logs) = bench.run(None, None, None);
     assert_eq!(answer, Some(418));
     assert_eq!(calls, ["access answers"]);
-    assert!(!picked.is_empty());
+    assert!(logs);
+}
+
+#[test]
+fn after_an_immediate_end_later_plugins_are_not_chosen() {
+    let mut bench = Bench::default();
+    bench.add(1, ACCESS, "ends", Act::Exit, Scope::default());
+    bench.add(2, ACCESS_AND_LOG, "logs", Act::Pass, Scope::default());
+    let (answer, calls, logs) = bench.run(None, None, None);
+    assert_eq!(answer, Some(418));
+    assert_eq!(calls, ["access ends"]);
+    assert!(!logs);
 }
 
 #[test]
 fn a_failing_plugin_ends_the_request_with_kongs_500() {
     let mut bench = Bench::default();
-    bench.add(1, &ACCESS, "fails", Act::Fail, Scope::default());
-    bench.add(2, &ACCESS, "after", Act::Pass, Scope::default());
+    bench.add(1, ACCESS, "fails", Act::Fail, Scope::default());
+    bench.add(2, ACCESS, "after", Act::Pass, Scope::default());
     let plan = bench.globals();
     let request = head(&["GET / HTTP/1.1"]);
-    let mut cx = context(&request, "", &NoLookup);
-    let answer = run_access(&plan, &bench.instances, &mut cx, &mut Picked::default());
+    let mut cx = context(&request, "", NoEntities);
+    let answer = run_access(&plan, &bench.instances, &mut cx);
     let answer = answer.expect("the failing plugin ends the request");
     assert_eq!(answer.status, 500);
     let ResponseBody::Error(Some(message)) = answer.body else {
@@ -268,57 +280,58 @@ fn a_failing_plugin_ends_the_request_with_kongs_500() {
     assert_eq!(message, "An unexpected error occurred");
 }
 
-/// Returns the calls before the walk over a plan pauses for the body, or `None` if it does not pause.
+/// Returns the calls before the access phase pauses for the body, or `None` if it does not pause.
 fn calls_before_the_body(bench: &Bench) -> Option<Vec<String>> {
     let plan = bench.globals();
     let request = head(&["GET / HTTP/1.1"]);
-    let mut cx = context(&request, "", &NoLookup);
-    let mut picked = Picked::default();
-    let mut walk = Walk::new(&mut picked);
-    let calls = || bench.calls.lock().expect("no test thread panicked").clone();
-    match ready(plan.access(&bench.instances, &mut cx, &mut walk)) {
-        Access::Done => None,
-        Access::NeedsBody => {
-            let before = calls();
-            let rest = ready(plan.access(&bench.instances, &mut cx, &mut walk));
-            assert_eq!(rest, Access::Done, "the body is requested once");
-            assert!(walk.into_answer().is_none());
-            Some(before)
+    let mut cx: Context<'_> = context(&request, "", NoEntities);
+    cx.request.body = RequestBody::Unread;
+    with_chain(&bench.instances, &mut cx, |chain, request| {
+        let stays = &mut |_: &mut std::task::Context<'_>| Poll::Pending;
+        match ready(chain.access(&plan, request, stays)) {
+            Access::Done(_) => None,
+            Access::NeedsBody => {
+                let before = bench.calls();
+                request.body = RequestBody::Whole("body".into());
+                let rest = ready(chain.access(&plan, request, stays));
+                assert!(matches!(rest, Access::Done(None)), "{rest:?}");
+                Some(before)
+            }
+            Access::ClientGone => panic!("the client stays"),
         }
-    }
+    })
 }
 
 #[test]
 fn the_body_is_requested_just_before_the_first_plugin_that_reads_it() {
     let mut bench = Bench::default();
-    bench.add(1, &ACCESS, "first", Act::Pass, Scope::default());
-    bench.add(2, &ACCESS, "reads", Act::Read, Scope::default());
-    bench.add(3, &ACCESS, "reads too", Act::Read, Scope::default());
-    assert_eq!(
-        calls_before_the_body(&bench),
-        Some(vec!["access first".to_owned()])
-    );
-    let calls = bench.calls.lock().expect("no test thread panicked").clone();
-    assert_eq!(calls, ["access first", "access reads", "access reads too"]);
+    bench.add(1, ACCESS, "first", Act::Pass, Scope::default());
+    bench.add(2, ACCESS, "reads", Act::Read, Scope::default());
+    bench.add(3, ACCESS, "reads too", Act::Read, Scope::default());
+    let before = calls_before_the_body(&bench).expect("the body is read");
+    assert_eq!(before, ["access first", "asks reads"]);
+    // The second call has the own state of the first.
+    let calls = bench.calls();
+    assert_eq!(calls[2..], ["call 2 reads", "call 1 reads too"]);
 }
 
 #[test]
 fn the_body_is_not_requested_after_a_refusal_or_for_a_reader_of_another_consumer() {
     let mut refused = Bench::default();
-    refused.add(1, &ACCESS, "answers", Act::Answer, Scope::default());
-    refused.add(2, &ACCESS, "reads", Act::Read, Scope::default());
+    refused.add(1, ACCESS, "answers", Act::Answer, Scope::default());
+    refused.add(2, ACCESS, "reads", Act::Read, Scope::default());
     assert_eq!(calls_before_the_body(&refused), None);
     let mut other = Bench::default();
     let nora = for_consumer(Uuid::from_u128(7));
-    other.add(1, &ACCESS, "reads", Act::Read, nora);
+    other.add(1, ACCESS, "reads", Act::Read, nora);
     assert_eq!(calls_before_the_body(&other), None);
 }
 
 #[test]
 fn a_plugin_may_wait_and_then_answer() {
     let mut bench = Bench::default();
-    bench.add(1, &ACCESS, "slow", Act::Wait, Scope::default());
-    bench.add(2, &ACCESS, "after", Act::Pass, Scope::default());
+    bench.add(1, ACCESS, "slow", Act::Wait, Scope::default());
+    bench.add(2, ACCESS, "after", Act::Pass, Scope::default());
     let (answer, calls, _) = bench.run(None, None, None);
     assert_eq!(answer, Some(418));
     assert_eq!(calls, ["access slow", "waited slow"]);
@@ -327,10 +340,10 @@ fn a_plugin_may_wait_and_then_answer() {
 #[test]
 fn early_errors_are_logged_by_global_plugins_only() {
     let mut bench = Bench::default();
-    bench.add(1, &ACCESS_AND_LOG, "global", Act::Pass, Scope::default());
+    bench.add(1, ACCESS_AND_LOG, "global", Act::Pass, Scope::default());
     bench.add(
         2,
-        &ACCESS_AND_LOG,
+        ACCESS_AND_LOG,
         "for nora",
         Act::Pass,
         for_consumer(Uuid::from_u128(7)),
@@ -339,36 +352,37 @@ fn early_errors_are_logged_by_global_plugins_only() {
         route: Some(RouteId(Uuid::from_u128(1))),
         ..Scope::default()
     };
-    bench.add(3, &ACCESS_AND_LOG, "on a route", Act::Pass, route);
+    bench.add(3, ACCESS_AND_LOG, "on a route", Act::Pass, route);
     let plan = bench.globals();
-    let mut picked = Picked::default();
-    plan.pick_defaults(&bench.instances, &mut picked);
     let request = head(&["GET / HTTP/1.1"]);
-    let cx = context(&request, "", &NoLookup);
+    let mut cx = context(&request, "", NoEntities);
     let entry = LogEntry {
-        request: &cx,
         status: 404,
+        origin: Origin::Gateway,
         upstream_status: None,
         started_at: std::time::SystemTime::UNIX_EPOCH,
         latencies: plugin::Latencies::default(),
         tries: &[],
         request_size: 0,
         response_size: 0,
+        response_head: &[],
+        upstream_path: b"",
+        upstream_body: None,
     };
-    picked.log(&bench.instances, &entry);
-    assert_eq!(
-        *bench.calls.lock().expect("no test thread panicked"),
-        ["log global"]
-    );
+    with_chain(&bench.instances, &mut cx, |chain, request| {
+        chain.pick_defaults(&plan);
+        chain.log(request, &entry);
+    });
+    assert_eq!(bench.calls(), ["log global"]);
 }
 
 #[test]
 fn equal_plans_are_one_object() {
     let mut bench = Bench::default();
-    bench.add(1, &ACCESS, "global", Act::Pass, Scope::default());
+    bench.add(1, ACCESS, "global", Act::Pass, Scope::default());
     bench.add(
         2,
-        &ACCESS,
+        ACCESS,
         "for nora",
         Act::Pass,
         for_consumer(Uuid::from_u128(7)),

@@ -3,11 +3,8 @@
 use crate::fixture::{context, entity, head, plugin, run_access, settings};
 use crate::world::{route, service};
 use model::entities::{Config, Protocol};
-use plugin::{
-    BuildCx, BuildError, Implementation, NoLookup, Phases, Plugin, PluginDef, Scopes, Sharing,
-};
+use plugin::{BuildCx, BuildError, NoEntities, Phases, Plugin, PluginDef, Scopes};
 use proxy::balance::{PickInput, Tried};
-use proxy::plan::Picked;
 use proxy::snapshot::{BuildSettings, RouteInfo, ServiceRef, Snapshot};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -122,37 +119,31 @@ fn equal_stateless_plugins_are_one_object_and_equal_plans_too() {
     );
 }
 
-struct Stateful;
+struct Limited;
 
-impl Plugin for Stateful {}
-
-fn build_stateful(
-    plugin: &model::entities::Plugin,
-    _: &BuildCx<'_>,
-) -> Result<Arc<dyn Plugin>, BuildError> {
-    #[derive(serde::Deserialize)]
-    struct Empty {
-        #[expect(dead_code, reason = "only its presence matters")]
-        limit: u32,
-    }
-    BuildError::read_config::<Empty>(plugin)?;
-    Ok(Arc::new(Stateful))
+#[derive(serde::Deserialize)]
+struct Limit {
+    #[expect(dead_code, reason = "only its presence matters")]
+    limit: u32,
 }
 
-static STATEFUL: PluginDef = PluginDef {
-    name: "stateful",
-    priority: 1,
-    phases: Phases::ACCESS,
-    scopes: Scopes::ALL,
-    sharing: Sharing::PerInstance,
-    implementation: Implementation::Ready(build_stateful),
-};
+impl Plugin for Limited {
+    type Config = Limit;
+    type Own = ();
 
-static WITH_STATE: &[&PluginDef] = &[&STATEFUL];
+    fn build(_: Limit, _: &BuildCx<'_>) -> Result<Self, BuildError> {
+        Ok(Self)
+    }
+}
 
 fn with_state() -> BuildSettings {
     BuildSettings {
-        plugins: WITH_STATE.to_vec(),
+        plugins: vec![Arc::new(PluginDef::bundled::<Limited>(
+            "stateful",
+            1,
+            Phases::ACCESS,
+            Scopes::ALL,
+        ))],
         ..BuildSettings::default()
     }
 }
@@ -169,8 +160,8 @@ fn unchanged_instances_live_on_in_the_next_snapshot() {
         ..Draft::default()
     };
     let settings = with_state();
-    let one = draft(1).build(None, &settings);
-    let two = draft(2).build(Some(&one), &settings);
+    let one = draft(2).build(None, &settings);
+    let two = draft(3).build(Some(&one), &settings);
     let same = one.instances().iter().zip(two.instances().iter());
     let same: Vec<bool> = same
         .map(|(one, two)| Arc::ptr_eq(&one.plugin, &two.plugin))
@@ -193,7 +184,7 @@ fn plugins_that_do_not_work_yet_load() {
     let built: Vec<_> = snapshot
         .instances()
         .iter()
-        .map(|instance| instance.def.name)
+        .map(|instance| &*instance.def.name)
         .collect();
     assert_eq!(built, ["acl", "acl"]);
 }
@@ -213,13 +204,8 @@ fn plugins_that_do_not_work_yet_and_change_or_limit_anything_refuse_every_reques
         };
         let snapshot = draft.build(None, &settings());
         let request = head(&["GET / HTTP/1.1"]);
-        let mut cx = context(&request, "", &NoLookup);
-        let answer = run_access(
-            &snapshot.globals,
-            snapshot.instances(),
-            &mut cx,
-            &mut Picked::default(),
-        );
+        let mut cx = context(&request, "", NoEntities);
+        let answer = run_access(&snapshot.globals, snapshot.instances(), &mut cx);
         assert_eq!(answer.map(|answer| answer.status), Some(500), "{name}");
     }
 }

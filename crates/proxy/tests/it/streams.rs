@@ -2,10 +2,11 @@
 
 use crate::fixture::{entity, plugin, settings};
 use model::entities::Config;
-use plugin::{Implementation, Lack, Phases, PluginDef, Scopes, Sharing};
+use plugin::{Implementation, Lack, Phases, PluginDef, Scopes};
 use proxy::snapshot::{BuildSettings, Snapshot};
 use router::StreamRequest;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use uuid::Uuid;
 
 fn service(number: u128, enabled: bool) -> Value {
@@ -115,19 +116,19 @@ fn streams_in_the_scope_of_a_guard_are_refused() {
 
 #[test]
 fn a_guard_in_a_scope_that_its_plugin_refuses_is_as_if_absent() {
-    static GLOBAL: PluginDef = PluginDef {
-        name: "ip-restriction",
+    let global = PluginDef {
+        name: "ip-restriction".into(),
+        version: "1".into(),
         priority: 1,
         phases: Phases::ACCESS,
         scopes: Scopes::GLOBAL,
-        sharing: Sharing::EqualConfigs,
         implementation: Implementation::Later {
             lack: Lack::Protection,
             without: "",
         },
     };
     let settings = BuildSettings {
-        plugins: vec![&GLOBAL],
+        plugins: vec![Arc::new(global)],
         ..BuildSettings::default()
     };
     let on_route = json!({"id": Uuid::from_u128(10)});

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::control::rebuild;
-use crate::lookup::StoreLookup;
+use crate::entities::StoreEntities;
 use admin::control::{Failure, Refusal};
 use model::schema::registry;
 use model::{EntityKind, Object};
@@ -43,11 +43,13 @@ pub(in crate::control) fn writer() -> (Writer, TempDir) {
         ..BuildSettings::default()
     };
     let empty = rebuild::empty(&build).expect("an empty configuration is valid");
-    let lookup = Arc::new(StoreLookup::new(store.clone()));
+    let entities = Arc::new(StoreEntities::new(store.clone()));
+    let node = plugin::Node::new(build.node.clone(), entities);
     let plane = DataPlane::new(
         Live::new(empty),
         session::SessionSettings::default(),
-        lookup,
+        Arc::new(node),
+        build.plugins.clone(),
         1,
     );
     let writer = Writer {

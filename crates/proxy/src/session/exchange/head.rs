@@ -8,7 +8,6 @@ use crate::session::answer::milliseconds;
 use crate::session::collected::Collected;
 use crate::session::filtering::Filtering;
 use crate::session::form::Form;
-use crate::session::handling::Handling;
 use crate::session::worker::Worker;
 use net::http1::{Body, ResponseHead};
 use plugin::{Answer, HeaderEdits, Origin};
@@ -67,7 +66,7 @@ impl Exchange<'_, '_> {
             write_line(out, b"Date: ", date.at(now).as_bytes());
         });
         inject(&settings.injections, answer.status, &mut worker.out);
-        Handling::keep_head(self.chain, self.sent_head, &worker.out);
+        self.chain.keep_head(&worker.out);
         self.client.head_size += worker.out.len() as u64;
         worker
             .out

@@ -1,22 +1,42 @@
 //! Body filters on forwarded responses, in every framing of the upstream and for both versions of HTTP/1.
 
 use super::*;
-use plugin::{Chunk, Implementation, Phases, PluginError, ResponseCx, Scopes, Sharing};
+use plugin::{Chunk, Filtered, Phases, PluginError, ResponseCx};
 
 /// Converts the body to capitals, and adds an exclamation mark at its end.
 struct Shout;
 
-static SHOUT: PluginDef = PluginDef {
-    name: "shout",
-    priority: 0,
-    phases: Phases::BODY_FILTER,
-    scopes: Scopes::ALL,
-    sharing: Sharing::EqualConfigs,
-    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Shout))),
-};
+fn shout() -> Arc<PluginDef> {
+    let phases = Phases::HEADER_FILTER.with(Phases::BODY_FILTER);
+    define::<Shout>("shout", 0, phases)
+}
 
 impl plugin::Plugin for Shout {
-    fn body_filter(&self, cx: &mut ResponseCx<'_>, chunk: &mut Chunk) -> Result<(), PluginError> {
+    type Config = serde::de::IgnoredAny;
+    type Own = ();
+
+    fn build(
+        _: serde::de::IgnoredAny,
+        _: &plugin::BuildCx<'_>,
+    ) -> Result<Self, plugin::BuildError> {
+        Ok(Self)
+    }
+
+    fn header_filter(
+        &self,
+        cx: &mut ResponseCx<'_, '_>,
+        (): &mut (),
+    ) -> Result<Filtered, PluginError> {
+        cx.answer.headers.remove("Content-Length");
+        Ok(Filtered::Continue)
+    }
+
+    fn body_filter(
+        &self,
+        cx: &mut ResponseCx<'_, '_>,
+        (): &mut (),
+        chunk: &mut Chunk,
+    ) -> Result<(), PluginError> {
         assert!(cx.upstream.is_some());
         let mut data = chunk.data.to_ascii_uppercase();
         if chunk.last {
@@ -41,7 +61,7 @@ fn through(version: &'static str, answer: &'static str, closes: bool) -> String 
         })])
         .await;
         let mut setup = Setup::new(address);
-        setup.plugins = vec![&SHOUT];
+        setup.plugins = vec![shout()];
         let gateway = setup.start();
         let mut client = gateway.client().await;
         client

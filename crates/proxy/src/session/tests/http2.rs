@@ -7,7 +7,7 @@ use h2::client::SendRequest;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response};
-use plugin::{Implementation, Phases, PluginError, RequestCx, Scopes, Sharing, Step};
+use plugin::{Phases, PluginError, RequestCx, Step};
 use std::future::poll_fn;
 use std::time::Duration;
 
@@ -250,23 +250,32 @@ fn grpc_routes_refuse_other_requests() {
 /// Changes the content type of the upstream request, and refuses the request.
 struct Retype;
 
-static RETYPE: PluginDef = PluginDef {
-    name: "retype",
-    priority: 0,
-    phases: Phases::ACCESS,
-    scopes: Scopes::ALL,
-    sharing: Sharing::EqualConfigs,
-    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Retype))),
-};
+fn retype() -> Arc<PluginDef> {
+    define::<Retype>("retype", 0, Phases::ACCESS)
+}
 
 impl plugin::Plugin for Retype {
-    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
-        let other = if cx.is_grpc() {
+    type Config = serde::de::IgnoredAny;
+    type Own = ();
+
+    fn build(
+        _: serde::de::IgnoredAny,
+        _: &plugin::BuildCx<'_>,
+    ) -> Result<Self, plugin::BuildError> {
+        Ok(Self)
+    }
+
+    fn access<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        (): &'a mut (),
+    ) -> Result<Step<'a>, PluginError> {
+        let other = if cx.request.is_grpc {
             "application/json"
         } else {
             "application/grpc"
         };
-        cx.upstream.headers.set("content-type", other);
+        cx.request.upstream.headers.set("content-type", other);
         Ok(Step::Respond(plugin::Response::message(403, "no")))
     }
 }
@@ -275,7 +284,7 @@ impl plugin::Plugin for Retype {
 fn the_response_form_follows_the_clients_content_type() {
     run(async {
         let mut setup = gateway_to("127.0.0.1:1".parse().unwrap(), Protocol::Http);
-        setup.plugins = vec![&RETYPE];
+        setup.plugins = vec![retype()];
         let gateway = setup.start();
         let mut client = connect(&gateway).await;
         let (plain, _) = client.send_request(get("/"), true).unwrap();

@@ -4,20 +4,15 @@ use super::websocket::{ASK, SWITCH};
 use super::*;
 use crate::access_log::{AccessLog, Format, Lane};
 use model::entities::{Consumer, ConsumerId};
-use plugin::{Implementation, LogEntry, Phases, RequestCx, Scopes, Sharing, Step, TryEnd};
+use plugin::{LogCx, Phases, RequestCx, Step, TryEnd};
 use std::time::Duration;
 
 /// A plugin that stores the log entries for the test that runs on the same thread.
 struct Record;
 
-static RECORD: PluginDef = PluginDef {
-    name: "record",
-    priority: 0,
-    phases: Phases::LOG,
-    scopes: Scopes::ALL,
-    sharing: Sharing::EqualConfigs,
-    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Record))),
-};
+fn record() -> Arc<PluginDef> {
+    define::<Record>("record", 0, Phases::LOG)
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Entry {
@@ -35,7 +30,18 @@ thread_local! {
 }
 
 impl plugin::Plugin for Record {
-    fn log(&self, entry: &LogEntry<'_>) {
+    type Config = serde::de::IgnoredAny;
+    type Own = ();
+
+    fn build(
+        _: serde::de::IgnoredAny,
+        _: &plugin::BuildCx<'_>,
+    ) -> Result<Self, plugin::BuildError> {
+        Ok(Self)
+    }
+
+    fn log(&self, cx: &mut LogCx<'_, '_>, (): &mut ()) {
+        let entry = cx.entry;
         let times = &entry.latencies;
         let tries = entry.tries.iter();
         ENTRIES.with_borrow_mut(|entries| {
@@ -69,7 +75,7 @@ async fn entry() -> Entry {
 
 fn logged(upstream: SocketAddr) -> Setup {
     let mut setup = Setup::new(upstream);
-    setup.plugins = vec![&RECORD];
+    setup.plugins = vec![record()];
     setup
 }
 
@@ -325,23 +331,32 @@ fn a_plaintext_request_on_a_tls_port_is_logged_as_it_came() {
 /// Makes the client a consumer. The value of `x-consumer` is its username.
 struct Authenticate;
 
-static AUTHENTICATE: PluginDef = PluginDef {
-    name: "authenticate",
-    priority: 10,
-    phases: Phases::ACCESS,
-    scopes: Scopes::ALL,
-    sharing: Sharing::EqualConfigs,
-    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Authenticate))),
-};
+fn authenticate() -> Arc<PluginDef> {
+    define::<Authenticate>("authenticate", 10, Phases::ACCESS)
+}
 
 impl plugin::Plugin for Authenticate {
-    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, plugin::PluginError> {
-        let username = cx.header("x-consumer");
-        cx.consumer = Some(Consumer {
+    type Config = serde::de::IgnoredAny;
+    type Own = ();
+
+    fn build(
+        _: serde::de::IgnoredAny,
+        _: &plugin::BuildCx<'_>,
+    ) -> Result<Self, plugin::BuildError> {
+        Ok(Self)
+    }
+
+    fn access<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        (): &'a mut (),
+    ) -> Result<Step<'a>, plugin::PluginError> {
+        let username = cx.request.header("x-consumer");
+        cx.state.consumer = Some(Arc::new(Consumer {
             id: ConsumerId(Uuid::from_u128(7)),
             username: username.map(|name| std::str::from_utf8(name).unwrap().into()),
             custom_id: Some("custom".into()),
-        });
+        }));
         Ok(Step::Continue)
     }
 }
@@ -350,7 +365,7 @@ impl plugin::Plugin for Authenticate {
 fn a_consumer_without_a_username_is_logged_by_its_id() {
     run(async {
         let mut setup = Setup::new(upstream(vec![answers(OK)]).await);
-        setup.plugins = vec![&AUTHENTICATE];
+        setup.plugins = vec![authenticate()];
         let (log, lanes) = access_log("m $kong_consumer");
         setup.settings.access_log = Some(log);
         let gateway = setup.start();

@@ -32,7 +32,7 @@ use model::entities::{
 use net::dns::Resolver;
 use net::listen::{Listen, bind, bind_datagrams};
 use net::tls::ServerTls;
-use plugin::{NoLookup, PluginDef};
+use plugin::{Node, Phases, PluginDef, Scopes};
 use serde_json::json;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ pub(super) struct Setup {
     pub(super) settings: SessionSettings,
     pub(super) listen: &'static str,
     /// Definitions of the plugins to configure.
-    pub(super) plugins: Vec<&'static PluginDef>,
+    pub(super) plugins: Vec<Arc<PluginDef>>,
     /// Whether the plugins are configured for the route instead of globally.
     pub(super) plugins_on_route: bool,
     /// Whether upstreams may speak HTTP/2 (`nginx_proxy_proxy_http_version = 2`).
@@ -117,7 +117,7 @@ impl Setup {
             services: vec![self.service],
             routes: vec![self.route],
             plugins: plugins
-                .map(|(def, id)| configured(def.name, id, on))
+                .map(|(def, id)| configured(&def.name, id, on))
                 .collect(),
             ..Config::default()
         };
@@ -126,7 +126,7 @@ impl Setup {
         let build = BuildSettings {
             resolver,
             upstream_http2: self.upstream_http2,
-            plugins: self.plugins,
+            plugins: self.plugins.clone(),
             default_certificate: Some(Arc::new(net::tls::self_signed().unwrap())),
             ..BuildSettings::default()
         };
@@ -146,7 +146,13 @@ impl Setup {
             http.push((listen, listener));
             address
         };
-        let plane = Arc::new(DataPlane::new(live, self.settings, Arc::new(NoLookup), 1));
+        let plane = Arc::new(DataPlane::new(
+            live,
+            self.settings,
+            Node::bare(),
+            self.plugins,
+            1,
+        ));
         let (stop, stopped) = watch::channel(Stop::Serve);
         let entrances = Entrances {
             http,
@@ -164,6 +170,15 @@ impl Setup {
             datagrams: duplicate,
         }
     }
+}
+
+/// Defines a test plugin.
+pub(super) fn define<P: plugin::Plugin>(
+    name: &'static str,
+    priority: i32,
+    phases: Phases,
+) -> Arc<PluginDef> {
+    Arc::new(PluginDef::bundled::<P>(name, priority, phases, Scopes::ALL))
 }
 
 fn service(upstream: SocketAddr) -> Service {

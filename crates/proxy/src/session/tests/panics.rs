@@ -1,41 +1,56 @@
 //! A panic in one request closes its connection and affects no other.
 
 use super::*;
-use plugin::{
-    Implementation, LogEntry, Phases, PluginError, RequestCx, ResponseCx, Scopes, Sharing, Step,
-};
+use plugin::{Filtered, LogCx, Phases, PluginError, Request, RequestCx, ResponseCx, Step};
 
 /// Panics in the phase that the header `x-panic` names.
 struct Panics;
 
-static PANICS: PluginDef = PluginDef {
-    name: "panics",
-    priority: 0,
-    phases: Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG),
-    scopes: Scopes::ALL,
-    sharing: Sharing::EqualConfigs,
-    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Panics))),
-};
+fn panics() -> Arc<PluginDef> {
+    define::<Panics>(
+        "panics",
+        0,
+        Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG),
+    )
+}
 
-fn panic_if_asked(request: &RequestCx<'_>, phase: &str) {
+fn panic_if_asked(request: &Request<'_>, phase: &str) {
     if request.head.header("x-panic") == Some(phase.as_bytes()) {
         panic!("the panic of this test, in {phase}");
     }
 }
 
 impl plugin::Plugin for Panics {
-    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
-        panic_if_asked(cx, "access");
+    type Config = serde::de::IgnoredAny;
+    type Own = ();
+
+    fn build(
+        _: serde::de::IgnoredAny,
+        _: &plugin::BuildCx<'_>,
+    ) -> Result<Self, plugin::BuildError> {
+        Ok(Self)
+    }
+
+    fn access<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        (): &'a mut (),
+    ) -> Result<Step<'a>, PluginError> {
+        panic_if_asked(cx.request, "access");
         Ok(Step::Continue)
     }
 
-    fn header_filter(&self, cx: &mut ResponseCx<'_>) -> Result<(), PluginError> {
+    fn header_filter(
+        &self,
+        cx: &mut ResponseCx<'_, '_>,
+        (): &mut (),
+    ) -> Result<Filtered, PluginError> {
         panic_if_asked(cx.request, "header_filter");
-        Ok(())
+        Ok(Filtered::Continue)
     }
 
-    fn log(&self, entry: &LogEntry<'_>) {
-        panic_if_asked(entry.request, "log");
+    fn log(&self, cx: &mut LogCx<'_, '_>, (): &mut ()) {
+        panic_if_asked(cx.request, "log");
     }
 }
 
@@ -44,7 +59,7 @@ fn a_panic_ends_its_connection_and_leaves_the_worker_in_order() {
     run(async {
         let scripts = (0..4).map(|_| answers(OK)).collect();
         let mut setup = Setup::new(upstream(scripts).await);
-        setup.plugins = vec![&PANICS];
+        setup.plugins = vec![panics()];
         let gateway = setup.start();
         let mut steady = gateway.client().await;
         let mut requests = 0;

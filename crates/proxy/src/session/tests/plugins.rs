@@ -1,46 +1,61 @@
 //! Tests that the right plugins run for requests that end early, and that a body is read only when a plugin needs it.
 
 use super::*;
-use plugin::{
-    BodyUse, Implementation, Phases, PluginError, RequestBody, RequestCx, Response, ResponseCx,
-    Scopes, Sharing, Step,
-};
+use plugin::{Filtered, Phases, PluginError, RequestBody, RequestCx, Response, ResponseCx, Step};
 use std::sync::atomic::Ordering;
 
 /// Marks every response that it filters.
 struct Mark;
 
-static MARK: PluginDef = PluginDef {
-    name: "mark",
-    priority: 10,
-    phases: Phases::HEADER_FILTER,
-    scopes: Scopes::ALL,
-    sharing: Sharing::EqualConfigs,
-    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Mark))),
-};
+fn mark() -> Arc<PluginDef> {
+    define::<Mark>("mark", 10, Phases::HEADER_FILTER)
+}
 
 impl plugin::Plugin for Mark {
-    fn header_filter(&self, cx: &mut ResponseCx<'_>) -> Result<(), PluginError> {
-        cx.headers.set("X-Mark", "seen");
-        Ok(())
+    type Config = serde::de::IgnoredAny;
+    type Own = ();
+
+    fn build(
+        _: serde::de::IgnoredAny,
+        _: &plugin::BuildCx<'_>,
+    ) -> Result<Self, plugin::BuildError> {
+        Ok(Self)
+    }
+
+    fn header_filter(
+        &self,
+        cx: &mut ResponseCx<'_, '_>,
+        (): &mut (),
+    ) -> Result<Filtered, PluginError> {
+        cx.answer.headers.set("X-Mark", "seen");
+        Ok(Filtered::Continue)
     }
 }
 
 /// Accepts only requests with the header `x-known`.
 struct Gate;
 
-static GATE: PluginDef = PluginDef {
-    name: "gate",
-    priority: 20,
-    phases: Phases::ACCESS,
-    scopes: Scopes::ALL,
-    sharing: Sharing::EqualConfigs,
-    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Gate))),
-};
+fn gate() -> Arc<PluginDef> {
+    define::<Gate>("gate", 20, Phases::ACCESS)
+}
 
 impl plugin::Plugin for Gate {
-    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
-        Ok(match cx.header("x-known") {
+    type Config = serde::de::IgnoredAny;
+    type Own = ();
+
+    fn build(
+        _: serde::de::IgnoredAny,
+        _: &plugin::BuildCx<'_>,
+    ) -> Result<Self, plugin::BuildError> {
+        Ok(Self)
+    }
+
+    fn access<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        (): &'a mut (),
+    ) -> Result<Step<'a>, PluginError> {
+        Ok(match cx.request.header("x-known") {
             Some(_) => Step::Continue,
             None => Step::Respond(Response::message(401, "who are you")),
         })
@@ -50,26 +65,32 @@ impl plugin::Plugin for Gate {
 /// Responds with the request's body.
 struct Reader;
 
-static READER: PluginDef = PluginDef {
-    name: "reader",
-    priority: 5,
-    phases: Phases::ACCESS,
-    scopes: Scopes::ALL,
-    sharing: Sharing::EqualConfigs,
-    implementation: Implementation::Ready(|_, _| Ok(Arc::new(Reader))),
-};
+fn reader() -> Arc<PluginDef> {
+    define::<Reader>("reader", 5, Phases::ACCESS)
+}
 
 impl plugin::Plugin for Reader {
-    fn access<'a>(&'a self, cx: &'a mut RequestCx<'_>) -> Result<Step<'a>, PluginError> {
-        let body = match &cx.body {
-            RequestBody::Whole(body) => body.clone(),
-            RequestBody::Unread | RequestBody::TooLarge => "no body".into(),
-        };
-        Ok(Step::Respond(Response::new(200, body)))
+    type Config = serde::de::IgnoredAny;
+    type Own = ();
+
+    fn build(
+        _: serde::de::IgnoredAny,
+        _: &plugin::BuildCx<'_>,
+    ) -> Result<Self, plugin::BuildError> {
+        Ok(Self)
     }
 
-    fn request_body(&self) -> BodyUse {
-        BodyUse::Buffered
+    fn access<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        (): &'a mut (),
+    ) -> Result<Step<'a>, PluginError> {
+        let body = match &cx.request.body {
+            RequestBody::Unread => return Ok(Step::ReadBody),
+            RequestBody::Whole(body) => body.clone(),
+            RequestBody::TooLarge | RequestBody::Streamed => "no body".into(),
+        };
+        Ok(Step::Respond(Response::new(200, body)))
     }
 }
 
@@ -78,7 +99,7 @@ fn refused_for_its_length(plugins_on_route: bool) -> String {
     let (send, receive) = std::sync::mpsc::channel();
     run(async move {
         let mut setup = Setup::new(upstream(vec![answers(OK)]).await);
-        setup.plugins = vec![&MARK];
+        setup.plugins = vec![mark()];
         setup.plugins_on_route = plugins_on_route;
         setup.settings.max_body = 10;
         let gateway = setup.start();
@@ -113,7 +134,7 @@ fn a_request_refused_before_its_access_phase_is_filtered_by_global_plugins() {
 fn a_client_that_a_plugin_refuses_costs_no_memory_for_its_body() {
     run_paused(async {
         let mut setup = Setup::new(upstream(vec![]).await);
-        setup.plugins = vec![&GATE, &READER];
+        setup.plugins = vec![gate(), reader()];
         let gateway = setup.start();
         let mut client = gateway.client().await;
         client

@@ -1,0 +1,86 @@
+//! The wall clock of a node. Tests replace it by a clock that stands still until it is advanced.
+//!
+//! Plugins read the time here, not from the operating system, so that a test can decide what time it is. Durations that
+//! code waits for are measured by tokio's clock, which tests can pause.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Returns the current wall time. Clones of a fixed clock show the same time.
+#[derive(Debug, Clone, Default)]
+pub struct Clock(Source);
+
+#[derive(Debug, Clone, Default)]
+enum Source {
+    #[default]
+    System,
+    Fixed(Arc<Mutex<SystemTime>>),
+}
+
+impl Clock {
+    /// Returns the clock of the operating system.
+    pub fn system() -> Self {
+        Self::default()
+    }
+
+    /// Returns a clock that stands still at this time until [`Clock::advance`] is called.
+    pub fn fixed(at: SystemTime) -> Self {
+        Self(Source::Fixed(Arc::new(Mutex::new(at))))
+    }
+
+    pub fn now(&self) -> SystemTime {
+        match &self.0 {
+            Source::System => SystemTime::now(),
+            Source::Fixed(at) => *at.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    /// Returns the time since the Unix epoch in milliseconds. A time before the epoch is 0.
+    pub fn unix_millis(&self) -> u64 {
+        u64::try_from(self.since_epoch().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the time since the Unix epoch. A time before the epoch is zero.
+    pub fn since_epoch(&self) -> Duration {
+        self.now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+
+    /// Moves a fixed clock and all its clones forward. The clock of the operating system stays as it is.
+    pub fn advance(&self, by: Duration) {
+        if let Source::Fixed(at) = &self.0 {
+            let mut at = at.lock().unwrap_or_else(PoisonError::into_inner);
+            *at = at.checked_add(by).unwrap_or(*at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fixed_clock_and_its_clones_move_only_when_advanced() {
+        let clock = Clock::fixed(UNIX_EPOCH + Duration::from_millis(1500));
+        let clone = clock.clone();
+        assert_eq!(clone.unix_millis(), 1500);
+        clock.advance(Duration::from_secs(2));
+        assert_eq!(clone.unix_millis(), 3500);
+        assert_eq!(clone.now(), UNIX_EPOCH + Duration::from_millis(3500));
+    }
+
+    #[test]
+    fn times_before_the_epoch_are_zero_and_overflow_changes_nothing() {
+        let clock = Clock::fixed(UNIX_EPOCH - Duration::from_secs(1));
+        assert_eq!(clock.unix_millis(), 0);
+        clock.advance(Duration::MAX);
+        assert_eq!(clock.now(), UNIX_EPOCH - Duration::from_secs(1));
+    }
+
+    #[test]
+    fn the_system_clock_cannot_be_advanced() {
+        let clock = Clock::system();
+        clock.advance(Duration::from_secs(1_000_000));
+        let difference = clock.now().duration_since(SystemTime::now());
+        assert!(difference.unwrap_or_default() < Duration::from_secs(500_000));
+    }
+}

@@ -1,0 +1,25 @@
+//! The services of a node that plugins use: an HTTP client, queues, metrics, timers on workers, background tasks, shared
+//! state and the clock.
+//!
+//! The gateway creates the services once per process, and they live as long as the process: configurations come and go
+//! without them. Nothing here makes a worker of the data plane wait. What talks to the network runs on the thread of
+//! [`background`], and the data plane only touches counters and short critical sections.
+//!
+//! This crate does not depend on plugins, routes or entities.
+
+#![forbid(unsafe_code)]
+
+pub mod background;
+pub mod clock;
+pub mod http;
+pub mod metrics;
+pub mod queue;
+pub mod shared;
+pub mod workers;
+
+pub use background::Background;
+pub use clock::Clock;
+pub use metrics::Metrics;
+pub use queue::Queues;
+pub use shared::Shared;
+pub use workers::Workers;

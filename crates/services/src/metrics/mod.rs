@@ -1,0 +1,222 @@
+//! Counters, gauges and histograms with labels, for the text format of Prometheus.
+//!
+//! The contract:
+//!
+//! - A plugin registers a metric once and finds the series of its labels once. It keeps the series and increments it
+//!   without a look-up, a lock or an allocation.
+//! - Each worker increments cells of its own, in cache lines that no other worker writes. A worker names itself by its
+//!   number. Every other thread uses [`NO_WORKER`], and shares one more set of cells. A wrong number costs time, but counts
+//!   correctly.
+//! - A scrape reads the cells without stopping anyone, so the values of one scrape are of slightly different times.
+//! - Each metric has a maximum number of series. Label values beyond it are counted in one series whose label values are
+//!   all `other`, so that clients cannot fill the memory with new label values.
+//! - A removed series disappears from scrapes. Whoever still holds it can increment it without effect.
+//!
+//! A set of series costs 8 bytes per series, cell and worker: series share cache lines, workers do not.
+
+mod cells;
+mod family;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use family::{Counter, Family, Gauge, Histogram, Level};
+pub use text::{Kind, Page};
+
+use family::{Definition, Table};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Number of a thread that is no worker of the data plane.
+pub const NO_WORKER: usize = usize::MAX;
+/// Default maximum number of series of a metric.
+pub const MAX_SERIES: usize = 10_000;
+/// Maximum number of buckets of a histogram.
+const MAX_BUCKETS: usize = 256;
+
+/// Registry of the node's metrics. Clones share it.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    workers: usize,
+    max_series: usize,
+    registry: Mutex<Registry>,
+}
+
+#[derive(Default)]
+struct Registry {
+    tables: BTreeMap<Box<str>, Arc<Table>>,
+    sources: Vec<Weak<dyn Source>>,
+}
+
+/// Values that are kept elsewhere and read at each scrape. Its metrics must have names of their own.
+pub trait Source: Send + Sync {
+    fn collect(&self, page: &mut Page);
+}
+
+/// Why a metric cannot be registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MetricError {
+    #[error("\"{0}\" is not a valid name of a metric")]
+    Name(Box<str>),
+    #[error("\"{0}\" is not a valid name of a label, or occurs twice")]
+    Label(Box<str>),
+    #[error(
+        "the bounds of a histogram must be at most {MAX_BUCKETS} finite numbers in ascending order"
+    )]
+    Bounds,
+    #[error("the metric {0} is already registered with another type, other labels or other bounds")]
+    Conflict(Box<str>),
+}
+
+impl Metrics {
+    /// Makes a registry for this number of workers.
+    pub fn new(workers: usize) -> Self {
+        Self::with_max_series(workers, MAX_SERIES)
+    }
+
+    /// Makes a registry whose metrics have at most this number of series each.
+    pub fn with_max_series(workers: usize, max_series: usize) -> Self {
+        Self(Arc::new(Inner {
+            workers,
+            max_series: max_series.max(1),
+            registry: Mutex::default(),
+        }))
+    }
+
+    /// Registers a metric that only grows. If it is registered already, returns the existing one; this holds for all
+    /// kinds of metrics.
+    pub fn counter(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<Family<Counter>, MetricError> {
+        self.register(Kind::Counter, (name, help), labels, &[], self.0.workers)
+    }
+
+    /// Registers a metric that is set to a value. Its series have one cell that all threads share.
+    pub fn gauge(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<Family<Gauge>, MetricError> {
+        self.register(Kind::Gauge, (name, help), labels, &[], 0)
+    }
+
+    /// Registers a metric that workers increment and decrement, such as a number of connections.
+    pub fn level(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<Family<Level>, MetricError> {
+        self.register(Kind::Level, (name, help), labels, &[], self.0.workers)
+    }
+
+    /// Registers a histogram. `bounds` are the upper bounds of its buckets; a bucket without a bound is added.
+    pub fn histogram(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+        bounds: &[f64],
+    ) -> Result<Family<Histogram>, MetricError> {
+        let ascending = bounds.windows(2).all(|pair| pair[0] < pair[1]);
+        let finite = bounds.iter().all(|bound| bound.is_finite());
+        if !ascending || !finite || bounds.len() > MAX_BUCKETS {
+            return Err(MetricError::Bounds);
+        }
+        let shards = self.0.workers;
+        self.register(Kind::Histogram, (name, help), labels, bounds, shards)
+    }
+
+    /// Adds values that are read at each scrape, until the source is dropped.
+    pub fn add_source(&self, source: Weak<dyn Source>) {
+        let mut registry = self.registry();
+        registry.sources.retain(|known| known.strong_count() > 0);
+        registry.sources.push(source);
+    }
+
+    /// Returns all metrics in the text format, version 0.0.4, sorted by name; those of sources come last.
+    pub fn render(&self) -> String {
+        let mut page = Page::default();
+        self.write(&mut page);
+        page.into_text()
+    }
+
+    /// Writes all metrics to a page.
+    pub fn write(&self, page: &mut Page) {
+        let registry = self.registry();
+        let tables: Vec<Arc<Table>> = registry.tables.values().cloned().collect();
+        let sources: Vec<_> = registry.sources.iter().filter_map(Weak::upgrade).collect();
+        drop(registry);
+        for table in tables {
+            table.write(page);
+        }
+        for source in sources {
+            source.collect(page);
+        }
+    }
+
+    fn register<S>(
+        &self,
+        kind: Kind,
+        (name, help): (&str, &str),
+        labels: &[&str],
+        bounds: &[f64],
+        workers: usize,
+    ) -> Result<Family<S>, MetricError> {
+        check_names(kind, name, labels)?;
+        let definition = Definition {
+            name: name.into(),
+            help: help.into(),
+            kind,
+            labels: labels.iter().map(|label| (*label).into()).collect(),
+            bounds: bounds.into(),
+        };
+        let mut registry = self.registry();
+        if let Some(table) = registry.tables.get(name) {
+            return if table.definition.is_same(&definition) {
+                Ok(Family::new(table.clone()))
+            } else {
+                Err(MetricError::Conflict(name.into()))
+            };
+        }
+        let table = Arc::new(Table::new(definition, workers, self.0.max_series));
+        registry.tables.insert(name.into(), table.clone());
+        Ok(Family::new(table))
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        let registry = self.0.registry.lock();
+        registry.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let registered = self.registry().tables.len();
+        formatter
+            .debug_struct("Metrics")
+            .field("registered", &registered)
+            .finish()
+    }
+}
+
+fn check_names(kind: Kind, name: &str, labels: &[&str]) -> Result<(), MetricError> {
+    if !text::is_name(name, b":") {
+        return Err(MetricError::Name(name.into()));
+    }
+    for (position, label) in labels.iter().enumerate() {
+        // The text format uses `le` itself, and names with two underscores are for the use of Prometheus.
+        let reserved = label.starts_with("__") || (kind == Kind::Histogram && *label == "le");
+        if reserved || !text::is_name(label, b"") || labels[..position].contains(label) {
+            return Err(MetricError::Label((*label).into()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,566 @@
+//! The entries of a queue and its counters, behind one lock: what pushes and the sending task share.
+//!
+//! The lock is held for a few instructions: a push moves one entry, and the task takes at most [`TAKEN_AT_ONCE`] entries.
+//! Entries are dropped and messages are logged without the lock.
+
+use super::statistics::Counts;
+use super::{Queue, QueueParams, SendError, Sender};
+use futures_util::future::BoxFuture;
+use smallvec::SmallVec;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Minimum time between two messages of the same kind about one queue.
+pub const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum number of entries that the task moves while pushes wait for the lock.
+const TAKEN_AT_ONCE: usize = 256;
+/// Capacity above which the buffer of an empty queue is freed.
+const KEPT_CAPACITY: usize = 1024;
+/// Size that a larger entry counts as, so that sums do not overflow.
+const LARGEST_ENTRY: usize = u32::MAX as usize;
+/// Maximum length of a sender's error in the log.
+const LOGGED_ERROR: usize = 1000;
+
+pub(super) struct State<T> {
+    plugin: Box<str>,
+    /// The name of the queue, without the user information of URLs.
+    name: Box<str>,
+    /// Start of every message about the queue, as in Kong.
+    pub(super) tag: Box<str>,
+    locked: Mutex<Locked<T>>,
+    /// Notified when the task has to look at the queue.
+    pub(super) wake: Notify,
+    /// Notified when nothing waits and nothing is being sent.
+    idle: Notify,
+}
+
+struct Locked<T> {
+    entries: VecDeque<(T, usize)>,
+    /// Number of waiting entries at which a push wakes the task; `usize::MAX` while the task does not wait for entries.
+    wake_at: usize,
+    /// Number of waiting entries from which on a push looks at the limits.
+    warn_at: usize,
+    params: Arc<QueueParams>,
+    sender: Sender<T>,
+    /// Number of the newest handle.
+    handle: u64,
+    /// Whether the newest handle was dropped.
+    closed: bool,
+    /// Whether the task has ended. A queue that has ended accepts nothing.
+    ended: bool,
+    /// `waiting` is not kept here; it is the length of `entries`.
+    counts: Counts,
+    /// Whether the queue has been above the warning level since the last warning.
+    warned: bool,
+    /// Whether entries were dropped since the queue was last processed.
+    dropping: bool,
+    reports: Reports,
+}
+
+/// Entries to drop without the lock. Usually one: the entry that a new one replaces.
+type Victims<T> = SmallVec<[(T, usize); 1]>;
+
+/// A message about a push that was not smooth.
+enum Notice {
+    NearlyFull,
+    Full {
+        dropped: u64,
+    },
+    OutOfBytes {
+        dropped: u64,
+    },
+    TooLarge {
+        bytes: usize,
+        max: usize,
+        refused: u64,
+    },
+}
+
+/// The messages that are limited in number.
+#[derive(Default)]
+struct Reports {
+    nearly_full: Report,
+    full: Report,
+    bytes: Report,
+    too_large: Report,
+    resumed: Report,
+    failed: Report,
+    given_up: Report,
+}
+
+#[derive(Default)]
+struct Report {
+    last: Option<Instant>,
+    /// Number of cases since the last message.
+    unreported: u64,
+}
+
+/// What the task does next.
+pub(super) enum Next {
+    /// Take this number of entries and send them.
+    Send(usize),
+    /// Wait for entries, for a batch that is being sent, or until this time.
+    Wait(Option<Instant>),
+    /// Nobody holds the queue, and it is empty.
+    End,
+}
+
+/// How a batch ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Outcome {
+    Sent,
+    GivenUp,
+}
+
+/// A queue whose entries are of any type.
+pub(super) trait Listed: Send + Sync {
+    /// Returns the names of the plugin and of the queue, for metrics.
+    fn names(&self) -> (&str, &str);
+    fn counts(&self) -> Counts;
+    /// Waits until nothing waits and nothing is being sent.
+    fn idle(self: Arc<Self>) -> BoxFuture<'static, ()>;
+    fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+impl<T> State<T> {
+    /// Makes a queue and its first handle. `name` is the name as it may be shown.
+    pub(super) fn new(
+        (plugin, name): (&str, &str),
+        params: QueueParams,
+        sender: Sender<T>,
+    ) -> (Arc<Self>, Arc<Queue<T>>) {
+        let state = Arc::new(Self {
+            plugin: plugin.into(),
+            name: name.into(),
+            tag: format!("[{plugin}] queue {name}").into(),
+            locked: Mutex::new(Locked {
+                entries: VecDeque::new(),
+                wake_at: 1,
+                warn_at: params.warn_at(),
+                params: Arc::new(params),
+                sender,
+                handle: 0,
+                closed: false,
+                ended: false,
+                counts: Counts::default(),
+                warned: false,
+                dropping: false,
+                reports: Reports::default(),
+            }),
+            wake: Notify::new(),
+            idle: Notify::new(),
+        });
+        let first = Arc::new(Queue {
+            state: state.clone(),
+            number: 0,
+        });
+        (state, first)
+    }
+
+    #[inline]
+    pub(super) fn push(&self, entry: T, bytes: usize) {
+        let bytes = bytes.min(LARGEST_ENTRY);
+        let mut locked = self.lock();
+        locked.counts.pushed += 1;
+        if !locked.has_room(bytes) {
+            return self.push_slow(locked, entry, bytes);
+        }
+        let wake = locked.add(entry, bytes);
+        drop(locked);
+        if wake {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Adds an entry to a queue that is nearly full, full, or has ended.
+    #[cold]
+    fn push_slow(&self, mut locked: MutexGuard<'_, Locked<T>>, entry: T, bytes: usize) {
+        let mut victims = Victims::new();
+        let mut notices: SmallVec<[Notice; 2]> = SmallVec::new();
+        let max = locked.params.max_bytes.unwrap_or(usize::MAX);
+        let mut wake = false;
+        if locked.ended {
+            locked.counts.dropped_shutdown += 1;
+            victims.push((entry, bytes));
+        } else if bytes > max {
+            locked.counts.refused += 1;
+            victims.push((entry, bytes));
+            let refused = locked.reports.too_large.count(1);
+            notices.extend(refused.map(|refused| Notice::TooLarge {
+                bytes,
+                max,
+                refused,
+            }));
+        } else {
+            locked.make_room(bytes, max, &mut victims, &mut notices);
+            wake = locked.add(entry, bytes);
+        }
+        drop(locked);
+        if wake {
+            self.wake.notify_one();
+        }
+        drop(victims);
+        for notice in notices {
+            self.report(&notice);
+        }
+    }
+
+    fn report(&self, notice: &Notice) {
+        let tag = &self.tag;
+        match notice {
+            Notice::NearlyFull => tracing::warn!("{tag}: queue at 80% capacity"),
+            Notice::Full { dropped } => tracing::error!(
+                "{tag}: queue full, dropping old entries until processing is successful again ({dropped} dropped)"
+            ),
+            Notice::OutOfBytes { dropped } => {
+                tracing::error!(
+                    "{tag}: byte capacity exceeded, {dropped} queue entries were dropped"
+                );
+            }
+            Notice::TooLarge {
+                bytes,
+                max,
+                refused,
+            } => tracing::error!(
+                "{tag}: string to be queued is longer ({bytes} bytes) than the queue's max_bytes ({max} bytes) \
+                 ({refused} refused)"
+            ),
+        }
+    }
+
+    /// Uses newer parameters and a newer sender, and returns the previous sender. The first value is `false` if the queue
+    /// has ended.
+    pub(super) fn renew(
+        &self,
+        params: &QueueParams,
+        sender: &Sender<T>,
+    ) -> (bool, Option<Sender<T>>) {
+        let mut locked = self.lock();
+        if locked.ended {
+            return (false, None);
+        }
+        let previous = locked.renew(params, sender);
+        drop(locked);
+        // The task looks at the queue again, because a batch may be due now.
+        self.wake.notify_one();
+        (true, Some(previous))
+    }
+
+    /// Returns a new handle for a queue without handles, or `None` if it has ended.
+    pub(super) fn revive(
+        self: &Arc<Self>,
+        params: &QueueParams,
+        sender: &Sender<T>,
+    ) -> Option<Arc<Queue<T>>> {
+        let mut locked = self.lock();
+        if locked.ended {
+            return None;
+        }
+        locked.closed = false;
+        locked.handle += 1;
+        let number = locked.handle;
+        let previous = locked.renew(params, sender);
+        drop(locked);
+        drop(previous);
+        self.wake.notify_one();
+        let state = self.clone();
+        Some(Arc::new(Queue { state, number }))
+    }
+
+    /// Closes the queue if this handle is the newest.
+    pub(super) fn close(&self, number: u64) {
+        let mut locked = self.lock();
+        if locked.handle == number {
+            locked.closed = true;
+            drop(locked);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Decides what the task does. `collecting` is the time at which it began to collect a batch.
+    pub(super) fn next(
+        &self,
+        collecting: &mut Option<Instant>,
+        sends: usize,
+        (max_sends, draining): (usize, bool),
+    ) -> Next {
+        let mut locked = self.lock();
+        let max_sends = match locked.params.concurrency_limit {
+            super::Concurrency::One => 1,
+            super::Concurrency::Unlimited => max_sends,
+        };
+        if sends >= max_sends {
+            locked.wake_at = usize::MAX;
+            return Next::Wait(None);
+        }
+        if locked.entries.is_empty() {
+            *collecting = None;
+            if locked.closed && sends == 0 {
+                locked.ended = true;
+                return Next::End;
+            }
+            locked.wake_at = 1;
+            return Next::Wait(None);
+        }
+        let (waiting, full) = (locked.entries.len(), locked.params.batch_size());
+        if waiting < full && !draining && !locked.closed {
+            let began = *collecting.get_or_insert_with(Instant::now);
+            let until = began + locked.params.coalescing_delay();
+            if Instant::now() < until {
+                locked.wake_at = full;
+                return Next::Wait(Some(until));
+            }
+        }
+        *collecting = None;
+        locked.wake_at = usize::MAX;
+        Next::Send(waiting.min(full))
+    }
+
+    /// Takes the oldest entries, at most `number`.
+    pub(super) fn take(&self, number: usize) -> Vec<T> {
+        let mut batch = Vec::with_capacity(number);
+        let resumed;
+        let _freed;
+        loop {
+            let mut locked = self.lock();
+            let wanted = (number - batch.len()).min(TAKEN_AT_ONCE);
+            let there = wanted.min(locked.entries.len());
+            for _ in 0..there {
+                if let Some((entry, _)) = locked.remove_oldest() {
+                    batch.push(entry);
+                    locked.counts.sending += 1;
+                }
+            }
+            if batch.len() < number && there > 0 {
+                continue;
+            }
+            locked.warned &= locked.entries.len() >= locked.warn_at;
+            let dropped = std::mem::take(&mut locked.dropping);
+            resumed = dropped && locked.reports.resumed.count(1).is_some();
+            _freed = locked.spare_buffer();
+            break;
+        }
+        if resumed {
+            tracing::info!("{}: queue resumed processing", self.tag);
+        }
+        batch
+    }
+
+    pub(super) fn sender(&self) -> (Sender<T>, Arc<QueueParams>) {
+        let locked = self.lock();
+        (locked.sender.clone(), locked.params.clone())
+    }
+
+    /// Logs a failed attempt.
+    pub(super) fn failed(&self, error: &SendError) {
+        let report = self.lock().reports.failed.count(1);
+        let Some(times) = report else {
+            return;
+        };
+        let error = &*error.0;
+        let shown = &error[..error.floor_char_boundary(LOGGED_ERROR)];
+        tracing::warn!(
+            "{}: handler could not process entries: {shown} ({times} attempts failed)",
+            self.tag
+        );
+    }
+
+    pub(super) fn retried(&self) {
+        self.lock().counts.retried += 1;
+    }
+
+    /// Counts a batch that is no longer being sent.
+    pub(super) fn finish(&self, entries: usize, outcome: Outcome) {
+        let entries = entries as u64;
+        let mut locked = self.lock();
+        locked.counts.sending -= entries;
+        let given_up = match outcome {
+            Outcome::Sent => {
+                locked.counts.sent += entries;
+                None
+            }
+            Outcome::GivenUp => {
+                locked.counts.given_up += entries;
+                locked.reports.given_up.count(entries)
+            }
+        };
+        let idle = locked.is_idle();
+        drop(locked);
+        if idle {
+            self.idle.notify_waiters();
+        }
+        if let Some(lost) = given_up {
+            tracing::error!(
+                "{}: could not send entries due to max_retry_time exceeded. {lost} queue entries were lost",
+                self.tag
+            );
+        }
+    }
+
+    /// Ends the queue and drops what it holds, because its task ends.
+    pub(super) fn end(&self) {
+        let mut locked = self.lock();
+        locked.ended = true;
+        let rest = std::mem::take(&mut locked.entries);
+        let lost = rest.len() as u64 + std::mem::take(&mut locked.counts.sending);
+        locked.counts.dropped_shutdown += lost;
+        locked.counts.bytes = 0;
+        drop(locked);
+        drop(rest);
+        self.idle.notify_waiters();
+        if lost > 0 {
+            tracing::error!(
+                "{}: {lost} queue entries were lost because the gateway shuts down",
+                self.tag
+            );
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let locked = self.lock();
+        Counts {
+            waiting: locked.entries.len() as u64,
+            ..locked.counts
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Locked<T>> {
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Locked<T> {
+    /// Whether an entry can be added without looking at the limits.
+    #[inline]
+    fn has_room(&self, bytes: usize) -> bool {
+        let fits = match self.params.max_bytes {
+            None => true,
+            Some(max) => self.counts.bytes as usize + bytes <= max,
+        };
+        fits && self.entries.len() < self.warn_at && !self.ended
+    }
+
+    /// Adds an entry. Returns whether the task must be woken.
+    #[inline]
+    fn add(&mut self, entry: T, bytes: usize) -> bool {
+        self.entries.push_back((entry, bytes));
+        self.counts.bytes += bytes as u64;
+        let wake = self.entries.len() >= self.wake_at;
+        if wake {
+            self.wake_at = usize::MAX;
+        }
+        wake
+    }
+
+    /// Drops the oldest entries until there is room for one of this size.
+    fn make_room(
+        &mut self,
+        bytes: usize,
+        max_bytes: usize,
+        victims: &mut Victims<T>,
+        notices: &mut SmallVec<[Notice; 2]>,
+    ) {
+        if self.entries.len() >= self.warn_at
+            && !std::mem::replace(&mut self.warned, true)
+            && self.reports.nearly_full.count(1).is_some()
+        {
+            notices.push(Notice::NearlyFull);
+        }
+        let before = victims.len();
+        while self.entries.len() >= self.params.max_entries.max(1) {
+            self.drop_oldest(victims);
+        }
+        let dropped = (victims.len() - before) as u64;
+        if dropped > 0 {
+            self.counts.dropped_entries += dropped;
+            let report = self.reports.full.count(dropped);
+            notices.extend(report.map(|dropped| Notice::Full { dropped }));
+        }
+        let before = victims.len();
+        while !self.entries.is_empty() && self.counts.bytes as usize + bytes > max_bytes {
+            self.drop_oldest(victims);
+        }
+        let dropped = (victims.len() - before) as u64;
+        if dropped > 0 {
+            self.counts.dropped_bytes += dropped;
+            let report = self.reports.bytes.count(dropped);
+            notices.extend(report.map(|dropped| Notice::OutOfBytes { dropped }));
+        }
+    }
+
+    fn drop_oldest(&mut self, victims: &mut Victims<T>) {
+        if let Some(oldest) = self.remove_oldest() {
+            self.dropping = true;
+            victims.push(oldest);
+        }
+    }
+
+    fn remove_oldest(&mut self) -> Option<(T, usize)> {
+        let oldest = self.entries.pop_front()?;
+        self.counts.bytes -= oldest.1 as u64;
+        Some(oldest)
+    }
+
+    fn renew(&mut self, params: &QueueParams, sender: &Sender<T>) -> Sender<T> {
+        if *self.params != *params {
+            self.params = Arc::new(params.clone());
+            self.warn_at = params.warn_at();
+        }
+        std::mem::replace(&mut self.sender, sender.clone())
+    }
+
+    /// Returns the buffer of an empty queue if it is large, so that it is freed without the lock.
+    fn spare_buffer(&mut self) -> Option<VecDeque<(T, usize)>> {
+        let large = self.entries.is_empty() && self.entries.capacity() > KEPT_CAPACITY;
+        large.then(|| std::mem::take(&mut self.entries))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.entries.is_empty() && self.counts.sending == 0
+    }
+}
+
+impl Report {
+    /// Counts cases. Returns the number of cases to report if a message is due.
+    fn count(&mut self, cases: u64) -> Option<u64> {
+        self.unreported += cases;
+        let now = Instant::now();
+        if self.last.is_some_and(|last| now - last < LOG_INTERVAL) {
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.unreported))
+    }
+}
+
+impl<T: Send + Sync + 'static> Listed for State<T> {
+    fn names(&self) -> (&str, &str) {
+        (&self.plugin, &self.name)
+    }
+
+    fn counts(&self) -> Counts {
+        self.counts()
+    }
+
+    fn idle(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            loop {
+                let mut idle = std::pin::pin!(self.idle.notified());
+                // The notification is enabled before the check, so that a change in between is not missed.
+                idle.as_mut().enable();
+                if self.lock().is_idle() {
+                    return;
+                }
+                idle.await;
+            }
+        })
+    }
+
+    fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}

@@ -1,0 +1,104 @@
+//! The task of a queue: collects batches, sends them, and sends failed ones again. It runs in the background while the
+//! queue has handles or entries.
+
+use super::drain::Drain;
+use super::state::{Next, Outcome, State};
+use super::{SendError, Sender};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// Maximum number of entries that a queue with unlimited concurrency sends at once. Each can hold a connection.
+pub const MAX_SENDS: usize = 256;
+
+/// Ends the queue when its task ends, also if the runtime drops the task.
+struct Ending<T>(Arc<State<T>>);
+
+impl<T> Drop for Ending<T> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Runs the queue until its last handle is dropped and all is sent, or until the deadline of a drain.
+///
+/// The queue ends with the future even if the future is never polled.
+pub(super) fn run<T: Send + Sync + 'static>(
+    state: Arc<State<T>>,
+    drain: Arc<Drain>,
+) -> impl Future<Output = ()> + Send + 'static {
+    let ending = Ending(state);
+    async move {
+        serve(&ending.0, &drain).await;
+    }
+}
+
+async fn serve<T: Send + Sync + 'static>(state: &State<T>, drain: &Drain) {
+    let mut sends = FuturesUnordered::new();
+    let mut over = std::pin::pin!(drain.over());
+    let mut collecting = None;
+    loop {
+        let draining = drain.has_begun();
+        let until = match state.next(&mut collecting, sends.len(), (MAX_SENDS, draining)) {
+            Next::End => return,
+            Next::Wait(until) => until,
+            Next::Send(entries) => {
+                let batch = state.take(entries);
+                if !batch.is_empty() {
+                    sends.push(deliver(state, drain, batch));
+                }
+                continue;
+            }
+        };
+        tokio::select! {
+            Some(()) = sends.next() => {
+                // A sender that never waits must not keep the thread from other queues.
+                yield_now().await;
+            }
+            () = state.wake.notified() => {}
+            () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
+            () = drain.begun(), if !draining => {}
+            () = &mut over => return,
+        }
+    }
+}
+
+/// Sends a batch, until it succeeds or is given up.
+async fn deliver<T: Send + Sync + 'static>(state: &State<T>, drain: &Drain, batch: Vec<T>) {
+    let (entries, batch) = (batch.len(), Arc::new(batch));
+    let start = Instant::now();
+    let mut retry = 0;
+    loop {
+        let (sender, params) = state.sender();
+        let Err(error) = attempt(sender, batch.clone()).await else {
+            return state.finish(entries, Outcome::Sent);
+        };
+        state.failed(&error);
+        let give_up = params
+            .max_retry_time
+            .is_none_or(|limit| start.elapsed() > limit);
+        if give_up {
+            return state.finish(entries, Outcome::GivenUp);
+        }
+        let draining = drain.has_begun();
+        tokio::select! {
+            () = sleep(params.retry_delay(retry)) => retry += 1,
+            // The back-off starts again, because there is little time left.
+            () = drain.begun(), if !draining => retry = 0,
+        }
+        state.retried();
+    }
+}
+
+/// Calls the sender. A panic of it is a failure, as in Kong.
+async fn attempt<T: Send + Sync + 'static>(
+    sender: Sender<T>,
+    batch: Arc<Vec<T>>,
+) -> Result<(), SendError> {
+    let sending = async move { sender.send(batch).await };
+    let sent = AssertUnwindSafe(sending).catch_unwind().await;
+    sent.unwrap_or_else(|_| Err(SendError::new("the sender panicked")))
+}
