@@ -70,4 +70,6 @@ fn load() -> Vec<Arc<PluginDef>> {
 }
 
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;
