@@ -144,7 +144,7 @@ pub(super) async fn run(call: Call<'_>) -> Outcome {
         Ending::Forward => match walk.send_body(&request, body) {
             Err(FilterFailed) => {
                 let response = Response::unexpected_error();
-                walk.produce(&request, response, Origin::Gateway, &mut log)
+                walk.produce(&request, response, Origin::Plugin, &mut log)
             }
             Ok(body) => {
                 upstream = Some(sent(&request, body));
@@ -614,8 +614,17 @@ impl<'p> Passing<'p> {
             trailers,
         } = self.answer;
         let received = &mut self.received;
-        received.status = status;
         received.is_cut = passed.is_err();
+        // The head is sent with the first piece, and a response in memory is sent after all filters.
+        let is_in_memory = self.upstream.is_none() || self.whole.is_some();
+        if received.is_cut && (is_in_memory || received.pieces.is_empty()) {
+            (log.status, log.origin, log.upstream_status) = (500, Origin::Gateway, None);
+            return Received {
+                is_cut: true,
+                ..Received::default()
+            };
+        }
+        received.status = status;
         received.headers = lines(self.upstream, &headers).without_framing();
         received.body = received.pieces.concat().into();
         let trailers = trailers
@@ -670,8 +679,9 @@ fn finished(response: Response, headers: &mut HeaderEdits) -> Vec<Bytes> {
         ResponseBody::Error(message) => {
             headers.set("Content-Type", JSON);
             let message = message.unwrap_or_else(|| format!("status {}", response.status).into());
-            let body = serde_json::json!({"message": message, "request_id": REQUEST_ID});
-            vec![body.to_string().into()]
+            let body =
+                format!("{{\n  \"message\":\"{message}\",\n  \"request_id\":\"{REQUEST_ID}\"\n}}");
+            vec![body.into()]
         }
     }
 }
