@@ -97,7 +97,8 @@ fn phases(name: &str) -> Operation {
         };
         let built = Snapshot::build(config, 1, None, &settings).expect("the plugins can be built");
         let (head, upstream) = (head(), response_head());
-        let (node, mut memory) = (Node::bare(), Some(Box::new(ChainMemory::default())));
+        let node = Node::bare().expect("a thread can be started");
+        let mut memory = Some(Box::new(ChainMemory::default()));
         move || {
             let mut request = Request::bare(&head);
             let mut chain = Chain::new(built.instances(), &NoNames, &node);

@@ -9,9 +9,7 @@ use model::EntityKind;
 use model::Object;
 use model::entities::{Config, Consumer, ConsumerId, CredentialId, KeyauthCredential, Plugin};
 use net::http1::{Limits, RequestHead};
-use plugin::{
-    Decode, Decoded, Entities, EntityKey, LookupError, NoNames, Node, NodeIdentity, Request, Scope,
-};
+use plugin::{Decode, Decoded, Entities, EntityKey, LookupError, NoNames, Node, Request, Scope};
 use proxy::plugins::{
     Access, Chain, ChainMemory, InstanceIndex, Instances, Planner, Plans, ScopeTable, Scoped,
 };
@@ -118,8 +116,8 @@ fn access(
         });
         let head = head();
         let consumer = consumer.clone().map(Arc::new);
-        let node = Node::new(NodeIdentity::default(), Arc::new(Everyone::new()));
-        let node = Arc::new(node);
+        let node = Node::with_entities(Arc::new(Everyone::new()));
+        let node = node.expect("a thread can be started");
         let mut kept = Some(Box::new(ChainMemory::default()));
         move || {
             let mut request = Request::bare(&head);

@@ -11,7 +11,7 @@ use crate::storage;
 use model::entities::{Config, Route};
 use net::listen::{Listen, bind};
 use net::tls::ServerTls;
-use plugin::{Entities, NoEntities, Node, NodeIdentity, PluginDef};
+use plugin::{Entities, NoEntities, Node, PluginDef};
 use proxy::session::{self, DataPlane, Entrances, SessionSettings, Stop};
 use proxy::snapshot::{BuildSettings, Live, Snapshot};
 use std::net::SocketAddr;
@@ -223,7 +223,7 @@ fn start_gateway(
     let mut sockets = bind(&listen, 1).expect("a free port can be listened on");
     let socket = sockets.remove(0);
     let address = socket.local_addr().expect("the socket is bound");
-    let node = Arc::new(Node::new(NodeIdentity::default(), entities));
+    let node = Node::with_entities(entities).expect("a thread can be started");
     let settings = SessionSettings::default();
     let plane = Arc::new(DataPlane::new(live, settings, node, plugins, 1));
     tokio::spawn(session::serve(

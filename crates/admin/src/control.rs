@@ -108,6 +108,11 @@ pub trait Control: Send + Sync + 'static {
     /// Metrics for `GET /metrics`, sorted by name.
     fn metrics(&self) -> Vec<Metric>;
 
+    /// Metrics of plugins and of what the node does for them, in the text format of Prometheus. They follow the others.
+    fn plugin_metrics(&self) -> String {
+        String::new()
+    }
+
     /// MD5 hash of the running declarative configuration; all zeros if the configuration is empty.
     fn configuration_hash(&self) -> [u8; 16];
 

@@ -48,6 +48,7 @@ pub(crate) fn show(control: &dyn Control) -> Response {
     for metric in control.metrics() {
         write(&mut text, &metric).expect("writing to memory does not fail");
     }
+    text.push_str(&control.plugin_metrics());
     ([(CONTENT_TYPE, CONTENT)], text).into_response()
 }
 

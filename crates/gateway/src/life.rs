@@ -221,6 +221,7 @@ impl Life {
             }
         }
         finish(&mut signals, &mut workers.apis);
+        send_queued(&mut signals, &gateway, drain.timeout);
         gateway.access_logs().finish();
         tracing::info!("the last connection of the replaced process has ended");
     }
@@ -246,6 +247,7 @@ impl Life {
             }
         }
         tracing::info!(?limit, "stopping: requests in flight may finish");
+        let draining = Instant::now();
         self.workers.listeners.close();
         self.workers.proxy.tell(Stop::Drain(limit));
         if finish(&mut self.signals, &mut self.workers.proxy) {
@@ -253,6 +255,8 @@ impl Life {
         }
         self.workers.apis.tell(Stop::Drain(limit));
         finish(&mut self.signals, &mut self.workers.apis);
+        let left = limit.saturating_sub(draining.elapsed());
+        send_queued(&mut self.signals, &self.gateway, left);
         self.gateway.access_logs().finish();
         tracing::info!("stopped");
     }
@@ -268,6 +272,30 @@ fn finish(signals: &mut Signals, crew: &mut Crew) -> bool {
         }
     }
     is_urgent
+}
+
+/// Sends what the queues of plugins hold, for instance log records, and ends the thread for background work. `left` is the
+/// rest of the time for the drain. A stop signal ends the wait.
+fn send_queued(signals: &mut Signals, gateway: &Gateway, left: Duration) {
+    /// Time for queues when the connections have used up the whole drain.
+    const LEAST: Duration = Duration::from_secs(1);
+    let node = gateway.plugin_node();
+    let deadline = Instant::now() + left.max(LEAST);
+    let sent = || async {
+        let lost = node.queues.drain(deadline).await;
+        node.background.shut_down(deadline).await;
+        lost
+    };
+    loop {
+        match signals.next_or(sent()) {
+            Ok(0) => return,
+            Ok(lost) => {
+                return tracing::warn!(lost, "some entries of plugins' queues could not be sent");
+            }
+            Err(Request::Stop) => return tracing::warn!("plugins' queues are given up"),
+            Err(Request::Reload | Request::Reopen | Request::Upgrade) => {}
+        }
+    }
 }
 
 async fn happening(

@@ -22,6 +22,8 @@ use admin::control::{LoadError, Node};
 use model::Error;
 use model::declarative::{Format, Loader, Nothing, Options, Source, format_cli_errors};
 use model::schema::RouterFlavor;
+use plugin::NodeParts;
+use plugin::services::Background;
 use proxy::session::{self, DataPlane};
 use proxy::snapshot::{BuildSettings, Live, Snapshot};
 use rustix::io::Errno;
@@ -236,7 +238,17 @@ fn prepare_configuration(
     };
     let snapshot = served_snapshot(&store, &build, text.is_some())?;
     let entities = Arc::new(StoreEntities::new(store.clone()));
-    let for_plugins = plugin::Node::new(build.node.clone(), entities);
+    let background = Background::start().map_err(Failure::of("start the thread background"))?;
+    let for_plugins = plugin::Node::new(NodeParts {
+        identity: build.node.clone(),
+        entities,
+        workers: settings.workers,
+        trust: build.tls.trust_of_bundles(),
+        resolver: build.resolver.clone(),
+        background,
+        cache_size: usize::try_from(settings.proxy.cache_size).unwrap_or(usize::MAX),
+    });
+    let for_plugins = for_plugins.map_err(Failure::of("read lua_ssl_trusted_certificate"))?;
     let plane = DataPlane::new(
         Live::new(snapshot),
         plane_settings,

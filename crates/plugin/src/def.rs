@@ -6,6 +6,7 @@ use crate::node::Node;
 use crate::request::{Request, RequestCx};
 use crate::response::{Chunk, Response, ResponseCx};
 use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
+use crate::worker_part::{Life, PerWorker};
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::fmt;
@@ -421,6 +422,15 @@ pub enum Lack {
 /// Information for building plugins.
 pub struct BuildCx<'a> {
     pub identity: &'a NodeIdentity,
+    /// The life of the instance that is built.
+    pub life: &'a Arc<Life>,
+}
+
+impl BuildCx<'_> {
+    /// Returns a part of the plugin that each worker has for itself.
+    pub fn per_worker<T: 'static>(&self) -> PerWorker<T> {
+        PerWorker::new(self.life)
+    }
 }
 
 /// The identity of this node, as plugins show it.

@@ -28,6 +28,7 @@ mod response;
 mod stream;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod worker_part;
 
 pub use body::{ParsedBody, RequestBody};
 pub use configured::{Configured, ConfiguredName, ConfiguredNames, NoNames, Scope, ScopeSet};
@@ -39,13 +40,15 @@ pub use edits::{HeaderChange, HeaderEdits, HeaderName, HeaderValue, TargetEdits,
 pub use entities::{Decode, Decoded, Entities, Entity, EntityKey, LookupError, NoEntities};
 pub use handler::{Handler, Maker, OwnSlot, OwnStates};
 pub use log::{Latencies, LogCx, LogEntry, Try, TryEnd};
-pub use node::Node;
+pub use node::{CACHE_SIZE, Node, NodeParts};
 pub use request::{
     Capture, Client, Consumer, Credential, EntityRef, Field, LogField, LogFieldMode, Request,
     RequestCx, RequestState, RoutedUri, Scheme,
 };
 pub use response::{Answer, Chunk, Origin, Response, ResponseBody, ResponseCx};
+pub use services;
 pub use stream::{
     CertificateCx, EndedStreamCx, StreamConfigured, StreamCx, StreamEnd, StreamEntry, StreamFlow,
     StreamProtocol, StreamSession, StreamStep, StreamWait,
 };
+pub use worker_part::{Life, PerWorker, free_ended_parts, parts_here};

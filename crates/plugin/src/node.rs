@@ -2,22 +2,93 @@
 
 use crate::def::NodeIdentity;
 use crate::entities::{Entities, NoEntities};
+use net::dns::Resolver;
+use net::tls::{CertificateError, Trust};
+use services::{Background, Clock, Metrics, Queues, Shared, Workers, http};
+use std::io;
 use std::sync::Arc;
 
 /// The node, as plugins use it. There is one per process. It outlives every configuration, so state that must survive
-/// a change of the configuration is kept here and not in plugins.
+/// a change of the configuration is kept here and not in plugins. Nothing here makes a worker wait.
 pub struct Node {
     pub identity: NodeIdentity,
+    /// Consumers, credentials and other entities that are not part of the snapshot.
     pub entities: Arc<dyn Entities>,
+    /// State of plugins by plugin and key, which lives as long as something uses it.
+    pub shared: Shared,
+    pub clock: Clock,
+    /// Runs tasks and timers on a given worker.
+    pub workers: Workers,
+    /// Runs tasks on a thread of its own.
+    pub background: Background,
+    /// Queues to slow receivers, such as log servers.
+    pub queues: Queues,
+    pub http: http::Client,
+    pub metrics: Metrics,
+    /// Maximum bytes of what plugins cache (`mem_cache_size`, the size of Kong's zone `kong_db_cache`).
+    pub cache_size: usize,
 }
 
+/// What a node is made of.
+pub struct NodeParts {
+    pub identity: NodeIdentity,
+    pub entities: Arc<dyn Entities>,
+    /// Number of workers.
+    pub workers: usize,
+    /// The certificates that the HTTP client trusts.
+    pub trust: Trust,
+    pub resolver: Resolver,
+    pub background: Background,
+    pub cache_size: usize,
+}
+
+/// The default of `mem_cache_size`.
+pub const CACHE_SIZE: usize = 128 * 1024 * 1024;
+
 impl Node {
-    pub fn new(identity: NodeIdentity, entities: Arc<dyn Entities>) -> Self {
-        Self { identity, entities }
+    pub fn new(parts: NodeParts) -> Result<Self, CertificateError> {
+        let NodeParts {
+            identity,
+            entities,
+            workers,
+            trust,
+            resolver,
+            background,
+            cache_size,
+        } = parts;
+        let queues = Queues::new(background.clone());
+        let metrics = Metrics::new(workers);
+        queues.expose(&metrics);
+        Ok(Self {
+            identity,
+            entities,
+            shared: Shared::default(),
+            clock: Clock::system(),
+            workers: Workers::default(),
+            http: http::Client::new(trust, resolver, background.clone())?,
+            background,
+            queues,
+            metrics,
+            cache_size,
+        })
     }
 
-    /// A node without identity and entities, for tests and measurements.
-    pub fn bare() -> Arc<Self> {
-        Arc::new(Self::new(NodeIdentity::default(), Arc::new(NoEntities)))
+    /// A node with these entities and nothing else, for tests and measurements.
+    pub fn with_entities(entities: Arc<dyn Entities>) -> io::Result<Arc<Self>> {
+        let node = Self::new(NodeParts {
+            identity: NodeIdentity::default(),
+            entities,
+            workers: 1,
+            trust: Trust::Anyone,
+            resolver: Resolver::default(),
+            background: Background::start()?,
+            cache_size: CACHE_SIZE,
+        });
+        Ok(Arc::new(node.map_err(io::Error::other)?))
+    }
+
+    /// A node without entities, for tests and measurements.
+    pub fn bare() -> io::Result<Arc<Self>> {
+        Self::with_entities(Arc::new(NoEntities))
     }
 }

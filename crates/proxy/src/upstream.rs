@@ -48,6 +48,17 @@ impl Default for TlsDefaults {
     }
 }
 
+impl TlsDefaults {
+    /// Returns the trust of the gateway's own connections: active health checks, and requests of plugins.
+    pub fn trust_of_bundles(&self) -> Trust {
+        Trust::Bundles {
+            pems: read_bundles(&self.bundles),
+            depth: self.bundles_depth,
+            common_name: self.common_name,
+        }
+    }
+}
+
 /// CA certificates in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bundle {
@@ -206,11 +217,7 @@ pub(crate) fn probe_tls(
         return Ok(None);
     }
     let trust = if active.https_verify_certificate {
-        Trust::Bundles {
-            pems: read_bundles(&defaults.bundles),
-            depth: defaults.bundles_depth,
-            common_name: defaults.common_name,
-        }
+        defaults.trust_of_bundles()
     } else {
         Trust::Anyone
     };
@@ -222,8 +229,8 @@ pub(crate) fn probe_tls(
 fn read_bundles(bundles: &[Bundle]) -> Vec<String> {
     if bundles.is_empty() {
         tracing::warn!(
-            "active health checks trust no authority: lua_ssl_trusted_certificate names none, or the operating system has \
-             no CA bundle"
+            "health checks and plugins trust no authority: lua_ssl_trusted_certificate names none, or the operating system \
+             has no CA bundle"
         );
     }
     let read = bundles.iter().filter_map(|bundle| match bundle {

@@ -267,6 +267,11 @@ impl Gateway {
         self.store.lend()
     }
 
+    /// What the node offers to plugins.
+    pub(crate) fn plugin_node(&self) -> &plugin::Node {
+        &self.plane.node
+    }
+
     pub(crate) fn access_logs(&self) -> &AccessLogs {
         &self.access_logs
     }
@@ -506,6 +511,10 @@ impl Control for Gateway {
             };
             digit(2 * index) << 4 | digit(2 * index + 1)
         })
+    }
+
+    fn plugin_metrics(&self) -> String {
+        self.plane.node.metrics.render()
     }
 
     fn readiness(&self) -> Readiness {

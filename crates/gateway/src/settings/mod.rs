@@ -209,6 +209,8 @@ pub(crate) struct ProxySettings {
     /// Maximum number of response bytes that are read ahead of a slow client.
     pub(crate) read_ahead: usize,
     pub(crate) body_memory: u64,
+    /// Maximum bytes of what plugins cache.
+    pub(crate) cache_size: u64,
     pub(crate) connections: ConnectionLimits,
     pub(crate) min_rate: MinRate,
     pub(crate) upstream: UpstreamLimits,
@@ -510,6 +512,7 @@ fn proxy_settings(raw: &mut RawSettings, prefix: &Path) -> ProxySettings {
             .and_then(|text| values::buffers(text).ok())
             .map_or(0, |(number, size)| number * size),
         body_memory: size(raw, "body_memory"),
+        cache_size: size(raw, "mem_cache_size"),
         connections: ConnectionLimits {
             all: number(raw, "max_connections") as usize,
             per_client: number(raw, "max_connections_per_client") as u32,

@@ -391,7 +391,7 @@ fn shown_settings_are_typed_and_masked() {
 #[test]
 fn a_setting_without_effect_is_accepted_with_a_warning() {
     let warnings = warnings(
-        "mem_cache_size = 64m\nnginx_http_gzip = on\n",
+        "resolver_mem_cache_size = 64m\nnginx_http_gzip = on\n",
         &[("KONG_ANONYMOUS_REPORTS", "off")],
     );
     assert_eq!(warnings.len(), 3, "{warnings:?}");

@@ -10,7 +10,7 @@ use net::http1::{Limits, RequestHead, ResponseHead};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 /// A request of a test. [`Call::run`] sends it.
@@ -133,7 +133,7 @@ impl<'c> Call<'c> {
             script: Script::Answers(Upstream::new(200)),
             client_left: false,
             body_is_too_large: false,
-            started_at: UNIX_EPOCH + Duration::from_secs(1_700_000_000),
+            started_at: case.node().clock.now(),
             latencies: Latencies {
                 request: Duration::from_millis(10),
                 gateway: Duration::from_millis(1),
@@ -289,7 +289,7 @@ impl<'c> Call<'c> {
         self
     }
 
-    /// Sets the time of the request and its latencies for the log phase.
+    /// Sets the time of the request, which is that of the node's clock otherwise, and its latencies for the log phase.
     #[must_use]
     pub fn took(mut self, started_at: SystemTime, latencies: Latencies) -> Self {
         (self.started_at, self.latencies) = (started_at, latencies);

@@ -6,14 +6,18 @@ use crate::configured::{ConfiguredName, ConfiguredNames, Scope, ScopeSet};
 use crate::def::{BuildCx, Implementation, NodeIdentity, Phases, PluginDef};
 use crate::entities::Entities;
 use crate::handler::{Handler, Maker};
-use crate::node::Node;
+use crate::node::{CACHE_SIZE, Node, NodeParts};
 use crate::request::{Consumer, Request};
+use crate::worker_part::{Life, free_ended_parts};
 use model::entities::{ConsumerId, PluginId, RouteId, ServiceId};
 use model::schema::{Context, registry};
 use model::{EntityKind, Object, Value};
+use net::dns::Resolver;
+use net::tls::Trust;
 use serde_json::Value as Json;
+use services::{Background, Clock};
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 /// The route of each request, unless the test gives another one.
@@ -21,11 +25,16 @@ pub const ROUTE: Uuid = Uuid::from_u128(0x40e);
 /// The service of each request, unless the test gives another one.
 pub const SERVICE: Uuid = Uuid::from_u128(0x5e41ce);
 
+/// The time of the node's clock at first, since 1970.
+const START: Duration = Duration::from_secs(1_700_000_000);
+
 /// Configured plugins on a node. The plugins are built and started before the first request.
 pub struct Case {
     plugins: Vec<Planned>,
     identity: NodeIdentity,
     entities: Arc<dyn Entities>,
+    clock: Clock,
+    background: Option<Background>,
     node: Option<Arc<Node>>,
     running: OnceLock<Running>,
 }
@@ -47,6 +56,7 @@ pub(super) struct Running {
 
 pub(super) struct Instance {
     pub(super) handler: Arc<dyn Handler>,
+    life: Arc<Life>,
     pub(super) def: Arc<PluginDef>,
     pub(super) phases: Phases,
     /// The same number for all instances of a plugin, ascending in execution order.
@@ -74,7 +84,8 @@ pub fn completed(plugin: &str, config: Json) -> Result<Value, String> {
 
 /// Returns the reason why a configuration is refused, by its schema or when the plugin is built. Panics if it is not.
 pub fn refusal(def: &PluginDef, config: Json) -> String {
-    let built = completed(&def.name, config).map(|config| build(def, &config, &Default::default()));
+    let (identity, life) = Default::default();
+    let built = completed(&def.name, config).map(|config| build(def, &config, &identity, &life));
     match built {
         Err(problems) => problems,
         Ok(Err(error)) => error,
@@ -97,8 +108,9 @@ pub(super) fn build(
     def: &PluginDef,
     config: &Value,
     identity: &NodeIdentity,
+    life: &Arc<Life>,
 ) -> Result<Arc<dyn Handler>, String> {
-    let built = maker(def).build(config, &BuildCx { identity });
+    let built = maker(def).build(config, &BuildCx { identity, life });
     built.map_err(|error| error.to_string())
 }
 
@@ -120,6 +132,8 @@ impl Case {
             plugins: Vec::new(),
             identity: NodeIdentity::default(),
             entities: Arc::new(FakeEntities::default()),
+            clock: Clock::fixed(UNIX_EPOCH + START),
+            background: None,
             node: None,
             running: OnceLock::new(),
         }
@@ -198,6 +212,22 @@ impl Case {
         self
     }
 
+    /// Sets the clock of the node. Otherwise it stands still at 1700000000 seconds after 1970, until
+    /// `case.node().clock.advance(…)`.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Runs the node's background tasks, such as queues, on the runtime of the test, so that a paused clock of tokio
+    /// applies to them. Otherwise they have a thread.
+    #[must_use]
+    pub fn here(mut self) -> Self {
+        self.background = Some(Background::here());
+        self
+    }
+
     /// Runs the plugins on this node: on one with other services, or on that of an earlier case, as after a change of the
     /// configuration. Its identity and entities replace those of the case.
     #[must_use]
@@ -221,16 +251,31 @@ impl Case {
         self.running.get_or_init(|| self.start())
     }
 
-    fn start(&self) -> Running {
-        let node = self.node.clone().unwrap_or_else(|| {
-            let (identity, entities) = (self.identity.clone(), self.entities.clone());
-            Arc::new(Node::new(identity, entities))
+    fn make_node(&self) -> Arc<Node> {
+        let background = self.background.clone();
+        let node = Node::new(NodeParts {
+            identity: self.identity.clone(),
+            entities: self.entities.clone(),
+            workers: 1,
+            trust: Trust::Anyone,
+            resolver: Resolver::default(),
+            background: background
+                .unwrap_or_else(|| Background::start().expect("a thread can be started")),
+            cache_size: CACHE_SIZE,
         });
+        let mut node = node.expect("a client that trusts anyone needs no certificates");
+        node.clock = self.clock.clone();
+        Arc::new(node)
+    }
+
+    fn start(&self) -> Running {
+        let node = self.node.clone().unwrap_or_else(|| self.make_node());
         let mut planned: Vec<(usize, &Planned)> = self.plugins.iter().enumerate().collect();
         planned.sort_by_key(|(_, one)| std::cmp::Reverse((one.def.priority, &*one.def.name)));
         let mut instances: Vec<Instance> = Vec::new();
         for (at, one) in planned {
-            let handler = build(&one.def, &one.config, &node.identity)
+            let life = Arc::default();
+            let handler = build(&one.def, &one.config, &node.identity, &life)
                 .unwrap_or_else(|error| panic!("{} cannot be built: {error}", one.def.name));
             let order = match instances.last() {
                 Some(last) if last.def.name == one.def.name => last.order,
@@ -240,6 +285,7 @@ impl Case {
             instances.push(Instance {
                 phases: handler.phases(one.def.phases),
                 handler,
+                life,
                 def: one.def.clone(),
                 order,
                 scope: one.scope,
@@ -315,6 +361,16 @@ impl Running {
 
     pub(super) fn plugins(&self) -> u16 {
         self.instances.last().map_or(0, |last| last.order + 1)
+    }
+}
+
+/// Ends the plugins as a publication without them does.
+impl Drop for Running {
+    fn drop(&mut self) {
+        for instance in &self.instances {
+            instance.life.end();
+        }
+        free_ended_parts();
     }
 }
 

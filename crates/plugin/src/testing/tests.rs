@@ -496,11 +496,26 @@ fn entities_are_found_by_id_and_by_unique_fields_until_they_are_removed() {
 }
 
 #[test]
+fn the_clock_of_the_node_stands_still_until_it_is_advanced() {
+    let case = Case::complete(probe("probe", 1, ALL), json!({}));
+    let before = case.request("GET /").run_now().log.started_at;
+    assert_eq!(case.request("GET /").run_now().log.started_at, before);
+    let minute = std::time::Duration::from_secs(60);
+    case.node().clock.advance(minute);
+    let after = case.request("GET /").run_now().log.started_at;
+    assert_eq!(after, before + minute);
+    // A later case may run on the node, as after a change of the configuration.
+    let next = Case::complete(probe("probe", 1, ALL), json!({})).on(case.node().clone());
+    assert_eq!(next.request("GET /").run_now().log.started_at, after);
+}
+
+#[test]
 fn a_refused_configuration_is_explained() {
     let def = || probe("probe", 1, ALL);
     let refused = |config: Json| {
         let config = serde_json::from_value(config).expect("JSON is a value");
-        super::case::build(&def(), &config, &Default::default()).err()
+        let (identity, life) = Default::default();
+        super::case::build(&def(), &config, &identity, &life).err()
     };
     assert_eq!(
         refused(json!({"phases": 0})).as_deref(),

@@ -10,7 +10,7 @@ pub use plan::{Plan, Planned, Planner, Plans, RouteScope, ScopeTable, Scoped};
 pub use publish::publish;
 
 use plan::Layer;
-use plugin::{Handler, Node, Phases, PluginDef};
+use plugin::{Handler, Life, Node, Phases, PluginDef};
 use std::sync::{Arc, Once};
 use tables::Slots;
 
@@ -36,16 +36,23 @@ pub struct Instance {
     pub phases: Phases,
     /// Whether the instance was started. Every snapshot with this instance has the same flag.
     started: Arc<Once>,
+    life: Arc<Life>,
 }
 
 impl Instance {
-    pub fn new(plugin: Arc<dyn Handler>, def: Arc<PluginDef>, phases: Phases) -> Self {
+    pub fn new(
+        plugin: Arc<dyn Handler>,
+        def: Arc<PluginDef>,
+        phases: Phases,
+        life: Arc<Life>,
+    ) -> Self {
         let phases = plugin.phases(phases);
         Self {
             plugin,
             def,
             phases,
             started: Arc::new(Once::new()),
+            life,
         }
     }
 

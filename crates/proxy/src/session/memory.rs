@@ -50,7 +50,13 @@ impl Bench {
             },
             ..SessionSettings::default()
         };
-        let plane = DataPlane::new(Live::new(snapshot), settings, Node::bare(), Vec::new(), 1);
+        let plane = DataPlane::new(
+            Live::new(snapshot),
+            settings,
+            Node::bare().expect("a thread can be started"),
+            Vec::new(),
+            1,
+        );
         let plane = Arc::new(plane);
         worker::with(|worker| worker.set_up(&plane, 0));
         let runtime = runtime();

@@ -119,7 +119,7 @@ impl DataPlane {
         workers: usize,
     ) -> Self {
         let admission = Admission::new(settings.connections);
-        publish(snapshot.peek().instances(), &plugins, &node);
+        publish(None, snapshot.peek().instances(), &plugins, &node);
         Self {
             published: watch::Sender::new(snapshot.peek().revision),
             snapshot,
@@ -135,7 +135,9 @@ impl DataPlane {
     /// Starts the new plugins of this snapshot and makes it the current one, which new requests use. Wakes idle workers
     /// so that they load it.
     pub fn publish(&self, snapshot: Arc<Snapshot>) {
-        publish(snapshot.instances(), &self.plugins, &self.node);
+        let previous = self.snapshot.load();
+        let previous = Some(previous.instances());
+        publish(previous, snapshot.instances(), &self.plugins, &self.node);
         let revision = snapshot.revision;
         self.snapshot.swap(snapshot);
         self.published.send_replace(revision);

@@ -64,6 +64,8 @@ pub async fn serve(
     let bell = worker::with(|worker| worker.set_up(&plane, number));
     let mut doors = Doors::open(&plane, entrances)?;
     worker::with(|worker| worker.look(&plane));
+    let handle = tokio::runtime::Handle::current();
+    let _registration = plane.node.workers.register(number, handle);
     plane.init_worker(number);
     let _serving = plane.counters(number).serving();
     serve_on(&plane, &mut doors, stop, &bell).await;

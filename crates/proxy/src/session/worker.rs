@@ -132,6 +132,7 @@ impl Worker {
                     snapshot: Arc::clone(current),
                 });
                 self.view = Some(view.clone());
+                plugin::free_ended_parts();
                 plane.counters(self.number).saw(view.snapshot.revision);
                 view
             }
@@ -150,6 +151,7 @@ impl Worker {
         self.pool.sweep(now);
         self.links.sweep(now, &link_settings(&plane.settings));
         self.look(plane);
+        plugin::free_ended_parts();
     }
 
     /// Closes all idle upstream connections, to free file descriptors.

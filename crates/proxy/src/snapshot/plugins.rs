@@ -203,10 +203,12 @@ fn build(
     plugin: &Plugin,
     settings: &BuildSettings,
 ) -> Result<Instance, plugin::BuildError> {
+    let life = Arc::default();
     let (handler, phases): (Arc<dyn Handler>, Phases) = match &def.implementation {
         Implementation::Ready(maker) => {
             let cx = BuildCx {
                 identity: &settings.node,
+                life: &life,
             };
             (maker.build(&plugin.config, &cx)?, def.phases)
         }
@@ -216,7 +218,7 @@ fn build(
             (Arc::new(Closed { name }), Phases::ACCESS)
         }
     };
-    Ok(Instance::new(handler, def.clone(), phases))
+    Ok(Instance::new(handler, def.clone(), phases, life))
 }
 
 /// Adds an error. A plugin that is not enabled is reported once, however often it is configured.

@@ -39,7 +39,7 @@ pub(crate) fn context<'r>(head: &'r RequestHead, body: &'static str) -> Context<
     Context {
         request,
         state: RequestState::default(),
-        node: Node::bare(),
+        node: Node::bare().expect("a thread can be started"),
     }
 }
 

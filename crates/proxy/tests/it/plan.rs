@@ -115,7 +115,9 @@ impl Bench {
             calls: self.calls.clone(),
         });
         let def = Arc::new(PluginDef::bundled::<Probe>("probe", 0, phases, Scopes::ALL));
-        let instance = self.instances.push(Instance::new(probe, def, phases));
+        let instance = self
+            .instances
+            .push(Instance::new(probe, def, phases, Arc::default()));
         self.scoped.push(Scoped {
             order,
             scope,

@@ -1,7 +1,7 @@
 //! Parameters of a queue, as in the record `queue` of a plugin's configuration (kong/tools/queue_schema.lua).
 
+use serde::Deserialize;
 use serde::de::{Deserializer, Error};
-use serde::{Deserialize, Serialize, Serializer};
 use std::time::Duration;
 
 /// Parameters of a queue. A missing field has Kong's default.
@@ -86,15 +86,6 @@ impl QueueParams {
     /// Returns the coalescing delay, which is short enough to be added to the current time.
     pub(super) fn coalescing_delay(&self) -> Duration {
         self.max_coalescing_delay.min(LONGEST)
-    }
-}
-
-impl Serialize for Concurrency {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_i64(match self {
-            Self::One => 1,
-            Self::Unlimited => -1,
-        })
     }
 }
 

@@ -52,7 +52,7 @@ struct Locked<T> {
     closed: bool,
     /// Whether the task has ended. A queue that has ended accepts nothing.
     ended: bool,
-    /// `waiting` is not kept here; it is the length of `entries`.
+    /// The counters, except `waiting`, which is the length of `entries`.
     counts: Counts,
     /// Whether the queue has been above the warning level since the last warning.
     warned: bool,

@@ -44,11 +44,11 @@ pub(in crate::control) fn writer() -> (Writer, TempDir) {
     };
     let empty = rebuild::empty(&build).expect("an empty configuration is valid");
     let entities = Arc::new(StoreEntities::new(store.clone()));
-    let node = plugin::Node::new(build.node.clone(), entities);
+    let node = plugin::Node::with_entities(entities).expect("a thread can be started");
     let plane = DataPlane::new(
         Live::new(empty),
         session::SessionSettings::default(),
-        Arc::new(node),
+        node,
         build.plugins.clone(),
         1,
     );

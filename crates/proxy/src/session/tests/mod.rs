@@ -150,7 +150,7 @@ impl Setup {
         let plane = Arc::new(DataPlane::new(
             live,
             self.settings,
-            Node::bare(),
+            Node::bare().unwrap(),
             self.plugins,
             1,
         ));
