@@ -197,4 +197,6 @@ fn load() -> Vec<Arc<PluginDef>> {
 }
 
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;
