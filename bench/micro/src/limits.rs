@@ -31,9 +31,9 @@ pub(crate) fn operations() -> Vec<Operation> {
 }
 
 fn access(name: &str, limits: Value) -> Operation {
-    Operation::repeat(name, COUNT, || {
+    Operation::repeat(name, COUNT, move || {
         let config = Config {
-            plugins: vec![plugin("rate-limiting", 0, completed(limits))],
+            plugins: vec![plugin("rate-limiting", 0, completed(limits.clone()))],
             ..Config::default()
         };
         let built = Snapshot::build(config, 1, None, &build_settings()).expect("it can be built");

@@ -113,7 +113,7 @@ impl MediaType {
             let name = CompactString::from(name).to_ascii_lowercase();
             match parameters.binary_search_by(|(other, _)| other.as_str().cmp(&name)) {
                 Ok(at) => parameters[at].1 = value.into(),
-                Err(at) => parameters.insert(at, (name.into(), value.into())),
+                Err(at) => parameters.insert(at, (name, value.into())),
             }
             rest = after;
         }
