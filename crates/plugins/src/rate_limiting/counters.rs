@@ -114,27 +114,30 @@ impl Counters {
         service: Option<Uuid>,
         identifier: Identifier<'_>,
     ) -> Identity {
-        let mut hasher = SipHasher13::new_with_keys(self.seed.0, self.seed.1);
-        // Both ids have a fixed length, so that the parts cannot run into each other.
-        hasher.write(route.unwrap_or_default().as_bytes());
-        hasher.write(service.unwrap_or_default().as_bytes());
+        // All parts but a text have a fixed place, so that they cannot run into each other. One write is faster than many.
+        let mut parts = [0; 49];
+        parts[..16].copy_from_slice(route.unwrap_or_default().as_bytes());
+        parts[16..32].copy_from_slice(service.unwrap_or_default().as_bytes());
+        let mut own: &[u8] = &[];
         match identifier {
-            Identifier::Text(text) => {
-                hasher.write_u8(0);
-                hasher.write(text);
-            }
+            Identifier::Text(text) => own = text,
             Identifier::Id(id) => {
-                hasher.write_u8(1);
-                hasher.write(id.as_bytes());
+                parts[32] = 1;
+                parts[33..].copy_from_slice(id.as_bytes());
             }
             Identifier::Address(IpAddr::V4(address)) => {
-                hasher.write_u8(2);
-                hasher.write(&address.octets());
+                parts[32] = 2;
+                parts[33..37].copy_from_slice(&address.octets());
             }
             Identifier::Address(IpAddr::V6(address)) => {
-                hasher.write_u8(3);
-                hasher.write(&address.octets());
+                parts[32] = 3;
+                parts[33..].copy_from_slice(&address.octets());
             }
+        }
+        let mut hasher = SipHasher13::new_with_keys(self.seed.0, self.seed.1);
+        hasher.write(&parts);
+        if !own.is_empty() {
+            hasher.write(own);
         }
         Identity(hasher.finish128().as_u128())
     }

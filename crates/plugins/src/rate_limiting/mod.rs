@@ -50,6 +50,8 @@ struct RateLimiting {
 struct Limit {
     period: Period,
     limit: f64,
+    /// The limit, if it has no fraction.
+    whole: Option<u64>,
     shown: HeaderValue,
 }
 
@@ -136,23 +138,22 @@ impl RateLimiting {
     /// Writes the headers that tell clients their limits. The headers without a period in their name are about the
     /// period with the fewest remaining requests, and of these about the longest.
     fn show(&self, verdict: &Verdict, moment: &Moment, headers: &mut HeaderEdits) {
-        let own = if verdict.passes { 1.0 } else { 0.0 };
-        let mut lowest: Option<(&Limit, f64)> = None;
+        let own = u64::from(verdict.passes);
+        let mut lowest: Option<(&Limit, f64, HeaderValue)> = None;
         for (limit, before) in self.limits.iter().zip(verdict.before) {
-            let remaining = (limit.limit - before as f64 - own).max(0.0);
-            if lowest.is_none_or(|(_, lowest)| remaining <= lowest) {
-                lowest = Some((limit, remaining));
-            }
+            let (remaining, shown) = limit.remaining(before.saturating_add(own));
             headers.set(limit.period.limit_header(), limit.shown.clone());
-            headers.set(limit.period.remaining_header(), shown(remaining));
+            headers.set(limit.period.remaining_header(), shown.clone());
+            if lowest.as_ref().is_none_or(|lowest| remaining <= lowest.1) {
+                lowest = Some((limit, remaining, shown));
+            }
         }
-        let Some((limit, remaining)) = lowest else {
+        let Some((limit, _, remaining)) = lowest else {
             return;
         };
-        // The number is whole and small.
-        let reset = shown(moment.reset(limit.period) as f64);
+        let reset = HeaderValue::Text(number::whole(moment.reset(limit.period)));
         headers.set("RateLimit-Limit", limit.shown.clone());
-        headers.set("RateLimit-Remaining", shown(remaining));
+        headers.set("RateLimit-Remaining", remaining);
         headers.set("RateLimit-Reset", reset.clone());
         if !verdict.passes {
             headers.set("Retry-After", reset);
@@ -161,6 +162,23 @@ impl RateLimiting {
 }
 
 impl Limit {
+    /// Returns what remains after this number of requests, as a number and as it is shown.
+    fn remaining(&self, requests: u64) -> (f64, HeaderValue) {
+        match self.whole {
+            Some(limit) => {
+                let remaining = limit.saturating_sub(requests);
+                (
+                    remaining as f64,
+                    HeaderValue::Text(number::whole(remaining)),
+                )
+            }
+            None => {
+                let remaining = (self.limit - requests as f64).max(0.0);
+                (remaining, shown(remaining))
+            }
+        }
+    }
+
     /// Returns the number of requests that pass. A request passes while the earlier ones are fewer than the limit, so
     /// that a limit with a fraction lets one more pass.
     fn allowance(&self) -> Allowance {
@@ -223,6 +241,8 @@ fn limits(config: &Config) -> Vec<Limit> {
         Some(Limit {
             period,
             limit,
+            // The cast is exact below 2^53.
+            whole: (limit.fract() == 0.0 && limit < 9e15).then_some(limit as u64),
             shown: shown(limit),
         })
     });

@@ -1,16 +1,30 @@
 //! Numbers as Kong writes them into headers: Lua's `%.14g`.
 
-use compact_str::{CompactString, ToCompactString, format_compact};
+use compact_str::{CompactString, format_compact};
 
 /// Digits that Lua writes of a number.
 const PRECISION: i32 = 14;
 /// Whole numbers below this have at most [`PRECISION`] digits and are written as integers.
 const WHOLE: f64 = 1e14;
 
+const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+
+/// Writes a whole number.
+pub(super) fn whole(number: u64) -> CompactString {
+    if number < 10 {
+        // The last requests before a limit are those that clients look at, and attackers make.
+        return CompactString::const_new(DIGITS[number as usize]);
+    }
+    if number as f64 >= WHOLE {
+        return text(number as f64);
+    }
+    CompactString::new(itoa::Buffer::new().format(number))
+}
+
 pub(super) fn text(number: f64) -> CompactString {
     if number.fract() == 0.0 && number.abs() < WHOLE {
         // The cast is exact. It also turns -0 into 0.
-        return (number as i64).to_compact_string();
+        return CompactString::new(itoa::Buffer::new().format(number as i64));
     }
     let scientific = format_compact!("{number:.*e}", PRECISION as usize - 1);
     let Some((digits, exponent)) = scientific.split_once('e') else {
@@ -57,6 +71,9 @@ mod tests {
         ];
         for (number, expected) in cases {
             assert_eq!(text(number), expected);
+            if number.fract() == 0.0 && number < 1e18 {
+                assert_eq!(whole(number as u64), expected);
+            }
         }
     }
 }
