@@ -30,7 +30,7 @@ pub trait Entities: Send + Sync {
     ) -> Result<bool, LookupError> {
         let entity = self.object(kind, id)?;
         if let Some(entity) = &entity {
-            crate::log::write_entity(kind, entity, out);
+            crate::log::write_entity(kind, entity, self.workspace(), out);
         }
         Ok(entity.is_some())
     }

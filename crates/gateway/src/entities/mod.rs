@@ -98,6 +98,12 @@ fn stored<'v>(view: &'v View<'_>, key: EntityKey<'_>) -> Result<Option<&'v [u8]>
     }
 }
 
+/// Returns the id of the workspace. It never changes while there are entities in it.
+fn workspace(view: &View<'_>) -> Result<Uuid, ReadError> {
+    let found = view.id_by_unique(EntityKind::Workspaces, "name", "default")?;
+    Ok(found.unwrap_or(DEFAULT_WORKSPACE))
+}
+
 /// Writes what distinguishes an entity from all others.
 fn write_name(key: EntityKey<'_>, out: &mut Vec<u8>) {
     out.clear();
@@ -158,15 +164,15 @@ impl Entities for StoreEntities {
                 out.extend_from_slice(text);
                 return Ok(true);
             }
-            let (revision, entity) = read(&local.reader, |view| {
+            let (revision, workspace, entity) = read(&local.reader, |view| {
                 let entity: Option<Object> = view.get(kind, id)?.map(codec::decode).transpose()?;
-                Ok((view.revision(), entity))
+                Ok((view.revision(), workspace(view)?, entity))
             })?;
             let Some(entity) = entity else {
                 return Ok(false);
             };
             let start = out.len();
-            plugin::write_entity(kind, &entity, out);
+            plugin::write_entity(kind, &entity, workspace, out);
             local.logged.put(kind, id, revision, &out[start..]);
             Ok(true)
         })
@@ -180,8 +186,7 @@ impl Entities for StoreEntities {
                 return id;
             }
             let found = read(&local.reader, |view| {
-                let id = view.id_by_unique(kind, "name", "default")?;
-                Ok((view.revision(), id.unwrap_or(DEFAULT_WORKSPACE)))
+                Ok((view.revision(), workspace(view)?))
             });
             local.workspace = found.ok();
             local.workspace.map_or(DEFAULT_WORKSPACE, |(_, id)| id)

@@ -6,10 +6,18 @@ use crate::request::{Consumer, EntityRef};
 use model::{EntityKind, Object, Value};
 use uuid::Uuid;
 
-/// Appends an entity as Kong's log records show it: without fields that have no value. Consumers have no `ws_id`.
-pub fn write_entity(kind: EntityKind, entity: &Object, out: &mut Vec<u8>) {
-    let hides = |name: &str| kind == EntityKind::Consumers && name == "ws_id";
-    object(entity.iter().filter(|(name, _)| !hides(name)), out);
+/// Appends an entity of a workspace as Kong's log records show it: without fields that have no value, and with the
+/// workspace. Consumers do not show it.
+pub fn write_entity(kind: EntityKind, entity: &Object, workspace: Uuid, out: &mut Vec<u8>) {
+    object(entity.iter().filter(|(name, _)| *name != "ws_id"), out);
+    if kind == EntityKind::Consumers {
+        return;
+    }
+    let is_empty = out.ends_with(b"{}");
+    out.pop();
+    out.extend_from_slice(if is_empty { br#""ws_id":"# } else { br#","ws_id":"# });
+    json::id(workspace, out);
+    out.push(b'}');
 }
 
 fn object<'v>(fields: impl Iterator<Item = (&'v str, &'v Value)>, out: &mut Vec<u8>) {

@@ -5,11 +5,14 @@ use crate::fixture;
 use plugin::BuildError;
 use plugin::testing::Case;
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 use std::time::Duration;
+use testkit::Sink;
+
+/// The plugin with a configuration, on a node.
+fn case(config: Value) -> Case {
+    crate::install();
+    Case::new(def(), config)
+}
 
 fn build(config: Value) -> Result<HttpLog, BuildError> {
     fixture::build("http-log", &config)
@@ -22,88 +25,6 @@ fn refusal(config: Value) -> String {
     }
 }
 
-/// A request that a [`Sink`] has received.
-struct Received {
-    line: String,
-    headers: Vec<(String, String)>,
-    body: Vec<u8>,
-}
-
-impl Received {
-    fn header(&self, name: &str) -> Option<&str> {
-        let mut headers = self.headers.iter();
-        let found = headers.find(|(other, _)| other.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_str())
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap()
-    }
-}
-
-/// A log server that answers with these statuses, and then with 200.
-struct Sink {
-    address: SocketAddr,
-    received: Receiver<Received>,
-}
-
-impl Sink {
-    fn start(statuses: &'static [u16]) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let (send, received) = channel();
-        thread::spawn(move || {
-            let mut statuses = statuses.iter().copied();
-            for stream in listener.incoming().map_while(Result::ok) {
-                serve(&stream, &mut statuses, &send);
-            }
-        });
-        Self { address, received }
-    }
-
-    fn next(&self) -> Received {
-        let received = self.received.recv_timeout(Duration::from_secs(60));
-        received.expect("the sink receives a request")
-    }
-}
-
-fn serve(
-    stream: &TcpStream,
-    statuses: &mut impl Iterator<Item = u16>,
-    send: &Sender<Received>,
-) -> Option<()> {
-    let mut reader = BufReader::new(stream);
-    let mut line = |reader: &mut BufReader<&TcpStream>| {
-        let mut line = String::new();
-        reader.read_line(&mut line).ok()?;
-        (!line.is_empty()).then(|| line.trim_end().to_owned())
-    };
-    loop {
-        let first = line(&mut reader)?;
-        let mut headers = Vec::new();
-        loop {
-            let line = line(&mut reader)?;
-            match line.split_once(": ") {
-                Some((name, value)) => headers.push((name.to_owned(), value.to_owned())),
-                None => break,
-            }
-        }
-        let mut received = Received {
-            line: first,
-            headers,
-            body: Vec::new(),
-        };
-        let length = received.header("content-length")?.parse().ok()?;
-        received.body = vec![0; length];
-        reader.read_exact(&mut received.body).ok()?;
-        let status = statuses.next().unwrap_or(200);
-        let mut out = stream;
-        let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: 2\r\n\r\nno");
-        out.write_all(answer.as_bytes()).ok()?;
-        send.send(received).ok()?;
-    }
-}
-
 #[test]
 fn a_record_is_sent_with_the_configured_headers() {
     let sink = Sink::start(&[]);
@@ -111,7 +32,7 @@ fn a_record_is_sent_with_the_configured_headers() {
         "http_endpoint": format!("http://user:pass@{}/in/put?token=1", sink.address), "method": "PUT",
         "content_type": "application/json; charset=utf-8", "headers": {"X-Token": "abc"}
     });
-    let case = Case::new(def(), config);
+    let case = case(config);
     case.request("GET /a?x=1").run_now();
     let received = sink.next();
     assert_eq!(received.line, "PUT /in/put HTTP/1.1");
@@ -131,7 +52,7 @@ fn several_records_are_sent_as_a_list_also_if_there_is_only_one() {
         "http_endpoint": format!("http://{}", sink.address),
         "queue": {"max_batch_size": 2, "max_coalescing_delay": 0.01}
     });
-    let case = Case::new(def(), config);
+    let case = case(config);
     case.request("GET /0").run_now();
     let mut uris = Vec::new();
     while uris.len() < 3 {
@@ -155,7 +76,7 @@ fn a_refused_record_is_sent_again() {
         "http_endpoint": format!("http://{}", sink.address),
         "queue": {"initial_retry_delay": 0.001}
     });
-    let case = Case::new(def(), config);
+    let case = case(config);
     case.request("GET /0").run_now();
     let bodies = [sink.next().body, sink.next().body, sink.next().body];
     assert!(bodies[0] == bodies[1] && bodies[1] == bodies[2]);
