@@ -1,5 +1,6 @@
 //! Plugins in TCP, TLS and UDP sessions: what `preread` decides, and the log of each session, which is written once.
 
+use super::logging::access_log;
 use super::*;
 use net::tls::{ClientTls, Trust};
 use plugin::{
@@ -411,7 +412,10 @@ fn an_aborted_task_is_logged_once() {
     for (protocol, name) in KINDS {
         run(async {
             let mut seen = Seen::new(Does::Continue, Does::WaitForever);
-            let gateway = gateway(protocol, echo().await);
+            let (log, lanes) = access_log("m '$protocol $status $bytes_received $bytes_sent'");
+            let mut setup = setup(protocol, echo().await);
+            setup.settings.stream_log = Some(log);
+            let gateway = setup.start();
             let _client = connect(&gateway, protocol).await.unwrap();
             if protocol == Protocol::Tls {
                 assert_eq!(seen.next().await, "certificate a.test");
@@ -420,6 +424,8 @@ fn an_aborted_task_is_logged_once() {
             gateway.stop.send(Stop::Drain(Duration::ZERO)).unwrap();
             assert_eq!(seen.next().await, logged(name, 500, "[]", [0; 4]));
             seen.end(gateway).await;
+            let lines = String::from_utf8(lanes[0].take(Vec::new())).unwrap();
+            assert_eq!(lines, "TCP 500 0 0\n");
         });
     }
 }
