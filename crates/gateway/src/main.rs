@@ -22,6 +22,7 @@ mod memory;
 mod occupant;
 mod output;
 mod plane;
+mod plugin_list;
 mod progress;
 mod reload;
 mod revisions;
@@ -44,6 +45,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
+    plugins::install();
     let patience = match cli.command {
         cli::Command::Start { .. } => Some(LAST_WORDS),
         // Other commands wait without limit, because their user may read the text in a pager.

@@ -431,6 +431,7 @@ pub enum Lack {
 /// Information for building plugins.
 pub struct BuildCx<'a> {
     pub identity: &'a NodeIdentity,
+    pub untrusted_lua: UntrustedLua,
     /// The life of the instance that is built.
     pub life: &'a Arc<Life>,
 }
@@ -440,6 +441,15 @@ impl BuildCx<'_> {
     pub fn per_worker<T: 'static>(&self) -> PerWorker<T> {
         PerWorker::new(self.life)
     }
+}
+
+/// Whether expressions and code in configurations of plugins may run (`untrusted_lua`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UntrustedLua {
+    Off,
+    #[default]
+    Sandbox,
+    On,
 }
 
 /// The identity of this node, as plugins show it.

@@ -190,7 +190,7 @@ impl fmt::Display for EntityRef<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capture {
     pub name: Option<String>,
-    /// Number of the group, counted from 1, or 0 if the capture is identified by `name`.
+    /// Number of the group, counted from 1. 0 is the whole match if there is no `name`.
     pub number: usize,
     pub value: String,
 }
@@ -262,6 +262,14 @@ impl Request<'_> {
             .is_some_and(|content_type| content_type.starts_with(b"application/grpc"))
     }
 
+    /// Whether the client's content type is that of gRPC-Web.
+    pub fn has_grpc_web_type(head: &RequestHead) -> bool {
+        let mut types = head.known(KnownHeader::ContentType);
+        types
+            .next()
+            .is_some_and(|content_type| content_type.starts_with(b"application/grpc-web"))
+    }
+
     /// The method, after changes.
     pub fn method(&self) -> &str {
         match &self.upstream.method {
@@ -316,6 +324,18 @@ impl Request<'_> {
     ) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
         let edits = &self.upstream.headers;
         let looked_at = if edits.drops(name) { 0 } else { MAX_HEADERS };
+        let read = self.head.header_values_among(looked_at, name);
+        read.chain(edits.values(name))
+    }
+
+    /// Returns the values of all lines with this name, after changes, however many lines the request has. For plugins
+    /// that change headers: one that they did not see would stay.
+    pub fn every_header_line<'s, 'n>(
+        &'s self,
+        name: &'n str,
+    ) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
+        let edits = &self.upstream.headers;
+        let looked_at = if edits.drops(name) { 0 } else { usize::MAX };
         let read = self.head.header_values_among(looked_at, name);
         read.chain(edits.values(name))
     }

@@ -2,9 +2,11 @@
 //! kong/plugins/key-auth/handler.lua.
 
 mod config;
+pub(crate) mod credential;
+pub(crate) mod source;
 
 use config::Config;
-use model::entities::KeyauthCredential;
+use credential::KeyauthCredential;
 use plugin::auth::{self, Attempt};
 use plugin::{
     BuildCx, BuildError, Credential, Entities, Field, HeaderValue, ParsedBody, Phases, Plugin,
@@ -205,3 +207,6 @@ fn unix_seconds() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs() as i64)
 }
+
+#[cfg(test)]
+mod tests;
