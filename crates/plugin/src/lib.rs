@@ -18,6 +18,7 @@ pub mod body;
 mod configured;
 mod def;
 mod edits;
+mod endpoint;
 mod entities;
 mod handler;
 mod log;
@@ -36,6 +37,9 @@ pub use def::{
     Phases, Plugin, PluginDef, PluginError, Scopes, Step, UntrustedLua, Wait, downcast,
 };
 pub use edits::{HeaderChange, HeaderEdits, HeaderName, HeaderValue, TargetEdits, UpstreamEdits};
+pub use endpoint::{
+    Endpoint, EndpointAnswer, EndpointHandler, EndpointOperation, EndpointReply, EndpointRequest,
+};
 pub use entities::{Decode, Decoded, Entities, Entity, EntityKey, LookupError, NoEntities};
 pub use handler::{Handler, Maker, OwnSlot, OwnStates};
 pub use log::{Latencies, LogCx, LogEntry, Try, TryEnd};

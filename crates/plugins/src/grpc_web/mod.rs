@@ -5,6 +5,7 @@
 
 mod codec;
 mod config;
+pub(crate) mod source;
 mod translate;
 
 use crate::protobuf::{Method, Services};

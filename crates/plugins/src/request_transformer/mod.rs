@@ -5,11 +5,13 @@
 
 mod arguments;
 mod body;
+mod checks;
 mod config;
 mod headers;
 mod lua;
 mod request;
 mod rules;
+pub(crate) mod source;
 mod template;
 
 use body::Kind;

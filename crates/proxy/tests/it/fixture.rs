@@ -149,12 +149,12 @@ impl Entities for People {
                 found.next()
             }
             EntityKey::Unique {
-                kind: EntityKind::KeyauthCredentials,
+                kind: plugins::kinds::KEYAUTH_CREDENTIALS,
                 value,
                 ..
             } => key(value)?,
             EntityKey::Unique {
-                kind: EntityKind::BasicauthCredentials,
+                kind: plugins::kinds::BASICAUTH_CREDENTIALS,
                 value: "otto",
                 ..
             } => Some(json!({

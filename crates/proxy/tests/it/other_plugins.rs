@@ -149,6 +149,7 @@ fn a_trigger_is_a_header_or_a_query_argument() {
 
 #[test]
 fn an_echo_shows_the_request() {
+    plugins::install();
     let lines = [
         "POST /a/../b?q=1&q=2&flag HTTP/1.1",
         "Content-Type: application/x-www-form-urlencoded",
@@ -181,6 +182,7 @@ fn an_echo_shows_the_request() {
 
 #[test]
 fn an_echo_shows_that_there_is_no_body() {
+    plugins::install();
     let (_, body) = terminated(json!({"echo": true}), &[GET], "").expect("an answer");
     let shown: Value = serde_json::from_str(&body).expect("the body is JSON");
     assert_eq!(shown["request"]["raw_body"], "");
