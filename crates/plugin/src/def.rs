@@ -113,17 +113,20 @@ pub trait Plugin: Send + Sync + Sized + 'static {
     fn log(&self, _cx: &mut LogCx<'_, '_>, _own: &mut Self::Own) {}
 
     /// Runs during a TLS handshake, when the client hello is known, for global instances only. The handshake waits for
-    /// it. It runs once per connection.
+    /// it, within its time limit. It runs once per connection, before the certificate is selected. An error or
+    /// [`StreamStep::Close`] ends the handshake.
     fn certificate<'a>(&'a self, _cx: CertificateCx<'a>) -> Result<StreamStep<'a>, PluginError> {
         Ok(StreamStep::Continue)
     }
 
-    /// Runs when the route of a TCP, TLS or UDP session is known and before the upstream is contacted.
+    /// Runs when the route of a TCP, TLS or UDP session is known and before the upstream is contacted. If the gateway
+    /// terminates TLS, it runs after the handshake. An error closes the session with status 500.
     fn preread<'a>(&'a self, _cx: StreamCx<'a>) -> Result<StreamStep<'a>, PluginError> {
         Ok(StreamStep::Continue)
     }
 
-    /// Runs once for every TCP, TLS or UDP session, after its end.
+    /// Runs once for every TCP, TLS or UDP session, after its end. For a session that ended before `preread`, only
+    /// global instances run. It must not wait.
     fn log_stream(&self, _cx: &mut EndedStreamCx<'_>) {}
 
     /// Returns what a request needs so that `access` lets it pass, and the status that it gets otherwise. Explanations
@@ -381,6 +384,12 @@ impl PluginDef {
     pub fn applies(&self, plugin: &model::entities::Plugin) -> bool {
         let is_http = plugin.protocols.iter().any(|protocol| protocol.is_http());
         plugin.enabled && is_http && self.allows_scope_of(plugin)
+    }
+
+    /// Whether a configured plugin takes part in TCP, TLS and UDP sessions. A session has no consumer.
+    pub fn applies_to_streams(&self, plugin: &model::entities::Plugin) -> bool {
+        let is_stream = plugin.protocols.iter().any(|protocol| !protocol.is_http());
+        plugin.enabled && is_stream && plugin.consumer.is_none() && self.allows_scope_of(plugin)
     }
 
     /// Whether the plugin accepts the scope of a configured plugin.

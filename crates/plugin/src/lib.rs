@@ -52,6 +52,6 @@ pub use response::{Answer, Chunk, Origin, Response, ResponseBody, ResponseCx};
 pub use services;
 pub use stream::{
     CertificateCx, EndedStreamCx, StreamConfigured, StreamCx, StreamEnd, StreamEntry, StreamFlow,
-    StreamProtocol, StreamSession, StreamStep, StreamWait,
+    StreamProtocol, StreamSession, StreamStep, StreamWait, TlsInfo,
 };
 pub use worker_part::{Life, PerWorker, free_ended_parts, parts_here};

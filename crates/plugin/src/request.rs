@@ -5,6 +5,7 @@ use crate::body::{ParsedBody, RequestBody};
 use crate::configured::Configured;
 use crate::edits::{HeaderEdits, UpstreamEdits};
 use crate::node::Node;
+use crate::stream::TlsInfo;
 use bytes::Bytes;
 use compact_str::CompactString;
 pub use model::entities::Consumer;
@@ -52,6 +53,8 @@ pub struct Request<'r> {
     pub request_id: &'r str,
     /// Server name from the TLS handshake.
     pub sni: Option<&'r str>,
+    /// TLS of the connection, if the client uses it.
+    pub tls: Option<&'r TlsInfo>,
     /// The route. `None` before routing, and if no route matches.
     pub route: Option<EntityRef<'r>>,
     pub service: Option<EntityRef<'r>>,
@@ -239,6 +242,7 @@ impl<'r> Request<'r> {
             port: 80,
             request_id: "0123456789abcdef0123456789abcdef",
             sni: None,
+            tls: None,
             route: None,
             service: None,
             captures: Vec::new(),
