@@ -99,7 +99,7 @@ fn a_rule_for_headers_may_change_the_type_of_the_body() {
         r#"{"replace": {"headers": ["content-type:application/json"]}, "add": {"body": ["a:1"]}}"#;
     assert_eq!(
         sent(config, FORM, Some("{}")).expect("it is changed"),
-        r#"- -?- [content-type: application/json] {"a":"1"}"#
+        r#"- -?- [Content-Type: application/json] {"a":"1"}"#
     );
 }
 
