@@ -79,6 +79,7 @@ pub(crate) fn zipkin() -> PluginDef {
         Phases::ACCESS
             .with(Phases::HEADER_FILTER)
             .with(Phases::BODY_FILTER)
+            .with(Phases::PREREAD)
             .with(Phases::LOG),
         Scopes::ALL,
         "No traces are sent to Zipkin.",
@@ -171,7 +172,7 @@ pub(crate) fn ip_restriction() -> PluginDef {
     closed(
         "ip-restriction",
         990,
-        Phases::ACCESS,
+        Phases::ACCESS.with(Phases::PREREAD),
         Scopes::ALL,
         "Clients are not checked by their address.",
     )
@@ -192,15 +193,6 @@ pub(crate) fn acl() -> PluginDef {
         Phases::ACCESS,
         Scopes::NO_CONSUMER,
         "Consumers are not checked by their groups.",
-    )
-}
-pub(crate) fn rate_limiting() -> PluginDef {
-    closed(
-        "rate-limiting",
-        910,
-        Phases::ACCESS,
-        Scopes::ALL,
-        "Requests are not counted or limited.",
     )
 }
 pub(crate) fn response_ratelimiting() -> PluginDef {
@@ -311,17 +303,6 @@ pub(crate) fn azure_functions() -> PluginDef {
         Phases::ACCESS,
         Scopes::ALL,
         "Azure Functions are not called.",
-    )
-}
-pub(crate) fn proxy_cache() -> PluginDef {
-    ignored(
-        "proxy-cache",
-        100,
-        Phases::ACCESS
-            .with(Phases::HEADER_FILTER)
-            .with(Phases::BODY_FILTER),
-        Scopes::ALL,
-        "Nothing is cached: every request goes to the upstream.",
     )
 }
 pub(crate) fn opentelemetry() -> PluginDef {

@@ -1,5 +1,7 @@
 //! Tests of the table of plugins.
 
+mod configs;
+
 use super::*;
 use plugin::{Implementation, Lack};
 use std::fmt::Write;
@@ -103,7 +105,6 @@ fn only_plugins_that_observe_or_save_work_are_left_out_until_they_work() {
             "correlation-id",
             "zipkin",
             "acme",
-            "proxy-cache",
             "opentelemetry",
             "prometheus",
             "http-log",
