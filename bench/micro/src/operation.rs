@@ -67,6 +67,7 @@ impl Operation {
     }
 
     pub fn set_up(&self) -> Box<dyn Work> {
+        plugins::install();
         (self.set_up)()
     }
 }

@@ -14,6 +14,7 @@ use proxy::snapshot::Snapshot;
 use serde::de::IgnoredAny;
 use serde_json::json;
 use std::hint::black_box;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -21,35 +22,59 @@ use std::time::SystemTime;
 const COUNT: u32 = 1000;
 
 pub(crate) fn operations() -> Vec<Operation> {
-    vec![phases("plan/phases/five-plugins")]
+    vec![
+        phases::<()>("plan/phases/five-plugins"),
+        phases::<u64>("plan/phases/five-plugins-with-state"),
+    ]
 }
 
 /// The names of the plugins, in the order in which they run.
 const NAMES: [&str; 5] = ["five-1", "five-2", "five-3", "five-4", "five-5"];
 
-/// Counts its calls, in itself and for the request.
-struct Counting(AtomicU64);
+/// Counts its calls, in itself and, if its own state is a number, for the request.
+struct Counting<Own> {
+    calls: AtomicU64,
+    own: PhantomData<fn() -> Own>,
+}
 
-impl Counting {
-    fn count(&self, own: &mut u64) {
-        let calls = self.0.load(Ordering::Relaxed);
-        self.0.store(calls + 1, Ordering::Relaxed);
-        *own += 1;
+/// The own state of a plugin.
+pub(crate) trait Count: Default + Send + 'static {
+    fn count(&mut self);
+}
+
+impl Count for () {
+    fn count(&mut self) {}
+}
+
+impl Count for u64 {
+    fn count(&mut self) {
+        *self += 1;
     }
 }
 
-impl Plugin for Counting {
+impl<Own: Count> Counting<Own> {
+    fn count(&self, own: &mut Own) {
+        let calls = self.calls.load(Ordering::Relaxed);
+        self.calls.store(calls + 1, Ordering::Relaxed);
+        own.count();
+    }
+}
+
+impl<Own: Count> Plugin for Counting<Own> {
     type Config = IgnoredAny;
-    type Own = u64;
+    type Own = Own;
 
     fn build(_: IgnoredAny, _: &BuildCx<'_>) -> Result<Self, BuildError> {
-        Ok(Self(AtomicU64::new(0)))
+        Ok(Self {
+            calls: AtomicU64::new(0),
+            own: PhantomData,
+        })
     }
 
     fn access<'a>(
         &'a self,
         _: RequestCx<'a, '_>,
-        own: &'a mut u64,
+        own: &'a mut Own,
     ) -> Result<Step<'a>, PluginError> {
         self.count(own);
         Ok(Step::Continue)
@@ -58,23 +83,23 @@ impl Plugin for Counting {
     fn header_filter(
         &self,
         _: &mut ResponseCx<'_, '_>,
-        own: &mut u64,
+        own: &mut Own,
     ) -> Result<Filtered, PluginError> {
         self.count(own);
         Ok(Filtered::Continue)
     }
 
-    fn log(&self, _: &mut LogCx<'_, '_>, own: &mut u64) {
+    fn log(&self, _: &mut LogCx<'_, '_>, own: &mut Own) {
         self.count(own);
     }
 }
 
 /// Returns the definitions of the five plugins, for the settings of a build.
-pub(crate) fn definitions() -> Vec<Arc<PluginDef>> {
+pub(crate) fn definitions<Own: Count>() -> Vec<Arc<PluginDef>> {
     let phases = Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG);
     let named = NAMES.into_iter().zip([5, 4, 3, 2, 1]);
     let defs = named.map(|(name, priority)| {
-        PluginDef::bundled::<Counting>(name, priority, phases, Scopes::ALL)
+        PluginDef::bundled::<Counting<Own>>(name, priority, phases, Scopes::ALL)
     });
     defs.map(Arc::new).collect()
 }
@@ -87,10 +112,10 @@ pub(crate) fn configured() -> Vec<Configured> {
 }
 
 /// Runs all phases of the five plugins for a request with a response of an upstream.
-fn phases(name: &str) -> Operation {
+fn phases<Own: Count>(name: &str) -> Operation {
     Operation::repeat(name, COUNT, || {
         let mut settings = build_settings();
-        settings.plugins = definitions();
+        settings.plugins = definitions::<Own>();
         let config = Config {
             plugins: configured(),
             ..Config::default()

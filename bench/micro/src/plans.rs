@@ -7,9 +7,10 @@ use crate::fixtures::{
 use crate::operation::Operation;
 use model::EntityKind;
 use model::Object;
-use model::entities::{Config, Consumer, ConsumerId, CredentialId, KeyauthCredential, Plugin};
+use model::entities::{Config, Consumer, ConsumerId, CredentialId, Plugin};
 use net::http1::{Limits, RequestHead};
 use plugin::{Decode, Decoded, Entities, EntityKey, LookupError, NoNames, Node, Request, Scope};
+use plugins::credentials::KeyauthCredential;
 use proxy::plugins::{
     Access, Chain, ChainMemory, InstanceIndex, Instances, Planner, Plans, ScopeTable, Scoped,
 };

@@ -40,7 +40,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             Setup::many_routes(10_000).with_keys()
         }),
         exchange("request/five-plugins", || Setup {
-            plugins: phases::definitions(),
+            plugins: phases::definitions::<()>(),
             ..Setup::one_route(phases::configured())
         }),
         exchange("request/body-1024", || Setup {

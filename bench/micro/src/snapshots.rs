@@ -102,7 +102,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         // any object will do.
         change(
             "credential",
-            EntityKind::KeyauthCredentials,
+            plugins::kinds::KEYAUTH_CREDENTIALS,
             None,
             Some(certificate()),
         ),

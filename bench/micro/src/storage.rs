@@ -5,10 +5,11 @@ use crate::entities::StoreEntities;
 use crate::fixtures::{consumer_id, id, key, nowhere, path, spread};
 use crate::operation::Operation;
 use model::declarative::{Document, Existing, Format, Loader, Nothing, Options, Source};
-use model::entities::{Consumer, KeyauthCredential};
+use model::entities::Consumer;
 use model::schema::Context;
 use model::{EntityKind, Object, Value, codec};
 use plugin::Entities;
+use plugins::credentials::KeyauthCredential;
 use serde_json::json;
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -170,8 +171,6 @@ fn load_first() -> Operation {
             let document = load(&mut loader, &text, &Nothing, Revision(0));
             (loader, document)
         };
-        // The first use parses the schemas.
-        black_box(model::schema::registry());
         (Loader::new, run)
     })
 }
@@ -280,7 +279,7 @@ fn credential(number: usize) -> Change {
     let mut reference = Object::new();
     reference.push("id", consumer_id(number).to_string().into());
     put(
-        EntityKind::KeyauthCredentials,
+        plugins::kinds::KEYAUTH_CREDENTIALS,
         id((1 << 43) + number),
         [
             ("consumer", reference.into()),
@@ -310,7 +309,7 @@ fn stored_key() -> Operation {
         let keys: Vec<String> = spread(KEYS, CONSUMERS).map(key).collect();
         let mut next = keys.into_iter().cycle();
         let reader = store.reader();
-        let kind = EntityKind::KeyauthCredentials;
+        let kind = plugins::kinds::KEYAUTH_CREDENTIALS;
         move || {
             black_box(&directory);
             let key = next.next().expect("it goes round");

@@ -1,6 +1,7 @@
 //! The interface between the Admin API and the gateway. The program implements it (and a fake in tests), so that this
 //! crate does not depend on workers, snapshots or signals.
 
+use crate::endpoints::Extensions;
 use crate::explain::{Conflicts, Explanation, Question, Search};
 pub use crate::health::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 pub use crate::metrics::{Metric, Reading, Timed};
@@ -88,6 +89,11 @@ pub trait Control: Send + Sync + 'static {
 
     /// Names of the enabled plugins, resolved from the `plugins` setting.
     fn enabled_plugins(&self) -> Vec<String>;
+
+    /// The endpoints of the enabled plugins, if there are any. The API asks for them once, when it is built.
+    fn extensions(&self) -> Option<Extensions> {
+        None
+    }
 
     /// Effective values of all settings by their Kong names, with secrets already masked.
     fn settings(&self) -> serde_json::Value;

@@ -7,7 +7,9 @@ use crate::control::{Database, Role};
 use crate::respond::Failure;
 use model::EntityKind;
 use model::schema::registry;
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 /// The handler of a path, executed by `dispatch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +68,8 @@ pub(crate) enum Action {
     /// `/services/{services}/revisions`
     EntityRevisions(EntityKind),
     WasmOnly,
+    /// An endpoint of a plugin, by its position in [`Extensions::endpoints`].
+    OfPlugin(usize),
     /// Kong has this path, but answers it with 404.
     Disabled,
 }
@@ -97,7 +101,7 @@ pub(crate) struct Endpoint {
     /// Path with `{parameters}`, in the notation of both the router and `GET /endpoints`.
     pub(crate) path: String,
     /// The supported methods, without the implied ones: HEAD is supported wherever GET is, and OPTIONS everywhere.
-    pub(crate) methods: &'static [&'static str],
+    pub(crate) methods: Cow<'static, [&'static str]>,
     pub(crate) action: Action,
 }
 
@@ -105,18 +109,78 @@ const COLLECTION: &[&str] = &["GET", "POST"];
 const ENTITY: &[&str] = &["GET", "PUT", "PATCH", "DELETE"];
 const READ: &[&str] = &["GET"];
 
+/// What plugins add to the API.
+#[derive(Clone)]
+pub struct Extensions {
+    /// The endpoints of the enabled plugins.
+    pub endpoints: Vec<plugin::Endpoint>,
+    /// The node that their handlers get.
+    pub node: Arc<plugin::Node>,
+}
+
 /// Every endpoint, sorted segment by segment as `GET /endpoints` lists them.
-pub(crate) fn all(role: Role) -> Vec<Endpoint> {
+pub(crate) fn all(role: Role, extensions: Option<&Extensions>) -> Vec<Endpoint> {
     let mut endpoints = BTreeMap::new();
-    let entities = EntityKind::ALL
-        .into_iter()
+    let entities = EntityKind::all()
         .filter(|kind| base(*kind).is_some())
         .flat_map(of_entity);
     // Later endpoints replace earlier ones with the same path, so hand-written ones override derived ones.
     for endpoint in entities.chain(standing_alone(role)) {
         endpoints.insert(endpoint.path.replace('/', "\0"), endpoint);
     }
-    endpoints.into_values().collect()
+    let mut endpoints: Vec<Endpoint> = endpoints.into_values().collect();
+    if let Some(extensions) = extensions {
+        endpoints.extend(of_plugins(&endpoints, extensions));
+    }
+    endpoints.sort_by_cached_key(|endpoint| endpoint.path.replace('/', "\0"));
+    endpoints
+}
+
+/// The endpoints of plugins, without those that cannot be served: a path that is malformed, or that the API has already.
+fn of_plugins(others: &[Endpoint], extensions: &Extensions) -> Vec<Endpoint> {
+    let (own, robots) = (own(), robots());
+    let others = others
+        .iter()
+        .chain(&own)
+        .chain([&robots])
+        .map(|one| shape(&one.path));
+    let mut taken: HashSet<Vec<Option<&str>>> = others.flatten().collect();
+    let mut endpoints = Vec::new();
+    for (at, endpoint) in extensions.endpoints.iter().enumerate() {
+        let is_new = shape(&endpoint.path).is_some_and(|shape| taken.insert(shape));
+        if !is_new {
+            tracing::error!(
+                plugin = &*endpoint.plugin,
+                path = &*endpoint.path,
+                "an endpoint of a plugin is not served: its path is malformed or exists already"
+            );
+            continue;
+        }
+        let methods = endpoint.operations.iter().map(|operation| operation.method);
+        endpoints.push(Endpoint {
+            path: endpoint.path.clone().into_owned(),
+            methods: methods.collect(),
+            action: Action::OfPlugin(at),
+        });
+    }
+    endpoints
+}
+
+/// The segments of a path, without the names of parameters. Two paths of one shape cannot both be served. `None` if the
+/// path is malformed.
+fn shape(path: &str) -> Option<Vec<Option<&str>>> {
+    let is_plain = |text: &str| !text.is_empty() && !text.contains(['{', '}', '*', '?', '#', '%']);
+    let segments = path.strip_prefix('/')?.split('/').map(|segment| {
+        let inner = segment
+            .strip_prefix('{')
+            .and_then(|one| one.strip_suffix('}'));
+        match inner {
+            Some(name) if is_plain(name) => Some(None),
+            None if is_plain(segment) => Some(Some(segment)),
+            _ => None,
+        }
+    });
+    segments.collect()
 }
 
 /// Value of the `Allow` header: the sorted methods with OPTIONS, and HEAD if there is GET.
@@ -137,8 +201,6 @@ pub(crate) fn base(kind: EntityKind) -> Option<&'static str> {
         EntityKind::Targets => Some("/targets"),
         // These have read-only endpoints, defined elsewhere.
         EntityKind::Tags | EntityKind::ClusteringDataPlanes => None,
-        // `generate_admin_api = false` in kong/plugins/oauth2/daos.lua and kong/plugins/rate-limiting/daos.lua.
-        EntityKind::Oauth2AuthorizationCodes | EntityKind::RatelimitingMetrics => None,
         _ => registry().entity(kind).admin_api_path.as_deref(),
     }
 }
@@ -158,7 +220,7 @@ pub(crate) fn kind_named(
     name: &str,
     is_allowed: fn(EntityKind) -> bool,
 ) -> Result<EntityKind, String> {
-    let allowed = || (EntityKind::ALL.into_iter()).filter(|kind| is_allowed(*kind));
+    let allowed = || (EntityKind::all()).filter(|kind| is_allowed(*kind));
     if let Some(kind) = allowed().find(|kind| names(*kind).contains(&name)) {
         return Ok(kind);
     }
@@ -247,7 +309,7 @@ fn of_relation(relation: Relation) -> Vec<Endpoint> {
 fn endpoint(path: &str, methods: &'static [&'static str], action: Action) -> Endpoint {
     Endpoint {
         path: path.to_owned(),
-        methods,
+        methods: Cow::Borrowed(methods),
         action,
     }
 }
@@ -356,7 +418,7 @@ pub(crate) fn of_status(database: Database) -> Vec<Endpoint> {
 /// Endpoints that Kong does not have. `GET /endpoints` omits them, because clients compare its response with Kong's.
 pub(crate) fn own() -> Vec<Endpoint> {
     const POST: &[&str] = &["POST"];
-    let histories = EntityKind::ALL.into_iter().filter_map(|kind| {
+    let histories = EntityKind::all().filter_map(|kind| {
         let (Action::Collection(_), _) = own_actions(kind) else {
             return None;
         };
@@ -391,7 +453,8 @@ mod tests {
     use super::*;
 
     fn paths() -> Vec<String> {
-        all(Role::Traditional)
+        plugins::install();
+        all(Role::Traditional, None)
             .into_iter()
             .map(|endpoint| endpoint.path)
             .collect()
@@ -425,24 +488,25 @@ mod tests {
 
     #[test]
     fn types_are_found_by_every_name() {
+        plugins::install();
         let all = |_| true;
         for (name, kind) in [
-            ("key-auths", EntityKind::KeyauthCredentials),
-            ("key-auth", EntityKind::KeyauthCredentials),
-            ("keyauth_credentials", EntityKind::KeyauthCredentials),
-            ("basic-auths", EntityKind::BasicauthCredentials),
-            ("hmac-auths", EntityKind::HmacauthCredentials),
-            ("jwts", EntityKind::JwtSecrets),
-            ("acls", EntityKind::Acls),
-            ("oauth2", EntityKind::Oauth2Credentials),
-            ("oauth2_tokens", EntityKind::Oauth2Tokens),
+            ("key-auths", plugins::kinds::KEYAUTH_CREDENTIALS),
+            ("key-auth", plugins::kinds::KEYAUTH_CREDENTIALS),
+            ("keyauth_credentials", plugins::kinds::KEYAUTH_CREDENTIALS),
+            ("basic-auths", plugins::kinds::BASICAUTH_CREDENTIALS),
+            ("hmac-auths", plugins::kinds::HMACAUTH_CREDENTIALS),
+            ("jwts", plugins::kinds::JWT_SECRETS),
+            ("acls", plugins::kinds::ACLS),
+            ("oauth2", plugins::kinds::OAUTH2_CREDENTIALS),
+            ("oauth2_tokens", plugins::kinds::OAUTH2_TOKENS),
             ("key-sets", EntityKind::KeySets),
             ("services", EntityKind::Services),
             ("parameters", EntityKind::Parameters),
         ] {
             assert_eq!(kind_named(name, all), Ok(kind), "{name}");
         }
-        for kind in EntityKind::ALL {
+        for kind in EntityKind::all() {
             for name in names(kind) {
                 assert_eq!(kind_named(name, all), Ok(kind), "{name}");
             }
@@ -451,9 +515,10 @@ mod tests {
 
     #[test]
     fn an_unknown_type_gets_a_suggestion_and_the_list() {
+        plugins::install();
         let credentials = |kind| {
-            use EntityKind::{BasicauthCredentials, KeyauthCredentials};
-            matches!(kind, BasicauthCredentials | KeyauthCredentials)
+            use plugins::kinds::{BASICAUTH_CREDENTIALS, KEYAUTH_CREDENTIALS};
+            matches!(kind, BASICAUTH_CREDENTIALS | KEYAUTH_CREDENTIALS)
         };
         for (name, beginning) in [
             ("key-atuhs", "key-atuhs; did you mean key-auths?"),

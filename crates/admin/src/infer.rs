@@ -25,8 +25,7 @@ enum Shape {
 }
 
 static ENTITIES: LazyLock<HashMap<EntityKind, Shape>> = LazyLock::new(|| {
-    EntityKind::ALL
-        .into_iter()
+    EntityKind::all()
         .map(|kind| {
             // Under the `expressions` flavor routes have every field. Under another flavor, validation refuses the
             // fields that routes do not have there.
@@ -164,6 +163,7 @@ mod tests {
     use crate::body::{arguments, form};
 
     fn inferred(kind: EntityKind, plugin: Option<&str>, form: &str) -> serde_json::Value {
+        plugins::install();
         let mut object = form::decode(arguments(form).unwrap());
         infer(kind, &mut object, plugin);
         serde_json::to_value(object).unwrap()

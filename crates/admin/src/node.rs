@@ -253,7 +253,8 @@ pub(crate) struct Paths {
 }
 
 pub(crate) fn endpoints(call: &Call<'_>) -> ApiResult {
-    let endpoints = endpoints::all(call.control.node().role).into_iter();
+    let role = call.control.node().role;
+    let endpoints = endpoints::all(role, call.app.extensions()).into_iter();
     let paths = Paths {
         data: endpoints.map(|endpoint| endpoint.path).collect(),
     };

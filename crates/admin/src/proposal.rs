@@ -304,6 +304,7 @@ mod tests {
     /// With very many changes, a violated uniqueness rule is found when half of them are already written.
     #[test]
     fn violations_of_very_many_changes_are_reported() {
+        plugins::install();
         let directory = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(directory.path(), Options::default()).unwrap();
         let consumer = |number: u128| Change::Put {

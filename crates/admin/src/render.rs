@@ -98,7 +98,7 @@ fn write_loaded(
     let view = store.view()?;
     chunks.buffer.push(b'{');
     let mut first_kind = true;
-    for kind in EntityKind::ALL {
+    for kind in EntityKind::all() {
         if kind == EntityKind::Workspaces || view.count(kind)? == 0 {
             continue;
         }

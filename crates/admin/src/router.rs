@@ -12,8 +12,8 @@ use crate::respond::{ApiResult, Failure, empty, message};
 use crate::state::App;
 use crate::transport::{self, Started};
 use crate::{
-    changes, config, entities, explain, metrics, node, openapi, reload, revisions, schemas, status,
-    tags, transfer,
+    changes, config, entities, explain, extensions, metrics, node, openapi, reload, revisions,
+    schemas, status, tags, transfer,
 };
 use axum::Router;
 use axum::body::{Bytes, HttpBody};
@@ -29,6 +29,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 use store::Origin;
@@ -37,9 +38,10 @@ use tokio::runtime::Handle;
 /// The Admin API over `control`. Must be called on a tokio runtime.
 pub fn router(control: Arc<dyn Control>) -> Router {
     let role = control.node().role;
-    let mut endpoints = endpoints::all(role);
+    let app = App::new(control, Api::Admin);
+    let mut endpoints = endpoints::all(role, app.extensions());
     endpoints.extend(endpoints::own());
-    assemble(App::new(control, Api::Admin), endpoints)
+    assemble(app, endpoints)
 }
 
 /// The Status API over `control`.
@@ -73,7 +75,7 @@ async fn unknown_path(request: Request) -> Response {
 }
 
 fn handler(app: &App, endpoint: &Endpoint) -> axum::routing::MethodRouter {
-    let (app, methods, action) = (app.clone(), endpoint.methods, endpoint.action);
+    let (app, methods, action) = (app.clone(), endpoint.methods.clone(), endpoint.action);
     any(
         move |params: Result<RawPathParams, RawPathParamsRejection>, request: Request| {
             serve(app, (methods, action), params, request)
@@ -84,13 +86,13 @@ fn handler(app: &App, endpoint: &Endpoint) -> axum::routing::MethodRouter {
 /// Handles a request. The body is received only if the response depends on it.
 async fn serve(
     app: App,
-    (methods, action): (&'static [&'static str], Action),
+    (methods, action): (Cow<'static, [&'static str]>, Action),
     params: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
     let has_body = !body.is_end_stream();
-    let asked = match Asked::read(methods, action, params, &parts, has_body) {
+    let asked = match Asked::read(&methods, action, params, &parts, has_body) {
         Ok(asked) => asked,
         Err(response) => {
             receive::drain(&parts, body).await;
@@ -193,7 +195,7 @@ struct Asked {
 impl Asked {
     /// Checks the request head. If the head alone determines the response, returns that response as the error.
     fn read(
-        methods: &'static [&'static str],
+        methods: &[&'static str],
         action: Action,
         params: Result<RawPathParams, RawPathParamsRejection>,
         parts: &Parts,
@@ -337,6 +339,7 @@ async fn dispatch(call: &Call<'_>, action: Action) -> ApiResult {
         Action::AllTargets => entities::all_targets(call),
         Action::UpstreamHealth => entities::health::upstream(call),
         Action::SetTargetHealth { healthy } => entities::health::set_target(call, healthy),
+        Action::OfPlugin(at) => extensions::answer(call, at).await,
         Action::ControlPlaneOnly => Err(Failure::bad_request(
             "this endpoint is only available when Kong is configured to run as Control Plane for the cluster",
         )),

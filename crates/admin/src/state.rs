@@ -1,6 +1,7 @@
-//! State that all handlers share: the interface to the gateway, and the OpenAPI document.
+//! State that all handlers share: the interface to the gateway, the endpoints of plugins, and the OpenAPI document.
 
 use crate::control::{Api, Control};
+use crate::endpoints::Extensions;
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
 
@@ -8,12 +9,14 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct App {
     control: Arc<dyn Control>,
     api: Api,
+    extensions: Option<Arc<Extensions>>,
     openapi: Arc<OnceLock<Bytes>>,
 }
 
 impl App {
     pub(crate) fn new(control: Arc<dyn Control>, api: Api) -> Self {
         Self {
+            extensions: control.extensions().map(Arc::new),
             control,
             api,
             openapi: Arc::default(),
@@ -26,6 +29,10 @@ impl App {
 
     pub(crate) fn shared(&self) -> Arc<dyn Control> {
         Arc::clone(&self.control)
+    }
+
+    pub(crate) fn extensions(&self) -> Option<&Extensions> {
+        self.extensions.as_deref()
     }
 
     /// The OpenAPI document, created at the first request for it.

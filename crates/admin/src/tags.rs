@@ -69,7 +69,7 @@ fn shown(entry: &Tagged) -> Carrier {
 
 /// Text form of an offset: tag, number of the entity type, and id of the last entry on the previous page.
 fn key(entry: &Tagged) -> String {
-    format!("{}/{}/{}", entry.tag, entry.kind as u8, entry.id)
+    format!("{}/{}/{}", entry.tag, entry.kind.number(), entry.id)
 }
 
 fn parse(key: &str) -> Option<Tagged> {

@@ -13,6 +13,7 @@ const DEEPEST: usize = 128 + MAX_DEPTH;
 
 /// Checks a body. The first byte of the input chooses the content type, and the rest is the body.
 pub fn body(data: &[u8]) {
+    plugins::install();
     let Some((&first, text)) = data.split_first() else {
         return;
     };

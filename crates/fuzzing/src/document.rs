@@ -3,7 +3,7 @@
 use model::declarative::{
     Document, Format, Loader, Nothing, Options, Source, format_cli_errors, parse,
 };
-use model::schema::{Context, RouterFlavor, registry};
+use model::schema::{Context, Registry, RouterFlavor};
 use model::{EntityKind, Object, codec};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ pub fn document(data: &[u8]) {
     let Some((&first, text)) = data.split_first() else {
         return;
     };
+    let registry = plugins::install();
     let format = match first % 3 {
         0 => Format::Json,
         1 => Format::Yaml,
@@ -24,7 +25,7 @@ pub fn document(data: &[u8]) {
     let load = |source| Loader::new().load(source, &options, &Nothing, 0);
     let loaded = load(Source::Text(text, format));
     match &loaded {
-        Ok(document) => readable(document),
+        Ok(document) => readable(registry, document),
         Err(error) => {
             assert!(
                 !format_cli_errors(error, text, format, options.context.flavor).is_empty(),
@@ -51,10 +52,10 @@ fn kinds(document: &Document) -> Vec<EntityKind> {
 }
 
 /// Checks that every entity to be written can be decoded and shown as JSON.
-fn readable(document: &Document) {
+fn readable(registry: &Registry, document: &Document) {
     for put in &document.puts {
         let entity: Object = codec::decode(&put.entity).expect("encoded bytes can be decoded");
-        let schema = registry().entity(put.kind);
+        let schema = registry.entity(put.kind);
         let mut shown = Vec::new();
         schema.write_json(&entity, &mut shown);
         assert!(serde_json::from_slice::<Object>(&shown).is_ok());

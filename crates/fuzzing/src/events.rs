@@ -6,6 +6,7 @@ use admin::events::wire::{self, Frame, MAX_FRAME, OPENING};
 
 /// Checks a client's opening and the frames after it.
 pub fn events(data: &[u8]) {
+    plugins::install();
     let Some((opening, frames)) = data.split_first_chunk::<OPENING>() else {
         return;
     };

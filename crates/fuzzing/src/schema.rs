@@ -1,7 +1,7 @@
 //! Entities: a schema completes every object or returns an error. Storing a completed entity does not change its JSON.
 
-use model::schema::{Context, registry};
-use model::{EntityKind, Object, codec};
+use model::schema::Context;
+use model::{Object, codec};
 use std::time::Duration;
 
 /// Checks an entity. The first byte of the input chooses the entity type; the rest is the entity as JSON.
@@ -12,8 +12,9 @@ pub fn schema(data: &[u8]) {
     let Ok(input) = serde_json::from_slice::<Object>(text) else {
         return;
     };
-    let kind = EntityKind::ALL[usize::from(first) % EntityKind::ALL.len()];
-    let schema = registry().entity(kind);
+    let registry = plugins::install();
+    let kind = registry.kinds()[usize::from(first) % registry.kinds().len()];
+    let schema = registry.entity(kind);
     let context = Context::at(Duration::from_secs(1_700_000_000));
     let Ok(entity) = schema.complete(input, &context) else {
         return;

@@ -129,7 +129,7 @@ fn check_text(
     let compiled = compile(text, model, build, warnings, &mut |put| {
         let looked = references.look(put.kind, &put.entity);
         looked.map_err(Failure::new)?;
-        if put.kind == EntityKind::BasicauthCredentials && !is_hashed(&put.entity)? {
+        if put.kind == plugins::kinds::BASICAUTH_CREDENTIALS && !is_hashed(&put.entity)? {
             unhashed += 1;
         }
         if put.kind == EntityKind::Plugins {
@@ -155,7 +155,7 @@ fn check_text(
 /// Counts the entities of a revision. Workspaces are not counted, because the gateway creates the default workspace
 /// itself.
 pub(crate) fn entities(view: &View<'_>) -> Result<u64, StoreError> {
-    let kinds = EntityKind::ALL.into_iter();
+    let kinds = EntityKind::all();
     let counted = kinds.filter(|kind| *kind != EntityKind::Workspaces);
     counted.map(|kind| view.count(kind)).sum()
 }

@@ -45,6 +45,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
+    plugins::install();
     let patience = match cli.command {
         cli::Command::Start { .. } => Some(LAST_WORDS),
         // Other commands wait without limit, because their user may read the text in a pager.

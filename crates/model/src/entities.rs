@@ -262,23 +262,6 @@ pub struct CaCertificate {
     pub cert: String,
 }
 
-#[derive(Debug, Clone, Deserialize)]
-pub struct KeyauthCredential {
-    pub id: CredentialId,
-    pub consumer: ConsumerId,
-    /// Unix time in seconds at which the credential expires.
-    pub ttl: Option<i64>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-pub struct BasicauthCredential {
-    pub id: CredentialId,
-    pub consumer: ConsumerId,
-    pub username: CompactString,
-    /// Hash of the password: lower-case hexadecimal SHA-1 of the password followed by the consumer's id.
-    pub password: CompactString,
-}
-
 /// All entities of one revision from which the snapshot for the workers is built. Consumers and credentials are not
 /// included, because the workers look them up in the entity tables.
 #[derive(Debug, Default)]

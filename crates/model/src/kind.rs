@@ -1,110 +1,88 @@
-//! The kinds of entities. The store uses their numbers, so a number is never reused for another kind.
+//! The kinds of entities, as small handles. The properties of a kind are in the installed registry
+//! ([`crate::schema::registry`]), because plugins bring kinds of their own.
 
-/// A kind of entity. `name()` is its collection name in Admin API errors, declarative files and schemas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum EntityKind {
-    Workspaces = 1,
-    Consumers = 2,
-    Certificates = 3,
-    CaCertificates = 4,
-    Services = 5,
-    Routes = 6,
-    Snis = 7,
-    Upstreams = 8,
-    Targets = 9,
-    Plugins = 10,
-    Tags = 11,
-    Vaults = 12,
-    KeySets = 13,
-    Keys = 14,
-    FilterChains = 15,
-    Parameters = 16,
-    ClusteringDataPlanes = 17,
-    KeyauthCredentials = 32,
-    BasicauthCredentials = 33,
-    HmacauthCredentials = 34,
-    JwtSecrets = 35,
-    Acls = 36,
-    Oauth2Credentials = 37,
-    Oauth2Tokens = 38,
-    Oauth2AuthorizationCodes = 39,
-    Sessions = 40,
-    AcmeStorage = 41,
-    RatelimitingMetrics = 42,
+use crate::schema::{installed, registry};
+use std::fmt;
+
+/// A kind of entity. [`name`](Self::name) is its collection name in Admin API errors, declarative files and schemas.
+///
+/// The store writes the numbers of kinds, so a number never changes and is never reused for another kind. Numbers below
+/// [`FIRST_OF_PLUGINS`](Self::FIRST_OF_PLUGINS) belong to the kinds of this crate. A plugin declares its kinds beside
+/// their schemas.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EntityKind(u8);
+
+/// The kinds that the gateway itself knows.
+#[expect(
+    non_upper_case_globals,
+    reason = "the constants stand for the variants of an open enumeration, and are used like variants in patterns"
+)]
+impl EntityKind {
+    pub const Workspaces: Self = Self(1);
+    pub const Consumers: Self = Self(2);
+    pub const Certificates: Self = Self(3);
+    pub const CaCertificates: Self = Self(4);
+    pub const Services: Self = Self(5);
+    pub const Routes: Self = Self(6);
+    pub const Snis: Self = Self(7);
+    pub const Upstreams: Self = Self(8);
+    pub const Targets: Self = Self(9);
+    pub const Plugins: Self = Self(10);
+    pub const Tags: Self = Self(11);
+    pub const Vaults: Self = Self(12);
+    pub const KeySets: Self = Self(13);
+    pub const Keys: Self = Self(14);
+    pub const FilterChains: Self = Self(15);
+    pub const Parameters: Self = Self(16);
+    pub const ClusteringDataPlanes: Self = Self(17);
 }
 
 impl EntityKind {
-    /// All kinds, ordered so that each one comes after the kinds that it refers to.
-    pub const ALL: [EntityKind; 28] = [
-        Self::Workspaces,
-        Self::Consumers,
-        Self::Certificates,
-        Self::CaCertificates,
-        Self::Services,
-        Self::Routes,
-        Self::Snis,
-        Self::Upstreams,
-        Self::Targets,
-        Self::Plugins,
-        Self::Tags,
-        Self::Vaults,
-        Self::KeySets,
-        Self::Keys,
-        Self::FilterChains,
-        Self::Parameters,
-        Self::ClusteringDataPlanes,
-        Self::KeyauthCredentials,
-        Self::BasicauthCredentials,
-        Self::HmacauthCredentials,
-        Self::JwtSecrets,
-        Self::Acls,
-        Self::Oauth2Credentials,
-        Self::Oauth2Tokens,
-        Self::Oauth2AuthorizationCodes,
-        Self::Sessions,
-        Self::AcmeStorage,
-        Self::RatelimitingMetrics,
-    ];
+    /// Exclusive upper bound of the numbers. Tables with an entry per kind have this size.
+    pub const LIMIT: usize = 64;
+
+    /// The lowest number of a plugin's kind.
+    pub const FIRST_OF_PLUGINS: u8 = 32;
+
+    /// Returns the handle with this number, for the declaration of a plugin's kind. The registry refuses a number that
+    /// is taken or out of range.
+    pub const fn new(number: u8) -> Self {
+        Self(number)
+    }
+
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The position of the kind in tables with [`LIMIT`](Self::LIMIT) entries.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
 
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Workspaces => "workspaces",
-            Self::Consumers => "consumers",
-            Self::Certificates => "certificates",
-            Self::CaCertificates => "ca_certificates",
-            Self::Services => "services",
-            Self::Routes => "routes",
-            Self::Snis => "snis",
-            Self::Upstreams => "upstreams",
-            Self::Targets => "targets",
-            Self::Plugins => "plugins",
-            Self::Tags => "tags",
-            Self::Vaults => "vaults",
-            Self::KeySets => "key_sets",
-            Self::Keys => "keys",
-            Self::FilterChains => "filter_chains",
-            Self::Parameters => "parameters",
-            Self::ClusteringDataPlanes => "clustering_data_planes",
-            Self::KeyauthCredentials => "keyauth_credentials",
-            Self::BasicauthCredentials => "basicauth_credentials",
-            Self::HmacauthCredentials => "hmacauth_credentials",
-            Self::JwtSecrets => "jwt_secrets",
-            Self::Acls => "acls",
-            Self::Oauth2Credentials => "oauth2_credentials",
-            Self::Oauth2Tokens => "oauth2_tokens",
-            Self::Oauth2AuthorizationCodes => "oauth2_authorization_codes",
-            Self::Sessions => "sessions",
-            Self::AcmeStorage => "acme_storage",
-            Self::RatelimitingMetrics => "ratelimiting_metrics",
-        }
+        registry().entity(self).name
+    }
+
+    /// All kinds, ordered so that each one comes after the kinds that it refers to.
+    pub fn all() -> impl DoubleEndedIterator<Item = Self> + ExactSizeIterator + Clone {
+        registry().kinds().iter().copied()
     }
 
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+        registry().by_name(name).map(|schema| schema.kind)
     }
 
     pub fn from_number(number: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
+        let kind = Self(number);
+        registry().has(kind).then_some(kind)
+    }
+}
+
+impl fmt::Debug for EntityKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match installed().filter(|registry| registry.has(*self)) {
+            Some(registry) => formatter.write_str(registry.entity(*self).name),
+            None => write!(formatter, "EntityKind({})", self.0),
+        }
     }
 }

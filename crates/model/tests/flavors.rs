@@ -4,8 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use model::schema::RouterFlavor::{Expressions, Traditional, TraditionalCompatible};
-use model::schema::{Context, EntitySchema, RouterFlavor, registry};
+use model::schema::{Context, EntitySchema, RouterFlavor};
 use model::{Object, Value};
+use plugins::install as registry;
 use serde_json::{Value as Json, json};
 use std::time::Duration;
 

@@ -4,8 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use model::address::{Address, Host};
-use model::schema::{Context, EntitySchema, Form, RouterFlavor, registry};
+use model::schema::{Context, EntitySchema, Form, RouterFlavor};
 use model::{Object, Value};
+use plugins::install as registry;
 use serde_json::Value as Json;
 use std::time::Duration;
 

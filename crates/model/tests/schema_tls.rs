@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use model::schema::{Context, registry};
+use model::schema::Context;
 use model::{Object, Value};
+use plugins::install as registry;
 use std::time::Duration;
 
 fn pem(name: &str) -> String {

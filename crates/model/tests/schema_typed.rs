@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use model::entities::{KeyauthCredential, Plugin, Protocol, Route, Service, Target, Upstream};
-use model::schema::{Context, registry};
+use model::entities::{Plugin, Protocol, Route, Service, Target, Upstream};
+use model::schema::Context;
 use model::{Object, codec};
+use plugins::install as registry;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::time::Duration;
@@ -27,7 +28,10 @@ fn entities_with_only_what_is_required_can_be_typed() {
     let plugin: Plugin = typed("plugins", r#"{"name":"key-auth"}"#);
     assert_eq!(plugin.config.as_object().unwrap().len(), 6);
     let consumer = r#""consumer":{"id":"4bf92f3d-0000-4000-8000-00000000abcd"}"#;
-    typed::<KeyauthCredential>("keyauth_credentials", &format!("{{{consumer}}}"));
+    typed::<plugins::credentials::KeyauthCredential>(
+        "keyauth_credentials",
+        &format!("{{{consumer}}}"),
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! implements it with the entity tables of the store. The trait keeps the data plane independent of the store.
 
 use model::codec::DecodeError;
-use model::entities::{BasicauthCredential, Consumer, KeyauthCredential};
+use model::entities::Consumer;
 use model::{EntityKind, Object};
 use serde::de::DeserializeOwned;
 use std::any::Any;
@@ -45,14 +45,6 @@ pub trait Entity: DeserializeOwned + Send + Sync + 'static {
 
 impl Entity for Consumer {
     const KIND: EntityKind = EntityKind::Consumers;
-}
-
-impl Entity for KeyauthCredential {
-    const KIND: EntityKind = EntityKind::KeyauthCredentials;
-}
-
-impl Entity for BasicauthCredential {
-    const KIND: EntityKind = EntityKind::BasicauthCredentials;
 }
 
 impl dyn Entities + '_ {

@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::request::{Request, RequestCx};
 use crate::response::{Chunk, ResponseCx};
 use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
-use std::any::{Any, TypeId};
+use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -198,30 +198,16 @@ impl<P: Plugin> Maker for Erased<P> {
 /// The own states that the plugins of a request keep from phase to phase. The memory is reused for later requests.
 #[derive(Default)]
 pub struct OwnStates {
-    entries: Vec<Entry>,
+    /// The states by the position of their plugin in the execution order.
+    entries: Vec<Option<Entry>>,
+    /// The positions in use.
+    used: Vec<u16>,
 }
 
 struct Entry {
-    /// Position of the plugin in the execution order, which identifies it.
-    plugin: u16,
-    type_id: TypeId,
     is_used: bool,
-    state: Box<dyn State>,
-}
-
-trait State: Send {
-    fn as_any_mut(&mut self) -> &mut dyn Any;
-    fn reset(&mut self);
-}
-
-impl<T: Default + Send + 'static> State for T {
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn reset(&mut self) {
-        *self = T::default();
-    }
+    state: Box<dyn Any + Send>,
+    reset: fn(&mut (dyn Any + Send)),
 }
 
 impl OwnStates {
@@ -235,10 +221,11 @@ impl OwnStates {
     }
 
     /// Ends the states of a request. Their memory is kept.
+    #[inline]
     pub fn clear(&mut self) {
-        for entry in &mut self.entries {
-            if entry.is_used {
-                entry.state.reset();
+        for plugin in self.used.drain(..) {
+            if let Some(Some(entry)) = self.entries.get_mut(usize::from(plugin)) {
+                (entry.reset)(&mut *entry.state);
                 entry.is_used = false;
             }
         }
@@ -259,28 +246,59 @@ impl<'a> OwnSlot<'a> {
             // Neither the box nor the leak takes memory, because the type has no size.
             return Box::leak(Box::new(T::default()));
         }
-        self.find()
+        let Self { states, plugin } = self;
+        let at = usize::from(plugin);
+        let is_made = matches!(states.entries.get(at), Some(Some(entry)) if entry.state.is::<T>());
+        if !is_made {
+            states.make::<T>(at);
+        }
+        let entry = states.entries[at].as_mut().expect("it was made");
+        if !entry.is_used {
+            entry.is_used = true;
+            states.used.push(plugin);
+        }
+        entry.state.downcast_mut().expect("the type was compared")
+    }
+}
+
+impl OwnStates {
+    #[cold]
+    fn make<T: Default + Send + 'static>(&mut self, at: usize) {
+        if self.entries.len() <= at {
+            self.entries.resize_with(at + 1, || None);
+        }
+        self.entries[at] = Some(Entry {
+            is_used: false,
+            state: Box::new(T::default()),
+            reset: |state| {
+                if let Some(state) = state.downcast_mut::<T>() {
+                    *state = T::default();
+                }
+            },
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_finds_its_own_state_again_until_the_request_ends() {
+        let mut states = OwnStates::default();
+        *states.slot(3).get::<u64>() += 7;
+        states.slot(1).get::<String>().push('a');
+        assert_eq!(*states.slot(3).get::<u64>(), 7);
+        assert_eq!(states.slot(1).get::<String>(), "a");
+        states.clear();
+        assert_eq!(*states.slot(3).get::<u64>(), 0);
+        assert_eq!(states.slot(1).get::<String>(), "");
     }
 
-    fn find<T: Default + Send + 'static>(self) -> &'a mut T {
-        let Self { states, plugin } = self;
-        let entries = &mut states.entries;
-        let type_id = TypeId::of::<T>();
-        let known = entries
-            .iter()
-            .position(|entry| entry.plugin == plugin && entry.type_id == type_id);
-        let at = known.unwrap_or_else(|| {
-            entries.push(Entry {
-                plugin,
-                type_id,
-                is_used: false,
-                state: Box::new(T::default()),
-            });
-            entries.len() - 1
-        });
-        let entry = &mut entries[at];
-        entry.is_used = true;
-        let state = entry.state.as_any_mut().downcast_mut();
-        state.expect("the type was compared")
+    #[test]
+    fn a_state_without_size_takes_no_place() {
+        let mut states = OwnStates::default();
+        let () = *states.slot(9).get::<()>();
+        assert!(states.entries.is_empty() && states.used.is_empty());
     }
 }

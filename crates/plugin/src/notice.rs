@@ -183,6 +183,7 @@ mod tests {
     }
 
     fn notices(configured: &[(&str, Value)]) -> Vec<String> {
+        model::schema::install(&[]).expect("the schemas of the model are right");
         let plugins: Vec<Plugin> = (configured.iter())
             .map(|(name, scope)| plugin(name, scope))
             .collect();

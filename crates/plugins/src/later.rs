@@ -79,7 +79,6 @@ pub(crate) fn zipkin() -> PluginDef {
         Phases::ACCESS
             .with(Phases::HEADER_FILTER)
             .with(Phases::BODY_FILTER)
-            .with(Phases::PREREAD)
             .with(Phases::LOG),
         Scopes::ALL,
         "No traces are sent to Zipkin.",
@@ -172,7 +171,7 @@ pub(crate) fn ip_restriction() -> PluginDef {
     closed(
         "ip-restriction",
         990,
-        Phases::ACCESS.with(Phases::PREREAD),
+        Phases::ACCESS,
         Scopes::ALL,
         "Clients are not checked by their address.",
     )
@@ -211,15 +210,6 @@ pub(crate) fn response_ratelimiting() -> PluginDef {
         Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG),
         Scopes::ALL,
         "Responses are not counted or limited by their headers.",
-    )
-}
-pub(crate) fn request_transformer() -> PluginDef {
-    closed(
-        "request-transformer",
-        801,
-        Phases::ACCESS,
-        Scopes::ALL,
-        "Requests are not changed.",
     )
 }
 pub(crate) fn response_transformer() -> PluginDef {
@@ -422,17 +412,6 @@ pub(crate) fn syslog() -> PluginDef {
         Phases::LOG,
         Scopes::ALL,
         "No log is sent to syslog.",
-    )
-}
-pub(crate) fn grpc_web() -> PluginDef {
-    closed(
-        "grpc-web",
-        3,
-        Phases::ACCESS
-            .with(Phases::HEADER_FILTER)
-            .with(Phases::BODY_FILTER),
-        Scopes::ALL,
-        "Requests of gRPC-Web clients are not converted to gRPC.",
     )
 }
 pub(crate) fn post_function() -> PluginDef {

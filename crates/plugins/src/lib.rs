@@ -1,18 +1,145 @@
-//! The bundled plugins, and their table. Each plugin is a directory with its configuration, its phases and its tests.
-//! This crate does not depend on routes, snapshots or the store.
+//! The bundled plugins, and the lists of all. Each plugin is a directory with its schema (`schema.json`), its entities,
+//! its checks, its configuration, its code and its tests. This crate does not depend on routes, snapshots or the store.
 
 #![forbid(unsafe_code)]
 
+mod acl;
+mod acme;
+mod ai_prompt_decorator;
+mod ai_prompt_guard;
+mod ai_prompt_template;
+mod ai_proxy;
+mod ai_request_transformer;
+mod ai_response_transformer;
+mod aws_lambda;
+mod azure_functions;
 mod basic_auth;
+mod bot_detection;
+mod correlation_id;
+mod cors;
+mod datadog;
+mod file_log;
+mod grpc_gateway;
+mod grpc_web;
+mod hmac_auth;
+mod http_log;
+mod ip_restriction;
+mod jwt;
 mod key_auth;
 mod later;
+mod ldap_auth;
+mod limits;
+mod llm;
+mod loggly;
+mod oauth2;
+mod opentelemetry;
+mod post_function;
+mod pre_function;
+mod prometheus;
+mod protobuf;
+mod proxy_cache;
+mod rate_limiting;
+mod redirect;
+mod request_size_limiting;
 mod request_termination;
+mod request_transformer;
+mod response_ratelimiting;
+mod response_transformer;
+mod session;
+mod standard_webhooks;
+mod statsd;
+mod syslog;
+mod tcp_log;
+mod udp_log;
+mod zipkin;
 
-use plugin::PluginDef;
+use model::schema::{PluginSource, Registry};
+use plugin::{Endpoint, PluginDef};
 use std::sync::{Arc, LazyLock};
 
-/// Returns all bundled plugins in execution order: by descending priority, then by descending name. The order is the same in
-/// all phases.
+/// The kinds of the plugins' entities.
+pub mod kinds {
+    pub use crate::acl::ACLS;
+    pub use crate::acme::ACME_STORAGE;
+    pub use crate::basic_auth::source::BASICAUTH_CREDENTIALS;
+    pub use crate::hmac_auth::HMACAUTH_CREDENTIALS;
+    pub use crate::jwt::JWT_SECRETS;
+    pub use crate::key_auth::source::KEYAUTH_CREDENTIALS;
+    pub use crate::oauth2::{OAUTH2_AUTHORIZATION_CODES, OAUTH2_CREDENTIALS, OAUTH2_TOKENS};
+    pub use crate::rate_limiting::source::RATELIMITING_METRICS;
+    pub use crate::session::SESSIONS;
+}
+
+/// The credentials of plugins, as the plugins read them.
+pub mod credentials {
+    pub use crate::basic_auth::credential::BasicauthCredential;
+    pub use crate::key_auth::credential::KeyauthCredential;
+}
+
+/// What the bundled plugins bring to the registry of schemas, by name.
+pub fn sources() -> &'static [PluginSource] {
+    static SOURCES: [PluginSource; 45] = [
+        acl::SOURCE,
+        acme::SOURCE,
+        ai_prompt_decorator::SOURCE,
+        ai_prompt_guard::SOURCE,
+        ai_prompt_template::SOURCE,
+        ai_proxy::SOURCE,
+        ai_request_transformer::SOURCE,
+        ai_response_transformer::SOURCE,
+        aws_lambda::SOURCE,
+        azure_functions::SOURCE,
+        basic_auth::source::SOURCE,
+        bot_detection::SOURCE,
+        correlation_id::SOURCE,
+        cors::SOURCE,
+        datadog::SOURCE,
+        file_log::SOURCE,
+        grpc_gateway::SOURCE,
+        grpc_web::source::SOURCE,
+        hmac_auth::SOURCE,
+        http_log::source::SOURCE,
+        ip_restriction::SOURCE,
+        jwt::SOURCE,
+        key_auth::source::SOURCE,
+        ldap_auth::SOURCE,
+        loggly::SOURCE,
+        oauth2::SOURCE,
+        opentelemetry::SOURCE,
+        post_function::SOURCE,
+        pre_function::SOURCE,
+        prometheus::SOURCE,
+        proxy_cache::source::SOURCE,
+        rate_limiting::source::SOURCE,
+        redirect::SOURCE,
+        request_size_limiting::SOURCE,
+        request_termination::source::SOURCE,
+        request_transformer::source::SOURCE,
+        response_ratelimiting::SOURCE,
+        response_transformer::SOURCE,
+        session::SOURCE,
+        standard_webhooks::SOURCE,
+        statsd::SOURCE,
+        syslog::SOURCE,
+        tcp_log::SOURCE,
+        udp_log::SOURCE,
+        zipkin::SOURCE,
+    ];
+    &SOURCES
+}
+
+/// The endpoints of the Admin API that bundled plugins serve. A plugin adds its own here.
+pub fn endpoints() -> Vec<Endpoint> {
+    Vec::new()
+}
+
+/// Installs the registry with the schemas of all bundled plugins, unless it is installed. Panics if another one is.
+pub fn install() -> &'static Registry {
+    model::schema::install(sources()).expect("the bundled schemas are right, and the only ones")
+}
+
+/// Returns all bundled plugins in execution order: by descending priority, then by descending name. The order is the
+/// same in all phases.
 pub fn bundled() -> &'static [Arc<PluginDef>] {
     static BUNDLED: LazyLock<Vec<Arc<PluginDef>>> = LazyLock::new(load);
     &BUNDLED
@@ -39,7 +166,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::acl(),
         later::rate_limiting(),
         later::response_ratelimiting(),
-        later::request_transformer(),
+        request_transformer::def(),
         later::response_transformer(),
         later::redirect(),
         later::ai_request_transformer(),
@@ -62,7 +189,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::tcp_log(),
         later::loggly(),
         later::syslog(),
-        later::grpc_web(),
+        grpc_web::def(),
         request_termination::def(),
         later::post_function(),
     ];

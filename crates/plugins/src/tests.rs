@@ -1,11 +1,12 @@
 //! Tests of the table of plugins.
 
-mod configs;
-
 use super::*;
 use plugin::{Implementation, Lack};
 use std::fmt::Write;
 use std::fs;
+
+mod configs;
+mod facts;
 
 #[test]
 fn the_table_is_in_execution_order() {
@@ -16,7 +17,7 @@ fn the_table_is_in_execution_order() {
 
 #[test]
 fn the_table_is_the_registry_of_schemas() {
-    let registry = model::schema::registry();
+    let registry = install();
     let schemas: Vec<(&str, i32)> = registry
         .plugins()
         .map(|schema| (schema.name, schema.priority))
@@ -27,6 +28,46 @@ fn the_table_is_the_registry_of_schemas() {
         .map(|def| (&*def.name, def.priority))
         .collect();
     assert_eq!(table, schemas);
+}
+
+/// A store of an earlier version is unreadable if a number changes.
+#[test]
+fn kinds_have_the_numbers_that_stores_contain() {
+    let kinds = install().kinds().iter();
+    let kinds: Vec<_> = kinds.map(|kind| (kind.number(), kind.name())).collect();
+    assert_eq!(
+        kinds,
+        [
+            (1, "workspaces"),
+            (2, "consumers"),
+            (3, "certificates"),
+            (4, "ca_certificates"),
+            (5, "services"),
+            (6, "routes"),
+            (7, "snis"),
+            (8, "upstreams"),
+            (9, "targets"),
+            (10, "plugins"),
+            (11, "tags"),
+            (12, "vaults"),
+            (13, "key_sets"),
+            (14, "keys"),
+            (15, "filter_chains"),
+            (16, "parameters"),
+            (17, "clustering_data_planes"),
+            (32, "keyauth_credentials"),
+            (33, "basicauth_credentials"),
+            (34, "hmacauth_credentials"),
+            (35, "jwt_secrets"),
+            (36, "acls"),
+            (37, "oauth2_credentials"),
+            (38, "oauth2_tokens"),
+            (39, "oauth2_authorization_codes"),
+            (40, "sessions"),
+            (41, "acme_storage"),
+            (42, "ratelimiting_metrics"),
+        ]
+    );
 }
 
 /// Ignoring a plugin that refuses, limits or changes requests would be a security hole that nobody notices.

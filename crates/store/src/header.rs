@@ -61,7 +61,7 @@ impl Default for Header {
 
 impl Header {
     pub(crate) fn count(&self, kind: EntityKind) -> u64 {
-        self.counts[kind as usize]
+        self.counts[kind.index()]
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {

@@ -37,7 +37,7 @@ pub(crate) type EntityKey = [u8; ENTITY_KEY_LENGTH];
 
 pub(crate) fn entity(kind: EntityKind, id: Uuid) -> EntityKey {
     let mut key = [0; ENTITY_KEY_LENGTH];
-    key[0] = kind as u8;
+    key[0] = kind.number();
     key[1..].copy_from_slice(id.as_bytes());
     key
 }
@@ -57,7 +57,7 @@ pub(crate) fn parse_entity(key: &[u8]) -> Option<(EntityKind, Uuid)> {
 /// Writes the prefix that all entries of a field share.
 pub(crate) fn field(key: &mut Vec<u8>, kind: EntityKind, field: &str) {
     key.clear();
-    key.push(kind as u8);
+    key.push(kind.number());
     key.extend_from_slice(field.as_bytes());
     key.push(END);
 }
@@ -91,7 +91,7 @@ pub(crate) fn tag(key: &mut Vec<u8>, tag: &str) {
 
 pub(crate) fn kind_tag(key: &mut Vec<u8>, kind: EntityKind, tag: &str) {
     key.clear();
-    key.push(kind as u8);
+    key.push(kind.number());
     text(key, tag.as_bytes());
 }
 

@@ -152,7 +152,7 @@ impl<'v> History<'v> {
         let table = &self.view.tables().touched;
         let mut last = None;
         let mut newest = self.oldest;
-        for entry in table.prefix_iter(self.view.txn(), &[kind as u8])? {
+        for entry in table.prefix_iter(self.view.txn(), &[kind.number()])? {
             let (key, state) = entry?;
             let (id, revision) = keys::parse_touched(key).ok_or(DAMAGED_TOUCHED)?;
             if revision > newest && existing(state).is_some_and(&matches) {

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 pub(crate) const MAX_SLOTS: usize = 12;
 
 /// Exclusive upper bound of the numbers of entity types.
-pub(crate) const KINDS: usize = 64;
+pub(crate) const KINDS: usize = EntityKind::LIMIT;
 
 /// A field that references an entity of another type.
 #[derive(Debug, Clone)]
@@ -44,17 +44,17 @@ pub(crate) struct Rules {
 
 pub(crate) fn of(kind: EntityKind) -> &'static Rules {
     static TABLE: LazyLock<Vec<Rules>> = LazyLock::new(compile);
-    &TABLE[kind as usize]
+    &TABLE[kind.index()]
 }
 
 fn compile() -> Vec<Rules> {
     let mut table: Vec<Rules> = (0..KINDS).map(|_| Rules::default()).collect();
     for schema in registry().entities() {
-        table[schema.kind as usize] = Rules::of(schema);
+        table[schema.kind.index()] = Rules::of(schema);
     }
     for schema in registry().entities() {
         for foreign in &schema.foreign {
-            table[foreign.kind as usize].referenced_by.push(Reference {
+            table[foreign.kind.index()].referenced_by.push(Reference {
                 kind: schema.kind,
                 field: &foreign.name,
                 on_delete: foreign.on_delete,

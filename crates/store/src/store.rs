@@ -142,7 +142,7 @@ impl Store {
     pub fn refresh(&self) -> Result<Revision, StoreError> {
         let newest = self.view()?.revision();
         if newest > self.inner.head() {
-            self.inner.note_changes(newest, EntityKind::ALL);
+            self.inner.note_changes(newest, EntityKind::all());
             self.inner.publish(newest);
         }
         Ok(newest)
@@ -151,7 +151,7 @@ impl Store {
     /// Returns the newest revision that may have changed an entity of this type. Entities of the type that were read at
     /// this revision or later are still current.
     pub fn last_change(&self, kind: EntityKind) -> Revision {
-        Revision(self.inner.changed[kind as usize].load(Ordering::Acquire))
+        Revision(self.inner.changed[kind.index()].load(Ordering::Acquire))
     }
 
     /// Lets LMDB reuse the pages that processes were reading when they ended without closing the store.
@@ -287,7 +287,7 @@ impl ChangeLog for Store {
             let damage = StoreError::Damaged(Damage::Entry { table: "entities" });
             let (kind, id) = keys::parse_entity(key).ok_or(damage)?;
             let place = |one: &Result<Difference<'_>, _>| match one {
-                Ok(one) => (one.kind as u8, one.id).cmp(&(kind as u8, id)),
+                Ok(one) => (one.kind.number(), one.id).cmp(&(kind.number(), id)),
                 Err(_) => Less,
             };
             while let Some(gone) = then.next_if(|one| place(one) == Less) {
@@ -326,7 +326,7 @@ impl Inner {
         kinds: impl IntoIterator<Item = EntityKind>,
     ) {
         for kind in kinds {
-            self.changed[kind as usize].fetch_max(revision.0, Ordering::AcqRel);
+            self.changed[kind.index()].fetch_max(revision.0, Ordering::AcqRel);
         }
     }
 

@@ -158,7 +158,7 @@ impl Store {
         if begun_at > self.inner.head() {
             // Another process has committed since the last refresh. This process does not know which types changed. The
             // caller publishes its revision even if this transaction has no changes.
-            self.inner.note_changes(begun_at, EntityKind::ALL);
+            self.inner.note_changes(begun_at, EntityKind::all());
         }
         Ok((done, head))
     }

@@ -72,7 +72,7 @@ impl Store {
             }
         }
         found.extend(verify_history(&view, &header)?);
-        for kind in EntityKind::ALL {
+        for kind in EntityKind::all() {
             let mut entities = 0;
             for entity in view.iter(kind)? {
                 entity?;

@@ -148,7 +148,7 @@ impl<'s> View<'s> {
         let entities = &self.tables.entities;
         match tags {
             TagFilter::None => {
-                let range = Range::new(self, entities, &[kind as u8], after)?;
+                let range = Range::new(self, entities, &[kind.number()], after)?;
                 self.collect_page(kind, range, size)
             }
             TagFilter::All(tags) => {
@@ -202,7 +202,7 @@ impl<'s> View<'s> {
         let entries = self
             .tables
             .entities
-            .prefix_iter(self.txn(), &[kind as u8])?;
+            .prefix_iter(self.txn(), &[kind.number()])?;
         Ok(entries.map(|entry| {
             let (key, entity) = entry?;
             let (_, id) = keys::parse_entity(key).ok_or(Damage::Entry { table: "entities" })?;

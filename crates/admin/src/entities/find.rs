@@ -28,10 +28,11 @@ pub(crate) enum Selector {
     },
     /// A certificate, by the name of one of its SNIs.
     Sni(String),
-    /// An ACL group of a consumer.
-    Group {
-        consumer: Uuid,
-        group: String,
+    /// A child by a field that is unique within its parent, such as an ACL group of a consumer.
+    Nested {
+        parent: Uuid,
+        field: &'static str,
+        value: String,
     },
 }
 
@@ -68,18 +69,19 @@ impl Selector {
         Ok(Self::Sni(segment.to_owned()))
     }
 
-    /// Parses the last segment of a path such as `/consumers/{consumers}/acls/{acls}`. ACL groups are named within
-    /// their consumer.
+    /// Parses the last segment of a path such as `/consumers/{consumers}/acls/{acls}`. ACL groups, for instance, are
+    /// named within their consumer.
     pub(crate) fn of_child(
         control: &dyn Control,
         kind: EntityKind,
         parent: Uuid,
         segment: &str,
     ) -> Result<Self, Failure> {
-        match kind {
-            EntityKind::Acls if parse_id(segment).is_none() => Ok(Self::Group {
-                consumer: parent,
-                group: segment.to_owned(),
+        match registry().entity(kind).nested_key.as_deref() {
+            Some(field) if parse_id(segment).is_none() => Ok(Self::Nested {
+                parent,
+                field,
+                value: segment.to_owned(),
             }),
             _ => Self::parse(control, kind, segment),
         }
@@ -90,7 +92,7 @@ impl Selector {
         match self {
             Self::Id(_) | Self::Sni(_) => None,
             Self::Key { field, value } => Some((field, value)),
-            Self::Group { group, .. } => Some(("group", group)),
+            Self::Nested { field, value, .. } => Some((field, value)),
         }
     }
 }
@@ -143,7 +145,7 @@ pub(crate) fn select(
         Selector::Id(id) => Some(*id),
         Selector::Key { field, value } => view.id_by_unique(kind, field, value)?,
         Selector::Sni(name) => certificate_of_sni(view, name)?,
-        Selector::Group { consumer, group } => cache_key_id(view, kind, *consumer, group)?,
+        Selector::Nested { parent, value, .. } => cache_key_id(view, kind, *parent, value)?,
     };
     id.map_or(Ok(None), |id| by_id(view, kind, id))
 }
@@ -204,7 +206,9 @@ pub(crate) fn find_child(
     let by_cache_key = match child {
         _ if parse_id(segment).is_some() => None,
         EntityKind::Targets => Some(target_id(view, parent, segment)?),
-        EntityKind::Acls => Some(cache_key_id(view, child, parent, segment)?),
+        _ if registry().entity(child).nested_key.is_some() => {
+            Some(cache_key_id(view, child, parent, segment)?)
+        }
         _ => None,
     };
     let found = match by_cache_key {

@@ -76,10 +76,12 @@ pub(crate) async fn child(call: &Call<'_>, relation: Relation) -> ApiResult {
         return write(call, kind, Action::Upsert(selector), Some(link)).await;
     }
     let found = found.ok_or_else(Failure::not_found)?;
-    let selector = match kind {
+    let is_nested = registry().entity(kind).nested_key.is_some();
+    let selector = if kind == EntityKind::Targets || is_nested {
         // Kong finds these entities first, and then writes them by id.
-        EntityKind::Targets | EntityKind::Acls => Selector::Id(found.id),
-        _ => Selector::parse(call.control, kind, segment)?,
+        Selector::Id(found.id)
+    } else {
+        Selector::parse(call.control, kind, segment)?
     };
     let action = match call.method {
         "PUT" | "PATCH" => Action::Update(selector),

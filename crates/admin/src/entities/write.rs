@@ -375,7 +375,7 @@ fn not_found(selector: &Selector) -> Failure {
     let (field, value) = match selector {
         Selector::Id(id) => ("id", id.to_string()),
         Selector::Key { field, value } => (field.as_str(), value.clone()),
-        Selector::Sni(_) | Selector::Group { .. } => return Failure::not_found(),
+        Selector::Sni(_) | Selector::Nested { .. } => return Failure::not_found(),
     };
     let key = Object::from_iter([(field, Value::from(value))]);
     let shown = brace_notation(&Value::Object(key.clone()));

@@ -146,10 +146,9 @@ fn child(components: &mut Components, relation: Relation, method: &str) -> Opera
         parent,
     } = relation;
     let mut known = vec![field];
-    match child {
-        EntityKind::Acls => known.push("group"),
-        _ => known.extend(registry().entity(child).endpoint_key.as_deref()),
-    }
+    let schema = registry().entity(child);
+    let key = schema.nested_key.as_ref().or(schema.endpoint_key.as_ref());
+    known.extend(key.map(String::as_str));
     let operation = |verb: &str, does: &str| {
         let id = format!("{verb}{}Of{}", type_name(child), type_name(parent));
         Operation::new(

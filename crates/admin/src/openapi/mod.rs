@@ -15,7 +15,6 @@ mod history;
 mod node;
 mod operation;
 
-use crate::control::Control;
 use crate::endpoints::{self, Action, Endpoint};
 use crate::respond::json_bytes;
 use crate::state::App;
@@ -31,20 +30,26 @@ use std::collections::BTreeSet;
 /// Returns the document, which is created at the first request. Nothing that it depends on changes while the node runs.
 pub(crate) fn show(app: &App) -> Response {
     let document = app.openapi().get_or_init(|| {
-        let document = document(app.control());
+        let document = document(app);
         Bytes::from(serde_json::to_vec(&document).expect("a JSON value encodes"))
     });
     json_bytes(StatusCode::OK, document.clone())
 }
 
-fn document(control: &dyn Control) -> Value {
+fn document(app: &App) -> Value {
+    let (control, extensions) = (app.control(), app.extensions());
     let role = control.node().role;
     let mut components = Components::new(control.context().flavor, control.enabled_plugins());
     let (mut paths, mut tags) = (Map::new(), BTreeSet::new());
-    for endpoint in endpoints::all(role).into_iter().chain(endpoints::own()) {
+    let all = endpoints::all(role, extensions);
+    for endpoint in all.into_iter().chain(endpoints::own()) {
         let mut item = Map::new();
-        for method in endpoint.methods {
-            let Some(operation) = describe(&mut components, &endpoint, method) else {
+        for &method in endpoint.methods.iter() {
+            let operation = match endpoint.action {
+                Action::OfPlugin(at) => extensions.map(|all| of_plugin(&all.endpoints[at], method)),
+                _ => describe(&mut components, &endpoint, method),
+            };
+            let Some(operation) = operation else {
                 continue;
             };
             let operation = if writes_routes(endpoint.action, method) {
@@ -103,6 +108,17 @@ fn writes_routes(action: Action, method: &str) -> bool {
 
 const ABOUT: &str = "The Admin API of Kong Gateway 3.9, with the endpoints that Silverback adds. Every path with GET supports HEAD, and \
 every path supports OPTIONS. A trailing slash is ignored. Where a path accepts a key instead of an id, a UUID is always read as an id.";
+
+/// Describes a method of a plugin's endpoint. The document does not tell the form of its response.
+fn of_plugin(endpoint: &plugin::Endpoint, method: &str) -> Operation {
+    let mut operations = endpoint.operations.iter();
+    let known = operations.find(|operation| operation.method == method);
+    let summary = known.map_or("", |operation| &*operation.summary);
+    Operation::of_path("plugins", method, &endpoint.path, summary)
+        .answers(200, "The response of the plugin.", &json!({}))
+        .answers_empty(204, "Done; there is nothing to show.")
+        .fails(&[404])
+}
 
 /// Returns `None` for paths that the API treats as nonexistent.
 fn describe(components: &mut Components, endpoint: &Endpoint, method: &str) -> Option<Operation> {

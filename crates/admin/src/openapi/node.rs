@@ -207,7 +207,7 @@ pub(super) fn describe(
         .fails(&[404]),
         Action::ControlPlaneOnly => of("node", "Refused: the node is no control plane"),
         Action::WasmOnly => of("filter_chains", "Refused: WebAssembly is not enabled"),
-        Action::Robots | Action::Disabled => return None,
+        Action::Robots | Action::Disabled | Action::OfPlugin(_) => return None,
         Action::Collection(_)
         | Action::Entity(_)
         | Action::Children(_)

@@ -198,12 +198,11 @@ fn path_parameters(path: &str, described: &Map<String, Value>) -> Vec<Value> {
 fn entity_parameter(kind: EntityKind) -> Value {
     let schema = registry().entity(kind);
     let key = match kind {
-        EntityKind::Certificates => Some("the name of one of its SNIs"),
-        EntityKind::Targets => Some("its `host:port`"),
-        EntityKind::Acls => Some("under a consumer, its group"),
-        _ => None,
+        EntityKind::Certificates => Some("the name of one of its SNIs".to_owned()),
+        EntityKind::Targets => Some("its `host:port`".to_owned()),
+        _ => (schema.nested_key.as_ref()).map(|field| format!("under a consumer, its {field}")),
     };
-    let key = key.map(str::to_owned).or_else(|| {
+    let key = key.or_else(|| {
         let field = schema.endpoint_key.as_ref()?;
         Some(format!("its `{field}`"))
     });

@@ -5,7 +5,7 @@ use admin::control::{
     Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal, Readiness, Role, UpstreamHealth,
 };
 use admin::explain::{Among, Cause, Conflicts, Example, Named, Never, Search, Subsystem, Tie};
-use admin::{Connection, Control, Limits};
+use admin::{Connection, Control, Extensions, Limits};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
@@ -41,6 +41,7 @@ pub(crate) struct Fake {
     statuses: Statuses,
     gate: Mutex<Option<Receiver<()>>>,
     health: Option<UpstreamHealth>,
+    extensions: Option<Extensions>,
     _directory: TempDir,
 }
 
@@ -51,6 +52,7 @@ impl Fake {
 
     pub(crate) fn with_options(database: Database, options: store::Options) -> Self {
         let directory = tempfile::tempdir().unwrap();
+        plugins::install();
         let (store, _) = Store::open(&directory.path().join("store.lmdb"), options).unwrap();
         Self {
             store,
@@ -75,6 +77,7 @@ impl Fake {
             statuses: Statuses::default(),
             gate: Mutex::default(),
             health: None,
+            extensions: None,
             _directory: directory,
         }
     }
@@ -108,6 +111,12 @@ impl Fake {
     pub(crate) fn with_health(self, health: UpstreamHealth) -> Self {
         let health = Some(health);
         Self { health, ..self }
+    }
+
+    pub(crate) fn with_endpoints(mut self, endpoints: Vec<plugin::Endpoint>) -> Self {
+        let node = plugin::Node::bare().unwrap();
+        self.extensions = Some(Extensions { endpoints, node });
+        self
     }
 
     pub(crate) fn with_readiness(self, readiness: Readiness) -> Self {
@@ -273,6 +282,10 @@ impl Control for Fake {
             .plugins()
             .map(|plugin| plugin.name.to_owned())
             .collect()
+    }
+
+    fn extensions(&self) -> Option<Extensions> {
+        self.extensions.clone()
     }
 
     fn settings(&self) -> Value {

@@ -8,6 +8,7 @@ mod compare;
 mod config;
 mod entities;
 mod events;
+mod extensions;
 mod fake;
 mod metrics;
 mod openapi;

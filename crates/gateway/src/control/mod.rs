@@ -20,6 +20,7 @@ use crate::output::Output;
 use crate::reload::Desk;
 use crate::settings::{LogSettings, ModelSettings, Settings};
 use crate::upgrade::Link;
+use admin::Extensions;
 use admin::control::{
     Access, Api, Audit, Connections, Control, Credentials, Database, DnsStatistics,
     Failure as Refused, Load, LoadError, Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal,
@@ -421,6 +422,15 @@ impl Control for Gateway {
                 .collect(),
             EnabledPlugins::Only(names) => names.iter().cloned().collect(),
         }
+    }
+
+    fn extensions(&self) -> Option<Extensions> {
+        let mut endpoints = plugins::endpoints();
+        endpoints.retain(|endpoint| self.model.plugins.contains(&endpoint.plugin));
+        Some(Extensions {
+            endpoints,
+            node: Arc::clone(&self.plane.node),
+        })
     }
 
     fn settings(&self) -> serde_json::Value {

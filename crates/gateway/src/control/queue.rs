@@ -265,6 +265,7 @@ mod tests {
 
     #[test]
     fn a_change_whose_client_has_gone_is_announced_to_the_other_process() {
+        plugins::install();
         let (own, other) = UnixStream::pair().expect("two ends");
         let (events, _told) = tokio::sync::mpsc::unbounded_channel();
         let link = Link::start(own, events).expect("a thread");

@@ -93,14 +93,14 @@ pub(crate) fn vault_references(
     match touched {
         Some(touched) => {
             let relevant = touched.iter();
-            for one in relevant.filter(|one| VaultReferences::KINDS.contains(&one.kind)) {
+            for one in relevant.filter(|one| VaultReferences::are_in(one.kind)) {
                 if let Some(bytes) = view.get(one.kind, one.id).map_err(store)? {
                     look(one.kind, one.id, bytes)?;
                 }
             }
         }
         None => {
-            for kind in VaultReferences::KINDS {
+            for kind in VaultReferences::kinds() {
                 for entry in view.iter(kind).map_err(store)? {
                     let (id, bytes) = entry.map_err(store)?;
                     look(kind, id, bytes)?;

@@ -95,12 +95,12 @@ fn write_name(key: EntityKey<'_>, out: &mut Vec<u8>) {
     out.clear();
     match key {
         EntityKey::Id(kind, id) => {
-            out.push(kind as u8);
+            out.push(kind.number());
             out.push(0);
             out.extend_from_slice(id.as_bytes());
         }
         EntityKey::Unique { kind, field, value } => {
-            out.push(kind as u8);
+            out.push(kind.number());
             out.extend_from_slice(field.as_bytes());
             out.push(0);
             out.extend_from_slice(value.as_bytes());

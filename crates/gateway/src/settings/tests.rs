@@ -6,6 +6,7 @@ use super::*;
 use std::fs;
 
 fn inputs(file: &str, variables: &[(&str, &str)], flags: &[(&str, &str)]) -> Inputs {
+    plugins::install();
     Inputs {
         file: (!file.is_empty()).then(|| (PathBuf::from("kong.conf"), file.to_owned())),
         variables: variables

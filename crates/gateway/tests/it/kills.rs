@@ -260,6 +260,7 @@ fn check_traffic(gateway: &Gateway, writer: &Writer) {
 }
 
 fn verify(prefix: &Path) {
+    plugins::install();
     let directory = prefix.join("silverback.lmdb");
     let (store, recovery) = Store::open(&directory, Options::default()).expect("it can be opened");
     assert_eq!(recovery, Recovery::Opened);

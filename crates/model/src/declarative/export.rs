@@ -55,10 +55,7 @@ pub fn export(
         out,
     };
     text.begin();
-    for kind in EntityKind::ALL
-        .into_iter()
-        .filter(|kind| is_exported(*kind))
-    {
+    for kind in EntityKind::all().filter(|kind| is_exported(*kind)) {
         for id in ordered(existing, kind)? {
             let Some(bytes) = existing.get(kind, id) else {
                 continue;

@@ -228,7 +228,7 @@ impl Subject {
     fn nearest(self, name: &str) -> Option<&'static str> {
         match self {
             Self::Document => {
-                let kinds = EntityKind::ALL.iter().map(|kind| kind.name());
+                let kinds = EntityKind::all().map(|kind| kind.name());
                 let collections = kinds.filter(|name| relations::collection(name).is_some());
                 nearest(name, collections.chain(loader::FIELDS))
             }

@@ -6,9 +6,10 @@
 //! and that changes elsewhere do not affect the element (see [`Unchanged`]). In case of doubt everything is loaded.
 
 use super::Existing;
-use super::load::{Loaded, Origin, Parent, ParentEntity, is_transformed};
+use super::load::{Loaded, Origin, Parent, ParentEntity};
 use crate::hashing::{FastMap, FastSet};
 use crate::kind::EntityKind;
+use crate::schema::registry;
 use crate::schema::{EnabledPlugins, RouterFlavor};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use uuid::Uuid;
@@ -102,7 +103,7 @@ pub(super) struct Unchanged<'a> {
 /// never zero, because zero means that there are no values.
 pub(super) fn combination<'v>(kind: EntityKind, values: impl Iterator<Item = &'v str>) -> u128 {
     let mut hashers = [DefaultHasher::new(), DefaultHasher::new()];
-    hashers[0].write_u8(kind as u8);
+    hashers[0].write_u8(kind.number());
     for value in values {
         for hasher in &mut hashers {
             value.hash(hasher);
@@ -241,7 +242,7 @@ impl Memo {
 /// Whether entities of this kind are loaded every time. The check of a CA certificate depends on the time. For
 /// transformed kinds, the response shows values that are not stored.
 fn is_volatile(kind: EntityKind) -> bool {
-    kind == EntityKind::CaCertificates || is_transformed(kind)
+    kind == EntityKind::CaCertificates || registry().entity(kind).is_transformed()
 }
 
 impl Remembered {

@@ -97,7 +97,7 @@ pub(super) fn read<'a>(text: &'a [u8], ignored: &[&str], hashing: &Hashing) -> O
             None => reader.outline.fields.push(name, parsed(&field)?),
         }
     }
-    collections.sort_by_key(|(kind, _)| EntityKind::ALL.iter().position(|one| one == kind));
+    collections.sort_by_key(|(kind, _)| EntityKind::all().position(|one| one == *kind));
     for (kind, field) in collections {
         reader.collection(kind, Nesting::Top, field)?;
     }

@@ -21,7 +21,7 @@ pub(super) struct Relations {
     /// Unique fields other than the name.
     pub unique: Vec<&'static str>,
     /// Fields that get a random value if absent.
-    pub generated: &'static [&'static str],
+    pub generated: &'static [String],
     pub children: Vec<Child>,
     /// Whether `id` is a field. Kinds such as parameters are identified by another field.
     pub has_id: bool,
@@ -59,7 +59,7 @@ impl Relations {
 
 pub(super) fn of(kind: EntityKind) -> &'static Relations {
     static ALL: LazyLock<Vec<Option<Relations>>> = LazyLock::new(all);
-    ALL[kind as usize]
+    ALL[kind.index()]
         .as_ref()
         .expect("every kind has its relations")
 }
@@ -71,20 +71,19 @@ pub(super) fn collection(name: &str) -> Option<EntityKind> {
 }
 
 fn all() -> Vec<Option<Relations>> {
-    let last = EntityKind::ALL.iter().map(|kind| *kind as usize).max();
     let mut all: Vec<Option<Relations>> = Vec::new();
-    all.resize_with(last.unwrap_or(0) + 1, || None);
-    for kind in EntityKind::ALL {
-        all[kind as usize] = Some(relations(kind));
+    all.resize_with(EntityKind::LIMIT, || None);
+    for kind in EntityKind::all() {
+        all[kind.index()] = Some(relations(kind));
     }
-    for kind in EntityKind::ALL {
+    for kind in EntityKind::all() {
         for foreign in &schema::registry().entity(kind).foreign {
             let child = Child {
                 kind,
                 name: kind.name(),
                 field: foreign.name.as_str(),
             };
-            if let Some(parent) = &mut all[foreign.kind as usize] {
+            if let Some(parent) = &mut all[foreign.kind.index()] {
                 parent.children.push(child);
             }
         }
@@ -129,20 +128,8 @@ fn relations(kind: EntityKind) -> Relations {
             .filter(|field| name != Some(field))
             .chain(unique_references.map(|foreign| foreign.name.as_str()))
             .collect(),
-        generated: generated(kind),
+        generated: &schema.generated,
         children: Vec::new(),
         has_id: schema.primary_key.iter().any(|key| key == "id"),
-    }
-}
-
-fn generated(kind: EntityKind) -> &'static [&'static str] {
-    match kind {
-        EntityKind::KeyauthCredentials => &["key"],
-        EntityKind::HmacauthCredentials => &["secret"],
-        EntityKind::JwtSecrets => &["key", "secret"],
-        EntityKind::Oauth2Credentials => &["client_id", "client_secret"],
-        EntityKind::Oauth2Tokens => &["access_token"],
-        EntityKind::Oauth2AuthorizationCodes => &["code"],
-        _ => &[],
     }
 }

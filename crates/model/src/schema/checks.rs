@@ -291,13 +291,18 @@ fn quoted(paths: &[Path]) -> String {
 #[cfg(test)]
 mod tests {
     use crate::schema::engine::{Engine, Mode};
-    use crate::schema::{Context, loader};
+    use crate::schema::loader::Loader;
+    use crate::schema::{Checks, Context};
     use serde_json::json;
     use std::time::Duration;
 
     #[test]
     fn an_empty_record_is_set_and_an_empty_map_is_not() {
-        let record = loader::record(&json!({
+        let loader = Loader {
+            checks: &Checks::NONE,
+            kinds: &[],
+        };
+        let record = loader.record(&json!({
             "fields": [
                 {"record": {"type": "record", "fields": [{"text": {"type": "string"}}]}},
                 {"map": {"type": "map", "keys": {"type": "string"}, "values": {"type": "string"}}},
@@ -305,6 +310,7 @@ mod tests {
             ],
             "entity_checks": [{"only_one_of": ["record", "map", "other"]}],
         }));
+        let record = record.expect("a right schema");
         let context = Context::at(Duration::ZERO);
         let engine = Engine {
             context: &context,

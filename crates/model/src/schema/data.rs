@@ -1,88 +1,34 @@
-//! The data files of the schemas, one per entity and plugin.
+//! The schemas of the entities that the gateway itself knows.
 
-macro_rules! files {
-    ($folder:literal: $($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../data/", $folder, "/", $name, ".json")))),*]
+use super::source::EntitySource;
+use crate::EntityKind;
+
+macro_rules! entities {
+    ($($kind:ident: $name:literal),* $(,)?) => {
+        &[$(EntitySource {
+            kind: EntityKind::$kind,
+            name: $name,
+            schema: include_str!(concat!("../../data/entities/", $name, ".json")),
+        }),*]
     };
 }
 
-pub(crate) const ENTITIES: &[(&str, &str)] = files![
-    "entities":
-    "acls",
-    "acme_storage",
-    "basicauth_credentials",
-    "ca_certificates",
-    "certificates",
-    "clustering_data_planes",
-    "consumers",
-    "filter_chains",
-    "hmacauth_credentials",
-    "jwt_secrets",
-    "key_sets",
-    "keyauth_credentials",
-    "keys",
-    "oauth2_authorization_codes",
-    "oauth2_credentials",
-    "oauth2_tokens",
-    "parameters",
-    "plugins",
-    "ratelimiting_metrics",
-    "routes",
-    "services",
-    "sessions",
-    "snis",
-    "tags",
-    "targets",
-    "upstreams",
-    "vaults",
-    "workspaces",
-];
-
-pub(crate) const PLUGINS: &[(&str, &str)] = files![
-    "plugins":
-    "acl",
-    "acme",
-    "ai-prompt-decorator",
-    "ai-prompt-guard",
-    "ai-prompt-template",
-    "ai-proxy",
-    "ai-request-transformer",
-    "ai-response-transformer",
-    "aws-lambda",
-    "azure-functions",
-    "basic-auth",
-    "bot-detection",
-    "correlation-id",
-    "cors",
-    "datadog",
-    "file-log",
-    "grpc-gateway",
-    "grpc-web",
-    "hmac-auth",
-    "http-log",
-    "ip-restriction",
-    "jwt",
-    "key-auth",
-    "ldap-auth",
-    "loggly",
-    "oauth2",
-    "opentelemetry",
-    "post-function",
-    "pre-function",
-    "prometheus",
-    "proxy-cache",
-    "rate-limiting",
-    "redirect",
-    "request-size-limiting",
-    "request-termination",
-    "request-transformer",
-    "response-ratelimiting",
-    "response-transformer",
-    "session",
-    "standard-webhooks",
-    "statsd",
-    "syslog",
-    "tcp-log",
-    "udp-log",
-    "zipkin",
+pub(super) const ENTITIES: &[EntitySource] = entities![
+    Workspaces: "workspaces",
+    Consumers: "consumers",
+    Certificates: "certificates",
+    CaCertificates: "ca_certificates",
+    Services: "services",
+    Routes: "routes",
+    Snis: "snis",
+    Upstreams: "upstreams",
+    Targets: "targets",
+    Plugins: "plugins",
+    Tags: "tags",
+    Vaults: "vaults",
+    KeySets: "key_sets",
+    Keys: "keys",
+    FilterChains: "filter_chains",
+    Parameters: "parameters",
+    ClusteringDataPlanes: "clustering_data_planes",
 ];

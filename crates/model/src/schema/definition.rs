@@ -84,7 +84,7 @@ pub(crate) struct Shorthand {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Effect {
-    Function(super::shorthand::Function),
+    Function(super::source::Conversion),
     /// Moves the value to this path, replacing any value there.
     Into(Vec<CompactString>),
     /// Moves the value to this path if there is none yet. A different value there is an error. Output contains both

@@ -1,8 +1,8 @@
 //! Schemas as data, and the engine that validates and completes entities with them.
 //!
-//! Each entity and each plugin's configuration is described once, in `data/`. This description determines how input is
-//! validated, with Kong's error objects. It also determines default and generated values, the JSON output, and the
-//! responses of `/schemas/*`.
+//! Each entity and each plugin's configuration is described once: the gateway's own entities in `data/`, all others in
+//! the folder of their plugin ([`PluginSource`]). This description determines how input is validated, with Kong's error
+//! objects. It also determines default and generated values, the JSON output, and the responses of `/schemas/*`.
 
 mod checks;
 mod constraint;
@@ -17,6 +17,7 @@ mod random;
 mod references;
 mod registry;
 mod shorthand;
+mod source;
 mod stored;
 mod transformations;
 mod validators;
@@ -24,7 +25,13 @@ mod vaults;
 
 pub(crate) use definition::Record;
 pub use json_schema::Form;
-pub use registry::{PluginSchema, Registry, registry};
+pub(crate) use registry::installed;
+pub use registry::{PluginSchema, Registry, install, registry};
+pub use shorthand::UrlParts;
+pub use source::{
+    Checks, Conversion, EntitySource, PluginSource, RuleFn, SchemaError, Transformation,
+    ValidatorFn, is_given,
+};
 pub use stored::Malformed;
 pub(crate) use stored::field_of as stored_field;
 pub use vaults::VaultReferences;
@@ -126,17 +133,24 @@ pub struct EntitySchema {
     pub primary_key: Vec<String>,
     /// Field that paths of the Admin API accept in place of the id.
     pub endpoint_key: Option<String>,
+    /// Field that paths below a consumer accept in place of the id, because it is unique there.
+    pub nested_key: Option<String>,
     /// Fields that must be unique together.
     pub cache_key: Vec<String>,
     /// Fields, other than references, that must be unique.
     pub unique: Vec<String>,
+    /// Fields that get a random value if absent.
+    pub generated: Vec<String>,
     pub foreign: Vec<ForeignField>,
     /// Whether entities may have a `ttl`. The `ttl` is not a field of the schema, and validation passes it through.
     pub ttl: bool,
     pub workspaceable: bool,
     /// Whether exports and declarative configurations contain the entity.
     pub db_export: bool,
-    /// Path such as `/services`; `None` for entities without an Admin API path of their own.
+    /// Whether the entity is a credential: a secret, or a name for which one is looked up.
+    pub is_credential: bool,
+    /// Path such as `/services`; `None` for entities without an Admin API path of their own, and for those without
+    /// `generate_admin_api`.
     pub admin_api_path: Option<String>,
     /// Path segment under a consumer, such as `key-auth` in `/consumers/{c}/key-auth`.
     pub admin_api_nested_name: Option<String>,
@@ -147,7 +161,7 @@ pub struct EntitySchema {
     subschema_error: String,
     /// One table per router flavor for routes, a single one for other entities.
     tables: Vec<Table>,
-    transformations: Vec<transformations::Transformation>,
+    transformations: Vec<Transformation>,
     definition: serde_json::Value,
 }
 
@@ -190,6 +204,12 @@ impl EntitySchema {
         }
         self.run(patch, Some(existing), context)
             .map_err(Error::schema_violation)
+    }
+
+    /// Whether entities are stored in a different form than given, for example with hashed passwords.
+    pub fn is_transformed(&self) -> bool {
+        let mut transformations = self.transformations.iter();
+        transformations.any(|one| one.replaces_input)
     }
 
     /// Checks a single field, such as a key in a path of the Admin API.
@@ -252,12 +272,8 @@ impl EntitySchema {
         }
         let mut entity = record.assemble(&mut filled.slots);
         if context.transform {
-            for transformation in self
-                .transformations
-                .iter()
-                .filter(|one| given.contains(one))
-            {
-                transformation.apply(&mut entity)?;
+            for transformation in &given {
+                (transformation.apply)(&mut entity)?;
             }
             if !given.is_empty() {
                 // A transformation appends its result, so the order must be restored.
@@ -302,14 +318,8 @@ impl EntitySchema {
 
     /// The transformations whose input is given. The others are left out, because a stored hash must not be hashed
     /// again.
-    fn given_secrets(
-        &self,
-        input: &Object,
-        existing: Option<&Object>,
-    ) -> Vec<transformations::Transformation> {
-        let applies = |one: &&transformations::Transformation| {
-            existing.is_none() || input.contains(one.input())
-        };
+    fn given_secrets(&self, input: &Object, existing: Option<&Object>) -> Vec<Transformation> {
+        let applies = |one: &&Transformation| existing.is_none() || input.contains(one.input);
         self.transformations
             .iter()
             .filter(applies)
@@ -320,7 +330,7 @@ impl EntitySchema {
     /// Names of the fields that the patch must set together, if it sets only some of them.
     fn stale_secret(&self, patch: &Object, existing: &Object) -> Option<&'static str> {
         let mut transformations = self.transformations.iter();
-        transformations.find_map(|one| one.staleness(patch, existing))
+        transformations.find_map(|one| (one.staleness)(patch, existing))
     }
 
     fn table(&self, flavor: RouterFlavor) -> &Table {

@@ -2,6 +2,7 @@
 
 use super::constraint::{display, same};
 use super::definition::{Effect, Shorthand};
+use super::source::Conversion;
 use super::{Context, engine};
 use crate::value::{Object, Value};
 use compact_str::CompactString;
@@ -39,7 +40,7 @@ fn expand(shorthand: &Shorthand, input: &mut Object) -> Result<(), String> {
     let value = input.remove(name).unwrap_or_default();
     match &shorthand.effect {
         Effect::Function(function) => {
-            function.apply(value, input);
+            (function.apply)(value, input);
             Ok(())
         }
         Effect::Into(path) => {
@@ -99,7 +100,7 @@ impl Shorthand {
     /// Whether the shorthand may set this field of the record.
     pub(crate) fn fills(&self, field: &str) -> bool {
         match &self.effect {
-            Effect::Function(function) => function.fills(field),
+            Effect::Function(function) => function.fills.contains(&field),
             Effect::Into(path) | Effect::ReplacedBy(path) => {
                 path.first().is_some_and(|first| first == field)
             }
@@ -107,74 +108,38 @@ impl Shorthand {
     }
 }
 
-/// The conversion of a shorthand that does more than moving its value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Function {
-    ServiceUrl,
-    UpstreamAlgorithm,
-    UpstreamHashOn,
-    SessionIdletime,
-    SessionSamesite,
-    Ignored,
-}
-
-impl Function {
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "service_url" => Self::ServiceUrl,
-            "upstream_algorithm" => Self::UpstreamAlgorithm,
-            "upstream_hash_on" => Self::UpstreamHashOn,
-            "session_idletime" => Self::SessionIdletime,
-            "session_samesite" => Self::SessionSamesite,
-            "ignored" => Self::Ignored,
-            _ => return None,
-        })
-    }
-
-    fn fills(self, field: &str) -> bool {
-        match self {
-            Self::ServiceUrl => ["protocol", "host", "port", "path"].contains(&field),
-            Self::UpstreamAlgorithm | Self::UpstreamHashOn => {
-                ["algorithm", "hash_on"].contains(&field)
+/// The conversions of this crate's entities, and `ignored`, which any schema can name.
+pub(super) const CONVERSIONS: &[Conversion] = &[
+    Conversion {
+        name: "service_url",
+        fills: &["protocol", "host", "port", "path"],
+        apply: |value, input| {
+            if let Some(url) = value.as_str() {
+                service_url(url, input);
             }
-            Self::SessionIdletime => field == "idling_timeout",
-            Self::SessionSamesite => field == "cookie_same_site",
-            Self::Ignored => false,
-        }
-    }
-
-    pub(crate) fn apply(self, value: Value, input: &mut Object) {
-        match self {
-            Self::ServiceUrl => {
-                if let Some(url) = value.as_str() {
-                    service_url(url, input);
-                }
+        },
+    },
+    Conversion {
+        name: "upstream_algorithm",
+        fills: &["algorithm", "hash_on"],
+        apply: |value, input| {
+            if matches!(value.as_str(), Some("least-connections" | "latency")) {
+                input.insert("hash_on", Value::Null);
             }
-            Self::UpstreamAlgorithm => {
-                if matches!(value.as_str(), Some("least-connections" | "latency")) {
-                    input.insert("hash_on", Value::Null);
-                }
-                input.insert("algorithm", value);
-            }
-            Self::UpstreamHashOn => upstream_hash_on(value, input),
-            Self::SessionIdletime => {
-                let seconds = match value {
-                    Value::Null => Value::Int(0),
-                    seconds => seconds,
-                };
-                input.insert("idling_timeout", seconds);
-            }
-            Self::SessionSamesite => {
-                let mode = match value.as_str() {
-                    Some("off") => "Lax".into(),
-                    _ => value,
-                };
-                input.insert("cookie_same_site", mode);
-            }
-            Self::Ignored => {}
-        }
-    }
-}
+            input.insert("algorithm", value);
+        },
+    },
+    Conversion {
+        name: "upstream_hash_on",
+        fills: &["algorithm", "hash_on"],
+        apply: upstream_hash_on,
+    },
+    Conversion {
+        name: "ignored",
+        fills: &[],
+        apply: |_, _| {},
+    },
+];
 
 /// Sets `hash_on` and the algorithm that fits it. Source: kong/db/schema/entities/upstreams.lua (`shorthand_fields`).
 fn upstream_hash_on(value: Value, input: &mut Object) {
@@ -217,16 +182,16 @@ fn service_url(url: &str, input: &mut Object) {
 
 /// The parts of a URL, split as leniently as LuaSocket's `url.parse` does.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct UrlParts<'a> {
-    pub(crate) scheme: Option<&'a str>,
-    pub(crate) user_info: Option<&'a str>,
-    pub(crate) host: Option<&'a str>,
-    pub(crate) port: Option<&'a str>,
-    pub(crate) path: Option<&'a str>,
+pub struct UrlParts<'a> {
+    pub scheme: Option<&'a str>,
+    pub user_info: Option<&'a str>,
+    pub host: Option<&'a str>,
+    pub port: Option<&'a str>,
+    pub path: Option<&'a str>,
 }
 
 impl<'a> UrlParts<'a> {
-    pub(crate) fn split(url: &'a str) -> Self {
+    pub fn split(url: &'a str) -> Self {
         let mut parts = Self::default();
         let mut rest = url.split_once('#').map_or(url, |(before, _)| before);
         if let Some((scheme, after)) = rest.split_once(':')

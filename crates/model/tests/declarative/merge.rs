@@ -213,7 +213,7 @@ fn passwords_that_are_exported_are_not_hashed_again() {
         "consumers": [{"username": "c", "basicauth_credentials": [{"username": "u", "password": "secret"}]}]});
     let mut running = running(&source);
     let hash = |running: &Running| {
-        running.all(EntityKind::BasicauthCredentials)[0]
+        running.all(plugins::kinds::BASICAUTH_CREDENTIALS)[0]
             .str("password")
             .map(str::to_owned)
     };

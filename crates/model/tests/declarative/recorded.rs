@@ -2,8 +2,9 @@
 
 use crate::running::{Running, object, options};
 use model::declarative::{self, Document, Format, Nothing, Source};
-use model::schema::{RouterFlavor, registry};
+use model::schema::RouterFlavor;
 use model::{EntityKind, codec};
+use plugins::install as registry;
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashMap;
 use uuid::Uuid;

@@ -40,7 +40,7 @@ fn the_same_document_changes_nothing() {
         assert_eq!(changes(&again), [], "at {now}");
     }
     assert!(running.entities == stored);
-    assert_eq!(running.all(EntityKind::KeyauthCredentials).len(), 3);
+    assert_eq!(running.all(plugins::kinds::KEYAUTH_CREDENTIALS).len(), 3);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn missing_entities_are_deleted_children_first() {
     assert_eq!(
         changes(&changed),
         [
-            (EntityKind::KeyauthCredentials, "delete"),
+            (plugins::kinds::KEYAUTH_CREDENTIALS, "delete"),
             (EntityKind::Plugins, "delete"),
             (EntityKind::Routes, "delete"),
             (EntityKind::Services, "delete")
@@ -106,7 +106,7 @@ fn a_credential_without_key_does_not_inherit_one_that_was_given() {
         .post(&with(json!([{"key": "leaked"}])), 1)
         .expect("accepted");
     running.post(&with(json!([{}])), 2).expect("accepted");
-    let keys = running.all(EntityKind::KeyauthCredentials);
+    let keys = running.all(plugins::kinds::KEYAUTH_CREDENTIALS);
     assert_eq!(keys.len(), 1);
     assert_ne!(keys[0].str("key"), Some("leaked"));
 }

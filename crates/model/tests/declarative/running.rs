@@ -3,8 +3,9 @@
 use model::declarative::{
     Document, Existing, ExportFormat, Format, KeyPart, Loader, Options, Source, export, merge,
 };
-use model::schema::{Context, RouterFlavor, registry};
+use model::schema::{Context, RouterFlavor};
 use model::{EntityKind, Error, Object, Value, codec};
+use plugins::install as registry;
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -135,7 +136,9 @@ impl Running {
     }
 }
 
+/// The options of a load. Makes sure that the schemas are installed.
 pub fn options(now: u64) -> Options {
+    plugins::install();
     Options {
         context: Context {
             dbless: true,

@@ -182,7 +182,7 @@ fn configuration(numbers: &mut Numbers) -> Json {
         &mut |numbers, name| json!({"key": name, "value": text(numbers)}),
     );
     add(
-        EntityKind::AcmeStorage,
+        plugins::kinds::ACME_STORAGE,
         &mut |numbers, name| json!({"key": name, "value": text(numbers)}),
     );
     if numbers.one_in(2) {

@@ -1,10 +1,14 @@
 //! basic-auth: admits only consumers, identified by username and password. Source of the behaviour:
 //! kong/plugins/basic-auth/access.lua.
 
+mod checks;
 mod config;
+pub(crate) mod credential;
+pub(crate) mod source;
 
 use config::Config;
-use model::entities::{BasicauthCredential, Consumer};
+use credential::BasicauthCredential;
+use model::entities::Consumer;
 use plugin::auth::{self, Attempt};
 use plugin::base64;
 use plugin::{

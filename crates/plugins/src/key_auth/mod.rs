@@ -2,9 +2,11 @@
 //! kong/plugins/key-auth/handler.lua.
 
 mod config;
+pub(crate) mod credential;
+pub(crate) mod source;
 
 use config::Config;
-use model::entities::KeyauthCredential;
+use credential::KeyauthCredential;
 use plugin::auth::{self, Attempt};
 use plugin::{
     BuildCx, BuildError, Credential, Entities, Field, HeaderValue, ParsedBody, Phases, Plugin,

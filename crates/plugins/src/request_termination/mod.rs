@@ -1,8 +1,10 @@
 //! request-termination: responds in place of the upstream, either to all requests or only to those with a trigger.
 //! Source of the behaviour: kong/plugins/request-termination/handler.lua.
 
+mod checks;
 mod config;
 mod echo;
+pub(crate) mod source;
 
 use bytes::Bytes;
 use config::Config;

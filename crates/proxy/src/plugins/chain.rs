@@ -267,14 +267,13 @@ impl<'r> Chain<'r> {
             return Access::Done(None);
         };
         loop {
-            let picked = match memory.waiting.take() {
-                Some(picked) => picked,
+            let (picked, instance) = match memory.waiting.take() {
+                Some(picked) => (picked, self.instances.get(picked.instance)),
                 None => match memory.pick_next(plan, self.instances, &mut self.phases) {
-                    Some(picked) => picked,
+                    Some(next) => next,
                     None => break,
                 },
             };
-            let instance = self.instances.get(picked.instance);
             if memory.response.is_some() || !instance.phases.intersects(Phases::ACCESS) {
                 continue;
             }
@@ -285,11 +284,12 @@ impl<'r> Chain<'r> {
                 node: self.node,
             };
             let step = instance.plugin.access(cx, memory.own.slot(picked.plugin));
-            let ran = match step {
-                Ok(Step::Continue) => continue,
-                step => finish(step, poll_gone).await,
-            };
-            match ran {
+            if let Ok(Step::Continue) = step {
+                // Nothing to drop, but the compiler would call the function that finds out.
+                std::mem::forget(step);
+                continue;
+            }
+            match finish(step, poll_gone).await {
                 Ok(Ran::Decided(Flow::Continue)) => {}
                 Ok(Ran::Decided(Flow::Respond(response))) => {
                     memory.answered_by = Some(picked.instance);
@@ -334,7 +334,8 @@ impl<'r> Chain<'r> {
                     scopes: choice.scopes,
                     consumer: None,
                 };
-                memory.push(picked, self.instances, &mut self.phases);
+                let own = self.instances.get(picked.instance).phases;
+                memory.push(picked, own, &mut self.phases);
             }
         }
     }
@@ -522,12 +523,12 @@ impl ChainMemory {
 
     /// Chooses the instance of the next plugin that applies.
     #[inline]
-    fn pick_next(
+    fn pick_next<'i>(
         &mut self,
         plan: &Plan,
-        instances: &Instances,
+        instances: &'i Instances,
         phases: &mut Phases,
-    ) -> Option<Picked> {
+    ) -> Option<(Picked, &'i Instance)> {
         loop {
             let slot = plan.slots.get(self.next)?;
             self.next += 1;
@@ -541,13 +542,14 @@ impl ChainMemory {
                 scopes: choice.scopes,
                 consumer: consumer.filter(|_| choice.scopes.contains(ScopeSet::CONSUMER)),
             };
-            self.push(picked, instances, phases);
-            return Some(picked);
+            let instance = instances.get(picked.instance);
+            self.push(picked, instance.phases, phases);
+            return Some((picked, instance));
         }
     }
 
-    fn push(&mut self, picked: Picked, instances: &Instances, phases: &mut Phases) {
-        let own = instances.get(picked.instance).phases;
+    #[inline]
+    fn push(&mut self, picked: Picked, own: Phases, phases: &mut Phases) {
         if own.intersects(Phases::LATER) {
             *phases = phases.with(own);
             self.picked.push(picked);
@@ -629,7 +631,7 @@ fn asked_too_often() -> PluginError {
     PluginError::new("it asks for the request's body where that cannot be read")
 }
 
-fn report(phase: &'static str, def: &PluginDef, error: &PluginError) {
+pub(super) fn report(phase: &'static str, def: &PluginDef, error: &PluginError) {
     let cause = std::error::Error::source(error).map(tracing::field::display);
     tracing::error!(plugin = &*def.name, phase, cause, "{error}");
 }

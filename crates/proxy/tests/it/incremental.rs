@@ -1,7 +1,7 @@
 //! Tests that a snapshot that was changed step by step equals one that is built at once from the final configuration.
 
 use crate::world::{World, id, route, service, with};
-use model::EntityKind::{self, *};
+use model::EntityKind;
 use plugin::{BuildCx, BuildError, Implementation, Lack, Phases, Plugin, PluginDef, Scopes};
 use proxy::snapshot::{BuildSettings, Snapshot};
 use router::{HeaderSource, Request, Scheme, Scratch};
@@ -98,22 +98,22 @@ fn put(world: &mut World, random: &mut Random) {
     match random.below(16) {
         0..4 => {
             let entity = a_route(world, random, 100 + number);
-            world.put(Routes, entity);
+            world.put(EntityKind::Routes, entity);
         }
         4..7 => {
             let entity = a_service(world, random, 200 + number);
-            world.put(Services, entity);
+            world.put(EntityKind::Services, entity);
         }
         7..10 => put_plugin(world, random, 300 + number),
         10 => put_upstream(world, random, 400 + number),
         11..13 => {
-            let upstream = reference(random, world, Upstreams);
+            let upstream = reference(random, world, EntityKind::Upstreams);
             if upstream.is_null() {
                 return;
             }
             let target = random.pick(&["10.0.0.1:80", "10.0.0.2:81", "b.test:82", "no address!"]);
             world.put(
-                Targets,
+                EntityKind::Targets,
                 json!({"id": id(500 + number), "upstream": upstream, "target": target, "weight": random.below(3) * 50}),
             );
         }
@@ -127,7 +127,7 @@ fn put(world: &mut World, random: &mut Random) {
                 key
             };
             world.put(
-                Certificates,
+                EntityKind::Certificates,
                 json!({"id": id(600 + number), "cert": cert, "key": key}),
             );
         }
@@ -135,16 +135,16 @@ fn put(world: &mut World, random: &mut Random) {
         _ => {
             let (cert, _) = random.pick(&PAIRS).clone();
             world.put(
-                CaCertificates,
+                EntityKind::CaCertificates,
                 json!({"id": id(800 + number % 3), "cert": cert}),
             );
-            world.put(Consumers, json!({"id": id(900 + number)}));
+            world.put(EntityKind::Consumers, json!({"id": id(900 + number)}));
         }
     }
 }
 
 fn a_route(world: &World, random: &mut Random, number: u128) -> Value {
-    let service = reference(random, world, Services);
+    let service = reference(random, world, EntityKind::Services);
     let mut entity = route(number, None, json!({"service": service}));
     entity["created_at"] = json!(random.below(3));
     entity["paths"] = json!([random.pick(&PATHS), random.pick(&PATHS)]);
@@ -173,7 +173,7 @@ fn a_service(world: &World, random: &mut Random, number: u128) -> Value {
         json!({
             "host": random.pick(&HOSTS), "retries": random.below(3), "enabled": !random.one_in(4),
             "protocol": random.pick(&["http", "https", "tcp"]),
-            "client_certificate": reference(random, world, Certificates),
+            "client_certificate": reference(random, world, EntityKind::Certificates),
         }),
     );
     if random.one_in(2) {
@@ -188,8 +188,12 @@ fn a_service(world: &World, random: &mut Random, number: u128) -> Value {
 
 fn put_plugin(world: &mut World, random: &mut Random, number: u128) {
     let scope = ["route", "service", "consumer"];
-    let [route, service, consumer] =
-        [Routes, Services, Consumers].map(|kind| reference(random, world, kind));
+    let [route, service, consumer] = [
+        EntityKind::Routes,
+        EntityKind::Services,
+        EntityKind::Consumers,
+    ]
+    .map(|kind| reference(random, world, kind));
     let mut entity = json!({
         "id": id(number), "name": random.pick(&PLUGINS).name, "enabled": !random.one_in(5),
         "config": {"number": random.below(3)},
@@ -206,8 +210,8 @@ fn put_plugin(world: &mut World, random: &mut Random, number: u128) {
         |one: &Value| ["name", "route", "service", "consumer"].map(|field| one[field].clone());
     let is_taken =
         |(id, one): (Uuid, &Value)| json!(id) != entity["id"] && key(one) == key(&entity);
-    if !world.of(Plugins).any(is_taken) {
-        world.put(Plugins, entity);
+    if !world.of(EntityKind::Plugins).any(is_taken) {
+        world.put(EntityKind::Plugins, entity);
     }
 }
 
@@ -216,21 +220,21 @@ fn put_upstream(world: &mut World, random: &mut Random, number: u128) {
     let entity = json!({
         "id": id(number), "name": name, "slots": 10,
         "algorithm": random.pick(&["round-robin", "consistent-hashing", "least-connections"]),
-        "client_certificate": reference(random, world, Certificates),
+        "client_certificate": reference(random, world, EntityKind::Certificates),
     });
     let is_taken = |(known, one): (Uuid, &Value)| known != id(number) && one["name"] == name;
-    if !world.of(Upstreams).any(is_taken) {
-        world.put(Upstreams, entity);
+    if !world.of(EntityKind::Upstreams).any(is_taken) {
+        world.put(EntityKind::Upstreams, entity);
     }
 }
 
 fn put_sni(world: &mut World, random: &mut Random, number: u128) {
-    let certificate = reference(random, world, Certificates);
+    let certificate = reference(random, world, EntityKind::Certificates);
     let name = *random.pick(&NAMES);
     let is_taken = |(known, one): (Uuid, &Value)| known != id(number) && one["name"] == name;
-    if !certificate.is_null() && !world.of(Snis).any(is_taken) {
+    if !certificate.is_null() && !world.of(EntityKind::Snis).any(is_taken) {
         world.put(
-            Snis,
+            EntityKind::Snis,
             json!({"id": id(number), "name": name, "certificate": certificate}),
         );
     }
@@ -238,29 +242,49 @@ fn put_sni(world: &mut World, random: &mut Random, number: u128) {
 
 /// The references between entities: referring type, field, type referred to, and whether deletion cascades.
 const REFERENCES: [(EntityKind, &str, EntityKind, bool); 9] = [
-    (Plugins, "route", Routes, true),
-    (Plugins, "service", Services, true),
-    (Plugins, "consumer", Consumers, true),
-    (Targets, "upstream", Upstreams, true),
-    (Snis, "certificate", Certificates, true),
-    (Routes, "service", Services, false),
-    (Services, "client_certificate", Certificates, false),
-    (Upstreams, "client_certificate", Certificates, false),
-    (KeyauthCredentials, "consumer", Consumers, true),
+    (EntityKind::Plugins, "route", EntityKind::Routes, true),
+    (EntityKind::Plugins, "service", EntityKind::Services, true),
+    (EntityKind::Plugins, "consumer", EntityKind::Consumers, true),
+    (EntityKind::Targets, "upstream", EntityKind::Upstreams, true),
+    (
+        EntityKind::Snis,
+        "certificate",
+        EntityKind::Certificates,
+        true,
+    ),
+    (EntityKind::Routes, "service", EntityKind::Services, false),
+    (
+        EntityKind::Services,
+        "client_certificate",
+        EntityKind::Certificates,
+        false,
+    ),
+    (
+        EntityKind::Upstreams,
+        "client_certificate",
+        EntityKind::Certificates,
+        false,
+    ),
+    (
+        plugins::kinds::KEYAUTH_CREDENTIALS,
+        "consumer",
+        EntityKind::Consumers,
+        true,
+    ),
 ];
 
 /// Deletes a random entity with its dependents, unless a reference forbids it.
 fn delete(world: &mut World, random: &mut Random) {
     let kinds = [
-        Routes,
-        Services,
-        Plugins,
-        Upstreams,
-        Targets,
-        Certificates,
-        Snis,
-        CaCertificates,
-        Consumers,
+        EntityKind::Routes,
+        EntityKind::Services,
+        EntityKind::Plugins,
+        EntityKind::Upstreams,
+        EntityKind::Targets,
+        EntityKind::Certificates,
+        EntityKind::Snis,
+        EntityKind::CaCertificates,
+        EntityKind::Consumers,
     ];
     let kind = *random.pick(&kinds);
     let ids: Vec<Uuid> = world.of(kind).map(|(id, _)| id).collect();
@@ -277,14 +301,14 @@ fn delete(world: &mut World, random: &mut Random) {
         let children = world.of(child).filter(of_victim);
         let children: Vec<_> = children.map(|(id, _)| (child, id)).collect();
         // A service may be deleted together with its routes.
-        let together = child == Routes && random.one_in(2);
+        let together = child == EntityKind::Routes && random.one_in(2);
         if !cascades && !together && !children.is_empty() {
             return;
         }
         for (_, route) in children.iter().filter(|_| together) {
             let of_route = |(_, one): &(Uuid, &Value)| one["route"] == json!({"id": route});
-            let plugins = world.of(Plugins).filter(of_route);
-            goes.extend(plugins.map(|(id, _)| (Plugins, id)));
+            let plugins = world.of(EntityKind::Plugins).filter(of_route);
+            goes.extend(plugins.map(|(id, _)| (EntityKind::Plugins, id)));
         }
         goes.extend(children);
     }

@@ -2,7 +2,7 @@
 
 use crate::fixture::{plugin, settings};
 use crate::world::{World, id, reference, route, service, with};
-use model::EntityKind::{self, *};
+use model::EntityKind;
 use proxy::balance::{PickInput, Tried};
 use proxy::snapshot::{BuildSettings, Part, Snapshot};
 use serde_json::{Value, json};
@@ -62,21 +62,24 @@ impl Built {
 impl Bench {
     fn new() -> Self {
         let mut world = World::default();
-        world.put(Services, service(1, json!({})));
-        world.put(Services, balanced());
-        world.put(Upstreams, upstream());
-        world.put(Upstreams, json!({"id": id(41), "name": "other"}));
-        world.put(Targets, target());
+        world.put(EntityKind::Services, service(1, json!({})));
+        world.put(EntityKind::Services, balanced());
+        world.put(EntityKind::Upstreams, upstream());
+        world.put(
+            EntityKind::Upstreams,
+            json!({"id": id(41), "name": "other"}),
+        );
+        world.put(EntityKind::Targets, target());
         for number in 0..ROUTES {
-            world.put(Routes, route(100 + number, Some(1), json!({})));
-            world.put(Routes, route(200 + number, Some(2), json!({})));
+            world.put(EntityKind::Routes, route(100 + number, Some(1), json!({})));
+            world.put(EntityKind::Routes, route(200 + number, Some(2), json!({})));
         }
-        world.put(Routes, stream());
-        world.put(Plugins, termination(300, "route", 100));
-        world.put(Certificates, certificate(600));
-        world.put(Certificates, certificate(601));
-        world.put(Snis, sni(700, "one.test"));
-        world.put(Snis, sni(701, "two.test"));
+        world.put(EntityKind::Routes, stream());
+        world.put(EntityKind::Plugins, termination(300, "route", 100));
+        world.put(EntityKind::Certificates, certificate(600));
+        world.put(EntityKind::Certificates, certificate(601));
+        world.put(EntityKind::Snis, sni(700, "one.test"));
+        world.put(EntityKind::Snis, sni(701, "two.test"));
         let settings = settings();
         let empty = World::default()
             .build(&settings)
@@ -155,11 +158,14 @@ fn a_route_is_put_into_the_router_and_gets_its_plan() {
         ..Built::default()
     };
     let moved = route(100, Some(1), json!({"paths": ["/moved"]}));
-    assert_eq!(bench.put(Routes, moved), one());
-    assert_eq!(bench.put(Routes, route(199, None, json!({}))), one());
+    assert_eq!(bench.put(EntityKind::Routes, moved), one());
+    assert_eq!(
+        bench.put(EntityKind::Routes, route(199, None, json!({}))),
+        one()
+    );
     let gone = bench.after(|world| {
-        world.delete(Plugins, id(300));
-        world.delete(Routes, id(100));
+        world.delete(EntityKind::Plugins, id(300));
+        world.delete(EntityKind::Routes, id(100));
     });
     let expected = Built {
         plugins: 1,
@@ -172,7 +178,7 @@ fn a_route_is_put_into_the_router_and_gets_its_plan() {
         streams: 1,
         ..Built::default()
     };
-    assert_eq!(bench.put(Routes, of_stream), expected);
+    assert_eq!(bench.put(EntityKind::Routes, of_stream), expected);
 }
 
 #[test]
@@ -184,9 +190,12 @@ fn a_service_is_built_without_its_routes() {
         ..Built::default()
     };
     let changed = service(1, json!({"host": "b.test", "path": "/base"}));
-    assert_eq!(bench.put(Services, changed), one());
+    assert_eq!(bench.put(EntityKind::Services, changed), one());
     assert_eq!(
-        bench.put(Services, with(balanced(), json!({"path": "/b"}))),
+        bench.put(
+            EntityKind::Services,
+            with(balanced(), json!({"path": "/b"}))
+        ),
         one()
     );
     // The balancer holds the connection settings of its services.
@@ -195,11 +204,17 @@ fn a_service_is_built_without_its_routes() {
         ..one()
     };
     assert_eq!(
-        bench.put(Services, with(balanced(), json!({"retries": 1}))),
+        bench.put(
+            EntityKind::Services,
+            with(balanced(), json!({"retries": 1}))
+        ),
         expected
     );
     assert_eq!(
-        bench.put(Services, with(balanced(), json!({"host": "c.test"}))),
+        bench.put(
+            EntityKind::Services,
+            with(balanced(), json!({"host": "c.test"}))
+        ),
         expected
     );
     assert!(Arc::ptr_eq(&router, &bench.current.router));
@@ -209,13 +224,13 @@ fn a_service_is_built_without_its_routes() {
         router: ROUTES as u64,
         ..one()
     };
-    assert_eq!(bench.put(Services, off), expected);
+    assert_eq!(bench.put(EntityKind::Services, off), expected);
     let expected = Built {
         plans: ROUTES as u64,
         balancers: 1,
         ..expected
     };
-    assert_eq!(bench.put(Services, balanced()), expected);
+    assert_eq!(bench.put(EntityKind::Services, balanced()), expected);
 }
 
 #[test]
@@ -227,27 +242,30 @@ fn a_change_of_a_target_or_upstream_rebuilds_only_its_balancer() {
         ..Built::default()
     };
     assert_eq!(
-        bench.put(Targets, with(target(), json!({"weight": 1}))),
+        bench.put(EntityKind::Targets, with(target(), json!({"weight": 1}))),
         one()
     );
     let moved = with(target(), json!({"upstream": reference(41)}));
     assert_eq!(
-        bench.put(Targets, moved),
+        bench.put(EntityKind::Targets, moved),
         Built {
             balancers: 2,
             ..one()
         }
     );
-    assert_eq!(bench.after(|world| world.delete(Targets, id(50))), one());
+    assert_eq!(
+        bench.after(|world| world.delete(EntityKind::Targets, id(50))),
+        one()
+    );
     let changed = with(upstream(), json!({"algorithm": "least-connections"}));
-    assert_eq!(bench.put(Upstreams, changed), one());
+    assert_eq!(bench.put(EntityKind::Upstreams, changed), one());
     // The service's host no longer names the renamed upstream.
     let renamed = with(upstream(), json!({"name": "renamed"}));
     let expected = Built {
         services: 1,
         ..one()
     };
-    assert_eq!(bench.put(Upstreams, renamed), expected);
+    assert_eq!(bench.put(EntityKind::Upstreams, renamed), expected);
     // The other upstream is still present after it has gained and lost a target.
     let now = bench.current.upstreams().last().cloned();
     assert_eq!(other.map(|one| one.id()), now.map(|one| one.id()));
@@ -261,24 +279,33 @@ fn a_plugin_changes_the_plans_of_its_scope() {
         plans,
         ..Built::default()
     };
-    assert_eq!(bench.put(Plugins, termination(301, "route", 205)), plans(1));
+    assert_eq!(
+        bench.put(EntityKind::Plugins, termination(301, "route", 205)),
+        plans(1)
+    );
     let routes = ROUTES as u64;
     assert_eq!(
-        bench.put(Plugins, termination(302, "service", 2)),
+        bench.put(EntityKind::Plugins, termination(302, "service", 2)),
         plans(routes)
     );
     // A global plugin changes the plans of all routes, and the plan for requests without a route.
     let global = with(termination(303, "route", 0), json!({"route": null}));
-    assert_eq!(bench.put(Plugins, global), plans(2 * routes + 1));
+    assert_eq!(
+        bench.put(EntityKind::Plugins, global),
+        plans(2 * routes + 1)
+    );
     // The first plugin for a consumer adds a layer to all plans. Further such plugins change only this layer.
     let of_consumer = |number: u128| termination(400 + number, "consumer", 900 + number);
-    assert_eq!(bench.put(Plugins, of_consumer(0)), plans(2 * routes + 1));
-    assert_eq!(bench.put(Plugins, of_consumer(1)), plans(0));
     assert_eq!(
-        bench.after(|world| world.delete(Plugins, id(400))),
+        bench.put(EntityKind::Plugins, of_consumer(0)),
+        plans(2 * routes + 1)
+    );
+    assert_eq!(bench.put(EntityKind::Plugins, of_consumer(1)), plans(0));
+    assert_eq!(
+        bench.after(|world| world.delete(EntityKind::Plugins, id(400))),
         plans(0)
     );
-    let last = bench.after(|world| world.delete(Plugins, id(401)));
+    let last = bench.after(|world| world.delete(EntityKind::Plugins, id(401)));
     assert_eq!(last, plans(2 * routes + 1));
 }
 
@@ -289,39 +316,60 @@ fn a_change_of_a_certificate_or_sni_rebuilds_only_its_entries() {
         certificates,
         ..Built::default()
     };
-    assert_eq!(bench.put(Snis, sni(702, "three.test")), names(1));
+    assert_eq!(
+        bench.put(EntityKind::Snis, sni(702, "three.test")),
+        names(1)
+    );
     // The certificate itself and its three names are rebuilt.
-    assert_eq!(bench.put(Certificates, certificate(600)), names(4));
-    assert_eq!(bench.put(Certificates, certificate(601)), names(1));
+    assert_eq!(
+        bench.put(EntityKind::Certificates, certificate(600)),
+        names(4)
+    );
+    assert_eq!(
+        bench.put(EntityKind::Certificates, certificate(601)),
+        names(1)
+    );
     // The service uses this certificate as client certificate too.
     let showing = service(
         1,
         json!({"protocol": "https", "client_certificate": reference(601)}),
     );
-    bench.put(Services, showing);
+    bench.put(EntityKind::Services, showing);
     let expected = Built {
         services: 1,
         ..names(1)
     };
-    assert_eq!(bench.put(Certificates, certificate(601)), expected);
+    assert_eq!(
+        bench.put(EntityKind::Certificates, certificate(601)),
+        expected
+    );
     let authority = certificate(800);
-    assert_eq!(bench.put(CaCertificates, authority), Built::default());
+    assert_eq!(
+        bench.put(EntityKind::CaCertificates, authority),
+        Built::default()
+    );
     let trusting = json!({"protocol": "https", "tls_verify": true, "ca_certificates": [id(800)]});
-    bench.put(Services, service(1, trusting));
+    bench.put(EntityKind::Services, service(1, trusting));
     let expected = Built {
         services: 1,
         ..Built::default()
     };
-    assert_eq!(bench.put(CaCertificates, certificate(800)), expected);
+    assert_eq!(
+        bench.put(EntityKind::CaCertificates, certificate(800)),
+        expected
+    );
 }
 
 #[test]
 fn consumers_and_credentials_change_nothing_at_all() {
     let mut bench = Bench::new();
     let consumer = json!({"id": id(900), "username": "nora"});
-    assert_eq!(bench.put(Consumers, consumer), Built::default());
+    assert_eq!(bench.put(EntityKind::Consumers, consumer), Built::default());
     let credential = json!({"id": id(901), "consumer": reference(900), "key": "k"});
-    assert_eq!(bench.put(KeyauthCredentials, credential), Built::default());
+    assert_eq!(
+        bench.put(plugins::kinds::KEYAUTH_CREDENTIALS, credential),
+        Built::default()
+    );
 }
 
 #[test]
@@ -334,7 +382,7 @@ fn the_health_of_peers_survives_changes() {
         picked.map(|visit| visit.authority.to_string()).ok()
     };
     let checked = json!({"healthchecks": {"passive": {"type": "http", "unhealthy": {"http_failures": 1, "http_statuses": [500]}}}});
-    bench.put(Upstreams, with(upstream(), checked));
+    bench.put(EntityKind::Upstreams, with(upstream(), checked));
     let route = bench.current.routes().last().expect("there are routes");
     let service = bench
         .current
@@ -345,10 +393,13 @@ fn the_health_of_peers_survives_changes() {
     chosen.report(proxy::health::Outcome::Status(500));
     drop(chosen);
     assert_eq!(health(&bench.current), None);
-    bench.put(Services, with(balanced(), json!({"retries": 1})));
+    bench.put(
+        EntityKind::Services,
+        with(balanced(), json!({"retries": 1})),
+    );
     assert_eq!(health(&bench.current), None);
     let second = json!({"id": id(51), "target": "10.0.0.2:80"});
-    bench.put(Targets, with(target(), second));
+    bench.put(EntityKind::Targets, with(target(), second));
     assert_eq!(health(&bench.current), Some("10.0.0.2".to_owned()));
 }
 
@@ -365,10 +416,13 @@ fn plugin_objects_survive_changes_of_their_scope() {
     let mut bench = Bench::new();
     let before = bench.current.clone();
     // The plugin moves to another route, and an equal one is added.
-    bench.put(Plugins, termination(300, "route", 101));
-    bench.put(Plugins, termination(301, "route", 100));
+    bench.put(EntityKind::Plugins, termination(300, "route", 101));
+    bench.put(EntityKind::Plugins, termination(301, "route", 100));
     assert_eq!(same_plugins(&before, &bench.current), [true]);
     let ids: Vec<Uuid> = [300, 301].map(id).into();
-    bench.after(|world| ids.into_iter().for_each(|id| world.delete(Plugins, id)));
+    bench.after(|world| {
+        ids.into_iter()
+            .for_each(|id| world.delete(EntityKind::Plugins, id))
+    });
     assert!(bench.current.instances().is_empty());
 }

@@ -11,6 +11,7 @@ fn reference(id: Uuid) -> Value {
 
 #[test]
 fn indexed_fields_are_read_beside_values_of_every_type() {
+    plugins::install();
     let service = Uuid::from_u128(7);
     let mut config = Object::new();
     config.push("nested", vec![Value::Int(-1), Value::Float(0.5)].into());
@@ -46,6 +47,7 @@ fn indexed_fields_are_read_beside_values_of_every_type() {
 
 #[test]
 fn every_prefix_of_an_entity_is_malformed() {
+    plugins::install();
     let mut entity = Object::new();
     entity.push("name", "n".into());
     entity.push("service", reference(Uuid::nil()));
@@ -60,6 +62,7 @@ fn every_prefix_of_an_entity_is_malformed() {
 
 #[test]
 fn references_and_tags_of_another_type_are_malformed_or_not_indexed() {
+    plugins::install();
     let mut entity = Object::new();
     let mut not_an_id = Object::new();
     not_an_id.push("id", "x".into());
@@ -76,17 +79,18 @@ fn references_and_tags_of_another_type_are_malformed_or_not_indexed() {
 
 #[test]
 fn an_entity_has_one_index_entry_for_each_indexed_value() {
+    plugins::install();
     let (id, consumer) = (Uuid::from_u128(1), Uuid::from_u128(2));
     let mut entity = Object::new();
     entity.push("consumer", reference(consumer));
     entity.push("group", "g".into());
     entity.push("tags", vec!["t".into()].into());
     let bytes = codec::encode(&entity);
-    let facts = Facts::read(EntityKind::Acls, &bytes).expect("an entity");
+    let facts = Facts::read(plugins::kinds::ACLS, &bytes).expect("an entity");
     let mut tables = Vec::new();
     let mut key = Vec::new();
     facts
-        .index_entries(EntityKind::Acls, id, &mut key, |table, key, value| {
+        .index_entries(plugins::kinds::ACLS, id, &mut key, |table, key, value| {
             assert!(key.len() <= 511);
             if table == IndexTable::Unique {
                 assert_eq!(value, id.as_bytes());
@@ -100,9 +104,10 @@ fn an_entity_has_one_index_entry_for_each_indexed_value() {
 
 #[test]
 fn the_longest_keys_fit() {
+    plugins::install();
     let mut key = Vec::new();
     let text = "x".repeat(keys::MAX_TEXT);
-    for kind in EntityKind::ALL {
+    for kind in EntityKind::all() {
         for field in &crate::rules::of(kind).fields {
             keys::unique(&mut key, kind, field, text.as_bytes());
             assert!(key.len() + 16 <= 511, "{} {field}", kind.name());

@@ -30,6 +30,7 @@ fn commit(store: &Store, changes: Vec<Change>) {
 /// Creates a small file with branch, leaf, overflow and free pages.
 fn small_file() -> TempDir {
     let directory = TempDir::new().expect("a directory");
+    plugins::install();
     let (store, _) = Store::open(directory.path(), Options::default()).expect("a new store");
     let names = (0..60).map(|number| consumer(number, &format!("{number}").repeat(60)));
     commit(&store, names.collect());
@@ -127,6 +128,7 @@ fn a_changed_flag_in_the_free_list_is_found() {
     }
     fs::write(&path, &bytes).expect("the file can be written");
     examine(&path).expect("the file is whole");
+    plugins::install();
     let (store, _) = Store::open(directory.path(), Options::default()).expect("the store");
     for name in ["one", "two", "three"] {
         commit(&store, vec![consumer(1, name)]);
@@ -173,6 +175,7 @@ fn an_old_meta_page_as_the_newest_is_found() {
 #[test]
 fn copies_made_by_lmdb_are_whole() {
     let directory = small_file();
+    plugins::install();
     let (store, _) = Store::open(directory.path(), Options::default()).expect("the store");
     for (name, option) in [
         ("plain", CompactionOption::Disabled),

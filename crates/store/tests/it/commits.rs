@@ -256,7 +256,7 @@ fn cascades_remove_indirect_references_too() {
         )
     };
     let token = put(
-        K::Oauth2Tokens,
+        plugins::kinds::OAUTH2_TOKENS,
         id(30),
         &[
             ("access_token", "t".into()),
@@ -268,18 +268,22 @@ fn cascades_remove_indirect_references_too() {
         vec![
             consumer(1),
             consumer(2),
-            child(K::KeyauthCredentials, 20, "key", "k", 1),
-            child(K::Oauth2Credentials, 21, "client_id", "c", 1),
-            child(K::KeyauthCredentials, 22, "key", "l", 2),
+            child(plugins::kinds::KEYAUTH_CREDENTIALS, 20, "key", "k", 1),
+            child(plugins::kinds::OAUTH2_CREDENTIALS, 21, "client_id", "c", 1),
+            child(plugins::kinds::KEYAUTH_CREDENTIALS, 22, "key", "l", 2),
             token,
         ],
     )
     .unwrap();
     commit(&fixture.store, vec![delete(K::Consumers, id(1))]).unwrap();
-    assert!(!has(&fixture.store, K::KeyauthCredentials, 20));
-    assert!(!has(&fixture.store, K::Oauth2Credentials, 21));
-    assert!(!has(&fixture.store, K::Oauth2Tokens, 30));
-    assert!(has(&fixture.store, K::KeyauthCredentials, 22));
+    assert!(!has(
+        &fixture.store,
+        plugins::kinds::KEYAUTH_CREDENTIALS,
+        20
+    ));
+    assert!(!has(&fixture.store, plugins::kinds::OAUTH2_CREDENTIALS, 21));
+    assert!(!has(&fixture.store, plugins::kinds::OAUTH2_TOKENS, 30));
+    assert!(has(&fixture.store, plugins::kinds::KEYAUTH_CREDENTIALS, 22));
     assert_consistent(&fixture.store);
 }
 

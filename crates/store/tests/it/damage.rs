@@ -139,7 +139,7 @@ fn assert_foreign(bytes: &[u8], expected: &Damage) {
 
 fn contents(view: &View<'_>) -> Vec<(K, Vec<u8>)> {
     let mut contents = Vec::new();
-    for kind in K::ALL {
+    for kind in K::all() {
         for entity in view.iter(kind).unwrap() {
             contents.push((kind, entity.unwrap().1.to_vec()));
         }

@@ -61,7 +61,7 @@ fn each_revision_has_its_changes_and_origin() {
     let fixture = fixture();
     let store = &fixture.store;
     let credential = put(
-        K::KeyauthCredentials,
+        plugins::kinds::KEYAUTH_CREDENTIALS,
         id(7),
         &[("key", "k".into()), ("consumer", reference(id(1)))],
     );
@@ -95,12 +95,12 @@ fn each_revision_has_its_changes_and_origin() {
     let expected = vec![
         vec![
             changed(K::Consumers, 1, Created),
-            changed(K::KeyauthCredentials, 7, Created),
+            changed(plugins::kinds::KEYAUTH_CREDENTIALS, 7, Created),
         ],
         both.to_vec(),
         vec![
             changed(K::Consumers, 1, Deleted),
-            changed(K::KeyauthCredentials, 7, Deleted),
+            changed(plugins::kinds::KEYAUTH_CREDENTIALS, 7, Deleted),
         ],
         vec![changed(K::Consumers, 1, Created)],
         vec![],

@@ -18,6 +18,7 @@ fn child() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else {
         return;
     };
+    plugins::install();
     let lock = File::open(directory.join("owner.lock")).unwrap();
     let store = Store::join(&directory, Options::default(), lock).unwrap();
     commit(&store, vec![delete(K::Consumers, id(1))]).unwrap();

@@ -61,6 +61,7 @@ fn child() {
     let Some(directory) = std::env::var_os(DIRECTORY) else {
         return;
     };
+    plugins::install();
     let (store, _) = Store::open(Path::new(&directory), Options::default()).unwrap();
     let mut out = std::io::stdout();
     writeln!(out, "opened").unwrap();
@@ -115,6 +116,7 @@ fn a_killed_load_leaves_the_old_or_the_new_configuration_whole() {
         if let Some(last) = kill_after(directory.path(), lines, pause) {
             acknowledged = last;
         }
+        plugins::install();
         let (store, recovery) = Store::open(directory.path(), Options::default()).unwrap();
         assert!(
             !matches!(recovery, Recovery::SetAside { .. }),

@@ -61,7 +61,7 @@ fn base(kind: K) -> u128 {
 fn read(store: &Store) -> State {
     let view = store.view().unwrap();
     let mut state = State::new();
-    for kind in K::ALL {
+    for kind in K::all() {
         for entity in view.iter(kind).unwrap() {
             let (id, bytes) = entity.unwrap();
             state.insert((kind, id), bytes.to_vec());

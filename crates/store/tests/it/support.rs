@@ -18,6 +18,7 @@ pub fn fixture() -> Fixture {
 }
 
 pub fn fixture_with(options: Options) -> Fixture {
+    plugins::install();
     let directory = TempDir::new().unwrap();
     let (store, recovery) = Store::open(directory.path(), options).unwrap();
     Fixture {

@@ -31,7 +31,7 @@ fn reference(random: &mut Random, kind: EntityKind) -> Value {
 }
 
 fn id(kind: EntityKind, number: u64) -> Uuid {
-    Uuid::from_u128(u128::from(kind as u8) << 64 | u128::from(number + 1))
+    Uuid::from_u128(u128::from(kind.number()) << 64 | u128::from(number + 1))
 }
 
 pub(in crate::control) fn writer() -> (Writer, TempDir) {
@@ -80,7 +80,7 @@ const KINDS: [EntityKind; 9] = [
     EntityKind::Upstreams,
     EntityKind::Targets,
     EntityKind::Consumers,
-    EntityKind::KeyauthCredentials,
+    plugins::kinds::KEYAUTH_CREDENTIALS,
     EntityKind::Certificates,
     EntityKind::Snis,
 ];
@@ -128,7 +128,7 @@ fn entity(kind: EntityKind, random: &mut Random) -> Value {
             "target": random.pick(&["10.0.0.1:80", "10.0.0.2:81", "b.test:82"]),
         }),
         EntityKind::Consumers => json!({"username": name}),
-        EntityKind::KeyauthCredentials => json!({
+        plugins::kinds::KEYAUTH_CREDENTIALS => json!({
             "key": name, "consumer": {"id": id(EntityKind::Consumers, random.below(POOL))},
         }),
         EntityKind::Certificates => {
@@ -225,6 +225,7 @@ impl Outcomes {
 
 #[test]
 fn the_live_snapshot_is_the_one_built_from_the_store() {
+    plugins::install();
     let (mut writer, _directory) = writer();
     let mut random = Random::new(2026);
     let mut outcomes = Outcomes::default();

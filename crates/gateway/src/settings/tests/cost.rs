@@ -28,6 +28,7 @@ fn resolve_all(all: Vec<Inputs>) {
 
 #[test]
 fn a_setting_costs_as_much_as_it_is_long() {
+    plugins::install();
     let same = |part: &'static str| move |_: usize| part.to_owned();
     let files = |size| {
         [

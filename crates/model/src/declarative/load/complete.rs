@@ -1,6 +1,6 @@
 //! Completes entities by their schemas, checks uniqueness, and compares the entities with the existing ones.
 
-use super::{Load, Others, duplicate_message, is_transformed, text_of};
+use super::{Load, Others, duplicate_message, text_of};
 use crate::codec;
 use crate::declarative::Put;
 use crate::declarative::memo;
@@ -24,10 +24,14 @@ impl Load<'_> {
         let misplaced = self.take_misplaced(at, relations, &mut input);
         let has_time = input.get("created_at").is_some_and(|at| !at.is_null());
         let updated_at = input.get("updated_at").cloned();
-        let absent = |field: &&&str| input.get(field).is_none_or(Value::is_null);
-        let generated: Vec<&'static str> =
-            relations.generated.iter().filter(absent).copied().collect();
-        let transforms = self.context.transform && is_transformed(relations.kind);
+        let absent = |field: &&str| input.get(field).is_none_or(Value::is_null);
+        let generated: Vec<&'static str> = relations
+            .generated
+            .iter()
+            .map(String::as_str)
+            .filter(absent)
+            .collect();
+        let transforms = self.context.transform && relations.schema.is_transformed();
         let context = if transforms {
             &self.plain
         } else {
@@ -105,7 +109,7 @@ impl Load<'_> {
             };
             let other = self.other_by_unique(kind, field, value);
             let other = other.filter(|other| *other != id);
-            let values = &mut self.taken[kind as usize].values;
+            let values = &mut self.taken[kind.index()].values;
             let holder = *values.entry((position, value.into())).or_insert(id);
             // Two entities with the same id are reported by `claim`, not here.
             if holder != id || other.is_some() {
@@ -138,7 +142,7 @@ impl Load<'_> {
         let values = combined(relations, entity);
         let combination = memo::combination(kind, values.clone());
         self.nodes[at].combination = combination;
-        let combinations = &mut self.taken[kind as usize].combinations;
+        let combinations = &mut self.taken[kind.index()].combinations;
         let holder = *combinations.entry(combination).or_insert(id);
         let (is_unchanged, other) = match self.others {
             Others::None => (false, None),

@@ -106,7 +106,7 @@ impl Load<'_> {
     pub(super) fn leave_out(&mut self, at: usize) {
         if !self.is_left_out_by_derived_id(at) {
             let node = &self.nodes[at];
-            self.taken[node.kind as usize].ids.remove(&node.id);
+            self.taken[node.kind.index()].ids.remove(&node.id);
         }
         let plugin = self.described(at);
         self.doubts.add(|| {

@@ -142,8 +142,7 @@ impl<'a> Load<'a> {
         existing: &'a dyn Existing,
         others: Others<'a>,
     ) -> Self {
-        let kinds = EntityKind::ALL.iter().map(|kind| *kind as usize);
-        let size = kinds.max().unwrap_or(0) + 1;
+        let size = EntityKind::LIMIT;
         let mut taken = Vec::new();
         taken.resize_with(size, TakenIn::default);
         let plain = Context {
@@ -187,7 +186,7 @@ impl<'a> Load<'a> {
     /// Processes the entities added so far, which frees their input. Returns false if the run must stop because of a
     /// problem. The problem may be a reference to an entity that has not been added yet.
     pub(super) fn work_off(&mut self) -> bool {
-        for kind in EntityKind::ALL {
+        for kind in EntityKind::all() {
             if self.mode == Mode::Quick && self.failed {
                 return false;
             }
@@ -274,7 +273,7 @@ impl<'a> Load<'a> {
     ) {
         let relations = relations::of(kind);
         let at = self.nodes.len();
-        self.by_kind[kind as usize].push(at);
+        self.by_kind[kind.index()].push(at);
         let place = || {
             Box::new(DocumentEntity::new(
                 kind,
@@ -344,9 +343,9 @@ impl<'a> Load<'a> {
     }
 
     fn add_default_workspace(&mut self) {
-        let of_kind = &self.by_kind[EntityKind::Workspaces as usize];
+        let of_kind = &self.by_kind[EntityKind::Workspaces.index()];
         let is_default = |at: &usize| self.nodes[*at].input.str("name") == Some("default");
-        let names = &self.taken[EntityKind::Workspaces as usize].names;
+        let names = &self.taken[EntityKind::Workspaces.index()].names;
         let is_loaded = of_kind.iter().any(is_default) || names.contains_key("default");
         let is_there = match self.others {
             Others::None => is_loaded,
@@ -371,10 +370,10 @@ impl<'a> Load<'a> {
     // === processing one kind after the other ===
 
     fn load_kind(&mut self, kind: EntityKind) {
-        let nodes = std::mem::take(&mut self.by_kind[kind as usize]);
+        let nodes = std::mem::take(&mut self.by_kind[kind.index()]);
         let relations = relations::of(kind);
-        self.taken[kind as usize].ids.reserve(nodes.len());
-        self.taken[kind as usize].names.reserve(nodes.len());
+        self.taken[kind.index()].ids.reserve(nodes.len());
+        self.taken[kind.index()].names.reserve(nodes.len());
         let mut identified = Vec::with_capacity(nodes.len());
         for &at in &nodes {
             identified.push((at, self.identify(at, relations)));
@@ -421,7 +420,7 @@ impl<'a> Load<'a> {
             return true;
         };
         unchanged.shared().all(|(kind, id)| {
-            let taken = &self.taken[kind as usize];
+            let taken = &self.taken[kind.index()];
             let has_name = || {
                 let field = relations::of(kind).name?;
                 let old = codec::decode::<Object>(self.existing.get(kind, id)?).ok()?;
@@ -443,8 +442,8 @@ impl<'a> Load<'a> {
 
     fn delete_the_rest(&mut self) {
         let deletes = &mut self.document.deletes;
-        for kind in EntityKind::ALL.into_iter().rev() {
-            let ids = &self.taken[kind as usize].ids;
+        for kind in EntityKind::all().rev() {
+            let ids = &self.taken[kind.index()].ids;
             let mut visit = |id: Uuid| {
                 if !ids.contains_key(&id) {
                     deletes.push((kind, id));
@@ -479,14 +478,6 @@ pub(super) fn annotation_problem(name: &str, value: &Value) -> Option<&'static s
         ("_comment", _) => Some("expected a string"),
         _ => Some("expected an array"),
     }
-}
-
-/// Whether entities of this kind are stored in a different form than given, for example with hashed passwords.
-pub(super) fn is_transformed(kind: EntityKind) -> bool {
-    matches!(
-        kind,
-        EntityKind::BasicauthCredentials | EntityKind::Oauth2Credentials
-    )
 }
 
 fn duplicate_message(kind: EntityKind, field: &str, value: &str) -> String {

@@ -54,7 +54,7 @@ impl Load<'_> {
             let id = found.unwrap_or_else(Uuid::nil);
             let node = &mut self.nodes[at];
             node.input.insert(foreign.field, reference(id));
-            let target = self.taken[foreign.kind as usize].ids.get(&id);
+            let target = self.taken[foreign.kind.index()].ids.get(&id);
             if target != Some(&node.element) {
                 self.shared.insert((foreign.kind, id));
             }
@@ -66,7 +66,7 @@ impl Load<'_> {
 
     /// Finds the entity that a text refers to. The text is a name or, if no entity has this name, an id.
     fn find(&self, kind: EntityKind, text: &str) -> Option<Uuid> {
-        if let Some(id) = self.taken[kind as usize].names.get(text) {
+        if let Some(id) = self.taken[kind.index()].names.get(text) {
             return Some(*id);
         }
         if let Some(field) = relations::of(kind).name
@@ -95,7 +95,7 @@ impl Load<'_> {
     }
 
     pub(super) fn is_unclaimed(&self, kind: EntityKind, id: Uuid) -> bool {
-        !self.taken[kind as usize].ids.contains_key(&id)
+        !self.taken[kind.index()].ids.contains_key(&id)
     }
 
     fn find_id(&self, kind: EntityKind, id: Uuid) -> Option<Uuid> {
@@ -137,12 +137,12 @@ impl Load<'_> {
 
     fn claim_id(&mut self, at: usize, kind: EntityKind, id: Uuid) -> bool {
         if self.is_left_out_by_derived_id(at) {
-            return self.taken[kind as usize].left_out.insert(id);
+            return self.taken[kind.index()].left_out.insert(id);
         }
         let is_free = self.is_free(kind, id);
         if is_free {
             let element = self.nodes[at].element;
-            self.taken[kind as usize].ids.insert(id, element);
+            self.taken[kind.index()].ids.insert(id, element);
         }
         is_free
     }
@@ -164,13 +164,13 @@ impl Load<'_> {
         // run loads the whole document and accepts such a name.
         let is_doubtful = self.mode == Mode::Quick && ids::parse(&name).is_some();
         let elsewhere = is_doubtful || other.is_some_and(|other| other != id);
-        if elsewhere || self.taken[kind as usize].names.contains_key(&name) {
+        if elsewhere || self.taken[kind.index()].names.contains_key(&name) {
             let message = duplicate_message(kind, field, &name);
             let by = Taken::EndpointKey;
             self.problem(at, Problem::Duplicate { message, by });
             return false;
         }
-        self.taken[kind as usize].names.insert(name, id);
+        self.taken[kind.index()].names.insert(name, id);
         true
     }
 

@@ -1,36 +1,48 @@
 //! Validators that are functions, by their names in the data files. [`text`] validates texts, [`tls`] keys and
-//! certificates, and [`config`] whole plugin configurations. [`rules`] validates several fields of an entity, and
-//! [`route`] paths and expressions of routes.
+//! certificates. [`rules`] validates several fields of an entity, and [`route`] paths and expressions of routes. Here
+//! are those of this crate's entities, and those that schemas of several plugins name. A plugin brings its own.
 
-mod config;
 mod route;
 mod rules;
 mod text;
 mod tls;
 
 use super::Context;
+use super::source::{Checks, RuleFn, ValidatorFn};
 use crate::value::Value;
 
-/// The result of a validator. A problem is a text, or a tree of texts if the value is a record.
-pub(crate) type Verdict = Result<(), Value>;
+/// The result of a validator.
+type Verdict = Result<(), Value>;
 
 /// A validator of a single value that is not null and has the right type.
 #[derive(Clone, Copy)]
 pub(crate) struct Validator {
     name: &'static str,
-    run: fn(&Value, &Context) -> Verdict,
+    run: ValidatorFn,
 }
 
 /// A rule over several fields of an entity.
 #[derive(Clone, Copy)]
 pub(crate) struct EntityRule {
     name: &'static str,
-    run: fn(&[&Value], &Context) -> Result<(), String>,
+    run: RuleFn,
+}
+
+/// The names of the validators of this crate.
+pub(super) fn names() -> impl Iterator<Item = &'static &'static str> {
+    TEXTS.iter().chain(&OTHERS).map(|(name, _)| name)
+}
+
+/// The names of the rules of this crate.
+pub(super) fn rule_names() -> impl Iterator<Item = &'static &'static str> {
+    RULES.iter().map(|(name, _)| name)
 }
 
 impl Validator {
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        let (name, run) = VALIDATORS.iter().find(|(known, _)| *known == name)?;
+    /// Finds a validator of this crate, or one of the plugin's.
+    pub(crate) fn from_name(name: &str, checks: &Checks) -> Option<Self> {
+        let mut all = TEXTS.iter().chain(&OTHERS).chain(checks.validators);
+        let (name, run) = all.find(|(known, _)| *known == name)?;
         Some(Self { name, run: *run })
     }
 
@@ -45,8 +57,10 @@ impl Validator {
 }
 
 impl EntityRule {
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        let (name, run) = RULES.iter().find(|(known, _)| *known == name)?;
+    /// Finds a rule of this crate, or one of the plugin's.
+    pub(crate) fn from_name(name: &str, checks: &Checks) -> Option<Self> {
+        let mut all = RULES.iter().chain(checks.rules);
+        let (name, run) = all.find(|(known, _)| *known == name)?;
         Some(Self { name, run: *run })
     }
 
@@ -72,9 +86,6 @@ impl std::fmt::Debug for EntityRule {
     }
 }
 
-type ValidatorFn = fn(&Value, &Context) -> Verdict;
-type RuleFn = fn(&[&Value], &Context) -> Result<(), String>;
-
 macro_rules! texts {
     ($($name:literal => $function:path),* $(,)?) => {
         [$(($name, |value, _| {
@@ -83,7 +94,7 @@ macro_rules! texts {
     };
 }
 
-const TEXTS: [(&str, ValidatorFn); 27] = texts![
+static TEXTS: [(&str, ValidatorFn); 24] = texts![
     "utf8_name" => text::utf8_name,
     "tag" => text::tag,
     "host" => text::host,
@@ -100,58 +111,19 @@ const TEXTS: [(&str, ValidatorFn); 27] = texts![
     "ip_or_cidr_range" => text::ip_or_cidr_range,
     "upstream_name" => text::upstream_name,
     "target" => text::target,
-    "redirect_uri" => text::redirect_uri,
     "url" => text::url,
     "regex_or_star" => text::regex_or_star,
     "header_pair" => text::header_pair,
     "header_rename" => text::header_rename,
-    "template_pair" => text::template_pair,
-    "acme_namespace" => text::acme_namespace,
     "lua" => text::lua,
     "certificate" => tls::certificate,
     "key" => tls::key,
     "public_key" => tls::public_key,
 ];
 
-const RECORDS: [(&str, ValidatorFn); 9] = [
-    ("pem", |value, _| tls::pem(value)),
-    ("rate_limits", |value, _| config::rate_limits(value)),
-    ("response_rate_limits", |value, _| {
-        config::response_rate_limits(value)
-    }),
-    ("rate_limiting_policy", config::rate_limiting_policy),
-    ("request_termination", |value, _| {
-        config::request_termination(value)
-    }),
-    ("oauth2_grants", |value, _| config::oauth2_grants(value)),
-    ("http_log_credentials", |value, _| {
-        config::http_log_credentials(value)
-    }),
-    ("unique_tag_names", |value, _| {
-        config::unique_tag_names(value)
-    }),
-    ("resource_attributes", |value, _| {
-        config::resource_attributes(value)
-    }),
-];
+static OTHERS: [(&str, ValidatorFn); 1] = [("pem", |value, _| tls::pem(value))];
 
-const fn all() -> [(&'static str, ValidatorFn); TEXTS.len() + RECORDS.len()] {
-    let mut all = [TEXTS[0]; TEXTS.len() + RECORDS.len()];
-    let mut index = 0;
-    while index < all.len() {
-        all[index] = if index < TEXTS.len() {
-            TEXTS[index]
-        } else {
-            RECORDS[index - TEXTS.len()]
-        };
-        index += 1;
-    }
-    all
-}
-
-const VALIDATORS: [(&str, ValidatorFn); TEXTS.len() + RECORDS.len()] = all();
-
-const RULES: [(&str, RuleFn); 10] = [
+static RULES: [(&str, RuleFn); 7] = [
     ("keys", rules::keys),
     ("certificate_pair", rules::certificate_pair),
     ("certificate_alt_pair", rules::alternative_pair),
@@ -159,7 +131,4 @@ const RULES: [(&str, RuleFn); 10] = [
     ("ca_certificate", rules::ca_certificate),
     ("wasm_filters", rules::wasm_filters),
     ("router_expression", route::router_expression),
-    ("aws_proxy_url", rules::aws_proxy_url),
-    ("acme_storage", rules::acme_storage),
-    ("llm_statistics", rules::llm_statistics),
 ];

@@ -3,7 +3,6 @@
 
 use super::tls;
 use crate::schema::Context;
-use crate::schema::shorthand::UrlParts;
 use crate::value::Value;
 
 type Verdict = Result<(), String>;
@@ -66,44 +65,4 @@ pub(super) fn ca_certificate(values: &[&Value], context: &Context) -> Verdict {
 /// Refuses all filters, because they need WebAssembly, which is not supported.
 pub(super) fn wasm_filters(_: &[&Value], _: &Context) -> Verdict {
     Err("wasm support is not enabled".to_owned())
-}
-
-pub(super) fn aws_proxy_url(values: &[&Value], _: &Context) -> Verdict {
-    match values {
-        [Value::String(url)]
-            if UrlParts::split(url)
-                .scheme
-                .is_some_and(|scheme| scheme != "http") =>
-        {
-            Err("proxy_url scheme must be http".to_owned())
-        }
-        _ => Ok(()),
-    }
-}
-
-pub(super) fn acme_storage(values: &[&Value], context: &Context) -> Verdict {
-    match values {
-        [Value::String(storage)] if context.dbless && storage == "kong" => {
-            Err("\"kong\" storage can't be used with dbless mode".to_owned())
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Checks `route_type`, `model` and `logging`. Source: kong/llm/schemas/init.lua.
-pub(super) fn llm_statistics(values: &[&Value], _: &Context) -> Verdict {
-    let [route_type, model, logging] = values else {
-        return Ok(());
-    };
-    let logs = logging
-        .as_object()
-        .is_some_and(|logging| logging.get("log_statistics") == Some(&Value::Bool(true)));
-    let provider = model.as_object().and_then(|model| model.str("provider"));
-    if logs && provider == Some("anthropic") && route_type.as_str() == Some("llm/v1/completions") {
-        return Err(
-            "anthropic does not support statistics when route_type is llm/v1/completions"
-                .to_owned(),
-        );
-    }
-    Ok(())
 }

@@ -191,18 +191,6 @@ pub(super) fn target(text: &str) -> Verdict {
     ))
 }
 
-/// Source: kong/plugins/oauth2/daos.lua (validate_uri).
-pub(super) fn redirect_uri(text: &str) -> Verdict {
-    let parts = UrlParts::split(text);
-    if parts.scheme.is_none() || parts.host.is_none() {
-        return Err(format!("cannot parse '{text}'"));
-    }
-    if text.contains('#') {
-        return Err(format!("fragment not allowed in '{text}'"));
-    }
-    Ok(())
-}
-
 pub(super) fn url(text: &str) -> Verdict {
     let parts = UrlParts::split(text);
     if parts.host.is_none() {
@@ -239,34 +227,6 @@ fn header_of_pair(name: &str) -> Verdict {
         return Ok(());
     }
     Err(format!("'{name}' is not a valid header"))
-}
-
-/// Validates `name:value` with a value that is not empty. The value may contain templates between `$(` and `)`, which
-/// are not validated here.
-pub(super) fn template_pair(text: &str) -> Verdict {
-    let (name, value) = text.split_once(':').unwrap_or((text, ""));
-    if value.is_empty() {
-        return Err(format!("key '{name}' has no value"));
-    }
-    Ok(())
-}
-
-/// Validates that a namespace of the acme plugin does not begin with one of the plugin's own storage keys. Source:
-/// kong/plugins/acme/reserved_words.lua.
-pub(super) fn acme_namespace(text: &str) -> Verdict {
-    const RESERVED: [&str; 5] = [
-        "kong_acme:account:",
-        "kong_acme:cert_key:",
-        "kong_acme:update_lock",
-        "kong_acme:renew_config:",
-        "kong_acme:renew_last_run",
-    ];
-    match RESERVED.iter().find(|word| text.starts_with(*word)) {
-        None => Ok(()),
-        Some(word) => Err(format!(
-            "namespace can't be prefixed with reserved word: {word}"
-        )),
-    }
 }
 
 /// Accepts any text. Lua sources are parsed when the plugin is built.

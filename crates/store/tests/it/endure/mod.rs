@@ -112,6 +112,7 @@ impl Worker {
     /// Reads the first state from the store. It is correct, because the parent or the previous worker has already
     /// compared the store with its model.
     fn open(directory: &Path, max_size: usize) -> Self {
+        plugins::install();
         let (store, _) = Store::open(directory, options(max_size)).unwrap();
         let state = read(&store);
         Self {
@@ -323,6 +324,7 @@ impl Follower {
     }
 
     fn check_what_is_left(&mut self, max_size: usize) {
+        plugins::install();
         let (store, recovery) = Store::open(self.directory.path(), options(max_size)).unwrap();
         assert!(
             !matches!(recovery, Recovery::SetAside { .. }),

@@ -195,7 +195,7 @@ fn delete(kind: K, entity: u64) -> Edits {
 
 /// The id of an entity of the pool.
 pub fn number(kind: K, entity: u64) -> Uuid {
-    id(u128::from(kind as u8) * 10_000 + u128::from(entity))
+    id(u128::from(kind.number()) * 10_000 + u128::from(entity))
 }
 
 /// Returns puts of one consumer with 1,100 credentials. Sometimes two credentials have the same key.
@@ -208,8 +208,8 @@ fn bulk(random: &mut Random) -> Edits {
     let twice = random.one_in(3).then(|| random.below(1000));
     for credential in 0..1100 {
         let key = (
-            K::KeyauthCredentials,
-            number(K::KeyauthCredentials, 100 + credential),
+            plugins::kinds::KEYAUTH_CREDENTIALS,
+            number(plugins::kinds::KEYAUTH_CREDENTIALS, 100 + credential),
         );
         let text = match twice {
             Some(twice) if credential == twice + 1 => format!("bulk-{twice}"),

@@ -1,0 +1,6 @@
+//! azure-functions, which is not implemented yet: its schema.
+
+use model::schema::PluginSource;
+
+pub(crate) const SOURCE: PluginSource =
+    PluginSource::plain("azure-functions", include_str!("schema.json"));

@@ -1,0 +1,6 @@
+//! correlation-id, which is not implemented yet: its schema.
+
+use model::schema::PluginSource;
+
+pub(crate) const SOURCE: PluginSource =
+    PluginSource::plain("correlation-id", include_str!("schema.json"));

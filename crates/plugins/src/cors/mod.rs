@@ -1,0 +1,5 @@
+//! cors, which is not implemented yet: its schema.
+
+use model::schema::PluginSource;
+
+pub(crate) const SOURCE: PluginSource = PluginSource::plain("cors", include_str!("schema.json"));

@@ -1,0 +1,6 @@
+//! file-log, which is not implemented yet: its schema.
+
+use model::schema::PluginSource;
+
+pub(crate) const SOURCE: PluginSource =
+    PluginSource::plain("file-log", include_str!("schema.json"));

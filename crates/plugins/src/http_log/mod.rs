@@ -1,0 +1,4 @@
+//! http-log, which is not implemented yet.
+
+mod checks;
+pub(crate) mod source;

@@ -1,0 +1,52 @@
+//! Checks of limits per period, for the schemas of rate-limiting and response-ratelimiting.
+
+use model::schema::Context;
+use model::{Object, Value};
+
+const PERIODS: [&str; 6] = ["second", "minute", "hour", "day", "month", "year"];
+
+/// Two periods of which the longer one has the lower limit.
+pub(crate) struct Inverted {
+    pub(crate) upper: &'static str,
+    pub(crate) upper_limit: f64,
+    pub(crate) lower: &'static str,
+    pub(crate) lower_limit: f64,
+}
+
+/// Finds the first pair of periods in which the longer one has the lower limit.
+pub(crate) fn inverted(config: &Object) -> Option<Inverted> {
+    for (index, lower) in PERIODS.iter().enumerate() {
+        let Some(lower_limit) = number(config, lower) else {
+            continue;
+        };
+        for upper in &PERIODS[index + 1..] {
+            if let Some(upper_limit) = number(config, upper)
+                && upper_limit < lower_limit
+            {
+                return Some(Inverted {
+                    upper,
+                    upper_limit,
+                    lower,
+                    lower_limit,
+                });
+            }
+        }
+    }
+    None
+}
+
+pub(crate) fn number(config: &Object, field: &str) -> Option<f64> {
+    match config.get(field)? {
+        Value::Int(value) => Some(*value as f64),
+        Value::Float(value) => Some(*value),
+        _ => None,
+    }
+}
+
+/// Refuses counters shared through the database if there is none.
+pub(crate) fn policy(value: &Value, context: &Context) -> Result<(), Value> {
+    if context.dbless && value.as_str() == Some("cluster") {
+        return Err("expected one of: local, redis".into());
+    }
+    Ok(())
+}

@@ -1,0 +1,5 @@
+//! loggly, which is not implemented yet: its schema.
+
+use model::schema::PluginSource;
+
+pub(crate) const SOURCE: PluginSource = PluginSource::plain("loggly", include_str!("schema.json"));

@@ -1,0 +1,6 @@
+//! post-function, which is not implemented yet: its schema.
+
+use model::schema::PluginSource;
+
+pub(crate) const SOURCE: PluginSource =
+    PluginSource::plain("post-function", include_str!("schema.json"));

@@ -1,0 +1,3 @@
+//! proxy-cache, which is not implemented yet.
+
+pub(crate) mod source;

@@ -1,0 +1,6 @@
+//! redirect, which is not implemented yet: its schema.
+
+use model::schema::PluginSource;
+
+pub(crate) const SOURCE: PluginSource =
+    PluginSource::plain("redirect", include_str!("schema.json"));

@@ -1,0 +1,11 @@
+//! What request-termination brings to the registry: its schema.
+
+use super::checks;
+use model::schema::PluginSource;
+
+pub(crate) const SOURCE: PluginSource = PluginSource {
+    name: "request-termination",
+    schema: include_str!("schema.json"),
+    entities: &[],
+    checks: checks::CHECKS,
+};

@@ -1,0 +1,20 @@
+//! Checks of the schema. Source: kong/plugins/request-transformer/schema.lua.
+
+use model::Value;
+use model::schema::Checks;
+
+pub(super) const CHECKS: Checks = Checks {
+    validators: &[("template_pair", |value, _| template_pair(value))],
+    ..Checks::NONE
+};
+
+/// Validates `name:value` with a value that is not empty. The value may contain templates between `$(` and `)`, which
+/// are compiled when the plugin is built.
+fn template_pair(pair: &Value) -> Result<(), Value> {
+    let text = pair.as_str().unwrap_or_default();
+    let (name, value) = text.split_once(':').unwrap_or((text, ""));
+    if value.is_empty() {
+        return Err(format!("key '{name}' has no value").into());
+    }
+    Ok(())
+}

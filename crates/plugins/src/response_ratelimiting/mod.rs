@@ -1,0 +1,12 @@
+//! response-ratelimiting, which is not implemented yet: its schema.
+
+mod checks;
+
+use model::schema::PluginSource;
+
+pub(crate) const SOURCE: PluginSource = PluginSource {
+    name: "response-ratelimiting",
+    schema: include_str!("schema.json"),
+    entities: &[],
+    checks: checks::CHECKS,
+};

@@ -1,0 +1,5 @@
+//! statsd, which is not implemented yet: its schema.
+
+use model::schema::PluginSource;
+
+pub(crate) const SOURCE: PluginSource = PluginSource::plain("statsd", include_str!("schema.json"));
