@@ -13,7 +13,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("store", &["model"]),
     ("services", &["net"]),
     ("plugin", &["model", "net", "services"]),
-    ("plugins", &["model", "net", "plugin"]),
+    ("plugins", &["model", "net", "plugin", "services"]),
     ("proxy", &["model", "net", "plugin", "router", "tables"]),
     ("admin", &["model", "net", "plugin", "store"]),
     (

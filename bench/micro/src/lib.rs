@@ -9,6 +9,7 @@
 mod fixtures;
 mod heads;
 mod history;
+mod limits;
 mod operation;
 mod phases;
 mod plans;
@@ -34,6 +35,7 @@ pub fn operations() -> Vec<Operation> {
         routing::operations(),
         plans::operations(),
         phases::operations(),
+        limits::operations(),
         snapshots::operations(),
         heads::operations(),
         storage::operations(),

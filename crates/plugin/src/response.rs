@@ -33,6 +33,9 @@ pub enum ResponseBody {
     /// The gateway's error body ("error" style) with the request id: JSON, HTML, XML or text, depending on the Accept
     /// header. Without a message, that of the status is used.
     Error(Option<Cow<'static, str>>),
+    /// The error page of nginx, which Kong sends when a plugin exits with the status of an error and nothing else. It is
+    /// like `Error`, but a text unless the request asks for another format.
+    ServerError,
 }
 
 impl Response {
@@ -85,6 +88,16 @@ impl Response {
             status,
             headers: HeaderEdits::new(),
             body: ResponseBody::Error(None),
+            counts_as_proxied: false,
+        }
+    }
+
+    /// Creates a response with nginx's error page for the status.
+    pub fn server_error(status: u16) -> Self {
+        Self {
+            status,
+            headers: HeaderEdits::new(),
+            body: ResponseBody::ServerError,
             counts_as_proxied: false,
         }
     }

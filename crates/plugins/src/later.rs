@@ -194,15 +194,6 @@ pub(crate) fn acl() -> PluginDef {
         "Consumers are not checked by their groups.",
     )
 }
-pub(crate) fn rate_limiting() -> PluginDef {
-    closed(
-        "rate-limiting",
-        910,
-        Phases::ACCESS,
-        Scopes::ALL,
-        "Requests are not counted or limited.",
-    )
-}
 pub(crate) fn response_ratelimiting() -> PluginDef {
     closed(
         "response-ratelimiting",
@@ -311,17 +302,6 @@ pub(crate) fn azure_functions() -> PluginDef {
         Phases::ACCESS,
         Scopes::ALL,
         "Azure Functions are not called.",
-    )
-}
-pub(crate) fn proxy_cache() -> PluginDef {
-    ignored(
-        "proxy-cache",
-        100,
-        Phases::ACCESS
-            .with(Phases::HEADER_FILTER)
-            .with(Phases::BODY_FILTER),
-        Scopes::ALL,
-        "Nothing is cached: every request goes to the upstream.",
     )
 }
 pub(crate) fn opentelemetry() -> PluginDef {

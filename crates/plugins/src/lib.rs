@@ -130,7 +130,7 @@ pub fn sources() -> &'static [PluginSource] {
 
 /// The endpoints of the Admin API that bundled plugins serve. A plugin adds its own here.
 pub fn endpoints() -> Vec<Endpoint> {
-    Vec::new()
+    proxy_cache::endpoints().into()
 }
 
 /// Installs the registry with the schemas of all bundled plugins, unless it is installed. Panics if another one is.
@@ -164,7 +164,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::ip_restriction(),
         later::request_size_limiting(),
         later::acl(),
-        later::rate_limiting(),
+        rate_limiting::def(),
         later::response_ratelimiting(),
         request_transformer::def(),
         later::response_transformer(),
@@ -178,7 +178,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::standard_webhooks(),
         later::aws_lambda(),
         later::azure_functions(),
-        later::proxy_cache(),
+        proxy_cache::def(),
         later::opentelemetry(),
         later::prometheus(),
         later::http_log(),
@@ -196,6 +196,8 @@ fn load() -> Vec<Arc<PluginDef>> {
     defs.into_iter().map(Arc::new).collect()
 }
 
+#[cfg(test)]
+mod fixture;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -90,7 +90,6 @@ fn only_plugins_that_observe_or_save_work_are_left_out_until_they_work() {
             "correlation-id",
             "zipkin",
             "acme",
-            "proxy-cache",
             "opentelemetry",
             "prometheus",
             "http-log",

@@ -3,7 +3,7 @@
 //! Source: kong/runloop/handler.lua header_filter.
 
 use crate::forward::{VIA, write_header, write_line, write_number};
-use crate::respond::{HeaderSet, SERVER, with_charset};
+use crate::respond::{HeaderSet, SERVER, may_have_charset, with_charset};
 use net::http1::{Framing, KnownHeader, RequestHead, ResponseHead, Version};
 use plugin::HeaderEdits;
 
@@ -183,6 +183,7 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
             }
             KnownHeader::ContentType => {
                 text = answer.headers.charset
+                    && may_have_charset(answer.status)
                     && head.known(known).next().is_some_and(may_want_charset);
                 !text
             }

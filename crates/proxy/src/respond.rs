@@ -179,6 +179,12 @@ impl GatewayResponse {
                     more: Vec::new(),
                 }
             }
+            ResponseBody::ServerError => {
+                let mut page = Self::server_error(status, None, request, request_id, settings);
+                headers.apply(page.headers);
+                page.headers = headers;
+                page
+            }
             ResponseBody::Error(_) if !(400..=599).contains(&status) => {
                 tracing::error!(
                     status,
@@ -288,8 +294,9 @@ impl GatewayResponse {
             "server",
             "transfer-encoding",
         ];
+        let adds_charset = settings.charset && may_have_charset(self.status);
         for (name, value) in self.headers.added() {
-            if settings.charset && name.eq_ignore_ascii_case("content-type") {
+            if adds_charset && name.eq_ignore_ascii_case("content-type") {
                 line(out, name, &with_charset(value));
             } else if !DECIDED_HERE
                 .iter()
@@ -300,7 +307,7 @@ impl GatewayResponse {
         }
         // nginx's default type, for a body without a content type.
         if self.headers.value("content-type").is_none() && !self.body.is_empty() {
-            let usual: &[u8] = if settings.charset {
+            let usual: &[u8] = if adds_charset {
                 b"text/plain; charset=UTF-8"
             } else {
                 b"text/plain"
@@ -341,6 +348,12 @@ fn default_message(status: u16) -> Cow<'static, str> {
         Some(message) => message.into(),
         None => format!("The upstream server responded with {status}").into(),
     }
+}
+
+/// Whether nginx adds a charset to the content type of a response with this status. It leaves redirects as they are.
+/// Source: ngx_http_set_charset().
+pub fn may_have_charset(status: u16) -> bool {
+    !matches!(status, 301 | 302)
 }
 
 /// Adds a charset to text types without one, as nginx does under Kong (`charset UTF-8`). Other types stay unchanged.

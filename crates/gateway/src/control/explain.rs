@@ -559,6 +559,7 @@ fn answer(response: &Response) -> GatewayAnswer {
         ResponseBody::Error(message) => message.as_deref().unwrap_or_default().to_owned(),
         ResponseBody::Bytes(body) | ResponseBody::Json(body) => text(body),
         ResponseBody::Pieces(pieces) => text(&pieces.concat()),
+        ResponseBody::ServerError => String::new(),
     };
     let header = |name: &str| response.headers.value(name).map(text);
     GatewayAnswer {

@@ -204,12 +204,9 @@ fn check_tells_wrong_settings_with_their_source() {
 
 #[test]
 fn check_warns_of_settings_without_effect() {
-    let (status, _, errors) = check("_format_version: '3.0'\n", &["--set", "mem_cache_size=1m"]);
+    let (status, _, errors) = check("_format_version: '3.0'\n", &["--set", "db_cache_ttl=1"]);
     assert_eq!(status, 0);
-    assert!(
-        errors.contains("warning: setting mem_cache_size"),
-        "{errors}"
-    );
+    assert!(errors.contains("warning: setting db_cache_ttl"), "{errors}");
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn unimplemented_plugins_that_guard_or_limit_refuse_requests() {
         "_format_version": "3.0",
         "services": [{"name": "all", "url": echo.url(), "routes": [
             route("guarded", "acl", json!({"allow": ["staff"]})),
-            route("limited", "rate-limiting", json!({"minute": 5})),
+            route("limited", "request-size-limiting", json!({})),
             route("stripped", "response-transformer", json!({"remove": {"headers": ["x-secret"]}})),
             route("decorated", "correlation-id", json!({})),
         ]}],
@@ -81,7 +81,7 @@ fn unimplemented_plugins_that_guard_or_limit_refuse_requests() {
     assert_eq!(gateway.get("/decorated", &[]).status, 200);
     for (plugin, route) in [
         ("acl", "guarded"),
-        ("rate-limiting", "limited"),
+        ("request-size-limiting", "limited"),
         ("response-transformer", "stripped"),
     ] {
         let missing = format!("plugin {plugin} is not implemented");

@@ -337,6 +337,11 @@ fn finished(response: Response, headers: &mut HeaderEdits) -> Vec<Bytes> {
                 format!("{{\n  \"message\":\"{message}\",\n  \"request_id\":\"{REQUEST_ID}\"\n}}");
             vec![body.into()]
         }
+        ResponseBody::ServerError => {
+            headers.set("Content-Type", "text/plain; charset=utf-8");
+            let body = format!("status {}\nrequest_id: {REQUEST_ID}\n", response.status);
+            vec![body.into()]
+        }
     }
 }
 

@@ -1,4 +1,301 @@
-//! rate-limiting, which is not implemented yet.
+//! rate-limiting: refuses requests beyond a number per second, minute, hour, day, month or year. Source of the behaviour:
+//! kong/plugins/rate-limiting/handler.lua.
 
 mod checks;
+mod config;
+mod counter;
+mod counters;
+#[cfg(test)]
+mod counters_tests;
+mod number;
 pub(crate) mod source;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use config::{Config, LimitBy, Policy};
+use counters::{Allowance, Counters, Identifier, MAX_COUNTERS, Verdict};
+use plugin::{
+    BuildCx, BuildError, HeaderEdits, HeaderValue, Node, Phases, Plugin, PluginDef, PluginError,
+    RequestCx, Response, Scopes, Step,
+};
+use services::Clock;
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use window::{Moment, Period};
+
+const NAME: &str = "rate-limiting";
+
+/// Time between two removals of counters whose windows are over.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+
+pub(crate) fn def() -> PluginDef {
+    PluginDef::bundled::<RateLimiting>(NAME, 910, Phases::ACCESS, Scopes::ALL)
+}
+
+struct RateLimiting {
+    identify: Identify,
+    /// The configured limits, that of the shortest period first.
+    limits: Vec<Limit>,
+    /// The same limits, as the counters need them.
+    allowances: Vec<Allowance>,
+    policy: Policy,
+    hides_headers: bool,
+    refusal: Response,
+    counters: OnceLock<Arc<Counters>>,
+}
+
+/// The limit of one period.
+struct Limit {
+    period: Period,
+    limit: f64,
+    /// The limit, if it has no fraction.
+    whole: Option<u64>,
+    shown: HeaderValue,
+}
+
+/// What identifies the client of a request. Requests without it are identified by the client's address.
+enum Identify {
+    Consumer,
+    Credential,
+    Address,
+    Service,
+    Header(Box<str>),
+    Path(Box<str>),
+}
+
+impl Plugin for RateLimiting {
+    type Config = Config;
+    type Own = ();
+
+    fn build(config: Config, _: &BuildCx<'_>) -> Result<Self, BuildError> {
+        let limits = limits(&config);
+        let allowances = limits.iter().map(Limit::allowance).collect();
+        Ok(Self {
+            identify: Identify::by(&config)?,
+            limits,
+            allowances,
+            policy: config.policy.unwrap_or(Policy::Local),
+            hides_headers: config.hide_client_headers,
+            refusal: refusal(&config),
+            counters: OnceLock::new(),
+        })
+    }
+
+    fn start(&self, node: &Arc<Node>) {
+        if self.policy == Policy::Redis {
+            tracing::error!(
+                plugin = NAME,
+                "the policy redis is not implemented: every request gets status 500. Use the policy local"
+            );
+            return;
+        }
+        self.counters.get_or_init(|| counters(node));
+    }
+
+    fn access<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        (): &'a mut (),
+    ) -> Result<Step<'a>, PluginError> {
+        if self.policy == Policy::Redis {
+            return Err(PluginError::new("the policy redis is not implemented"));
+        }
+        let counters = self.counters.get_or_init(|| counters(cx.node));
+        let scope = cx.configured.scope(cx.request);
+        let identity = counters.identity(
+            scope.route.map(|route| route.0),
+            scope.service.map(|service| service.0),
+            self.identify.identifier(&cx),
+        );
+        let moment = counters.moment(cx.node.clock.since_epoch().as_secs());
+        let verdict = counters.judge(identity, &self.allowances, &moment);
+        if !self.hides_headers {
+            self.show(&verdict, &moment, &mut cx.state.headers);
+        }
+        Ok(match verdict.passes {
+            true => Step::Continue,
+            false => Step::Respond(self.refusal.clone()),
+        })
+    }
+
+    fn needs(&self) -> Option<String> {
+        let limit = |limit: &Limit| {
+            let period = format!("{:?}", limit.period).to_lowercase();
+            format!("{} requests per {period}", number::text(limit.limit))
+        };
+        let limits: Vec<String> = self.limits.iter().map(limit).collect();
+        Some(format!(
+            "at most {}, else {}",
+            limits.join(" and "),
+            self.refusal.status
+        ))
+    }
+}
+
+impl RateLimiting {
+    /// Writes the headers that tell clients their limits. The headers without a period in their name are about the
+    /// period with the fewest remaining requests, and of these about the longest.
+    fn show(&self, verdict: &Verdict, moment: &Moment, headers: &mut HeaderEdits) {
+        let own = u64::from(verdict.passes);
+        let mut lowest: Option<(&Limit, f64, HeaderValue)> = None;
+        for (limit, before) in self.limits.iter().zip(verdict.before) {
+            let (remaining, shown) = limit.remaining(before.saturating_add(own));
+            headers.set(limit.period.limit_header(), limit.shown.clone());
+            headers.set(limit.period.remaining_header(), shown.clone());
+            if lowest.as_ref().is_none_or(|lowest| remaining <= lowest.1) {
+                lowest = Some((limit, remaining, shown));
+            }
+        }
+        let Some((limit, _, remaining)) = lowest else {
+            return;
+        };
+        let reset = HeaderValue::Text(number::whole(moment.reset(limit.period)));
+        headers.set("RateLimit-Limit", limit.shown.clone());
+        headers.set("RateLimit-Remaining", remaining);
+        headers.set("RateLimit-Reset", reset.clone());
+        if !verdict.passes {
+            headers.set("Retry-After", reset);
+        }
+    }
+}
+
+impl Limit {
+    /// Returns what remains after this number of requests, as a number and as it is shown.
+    fn remaining(&self, requests: u64) -> (f64, HeaderValue) {
+        match self.whole {
+            Some(limit) => {
+                let remaining = limit.saturating_sub(requests);
+                (
+                    remaining as f64,
+                    HeaderValue::Text(number::whole(remaining)),
+                )
+            }
+            None => {
+                let remaining = (self.limit - requests as f64).max(0.0);
+                (remaining, shown(remaining))
+            }
+        }
+    }
+
+    /// Returns the number of requests that pass. A request passes while the earlier ones are fewer than the limit, so
+    /// that a limit with a fraction lets one more pass.
+    fn allowance(&self) -> Allowance {
+        Allowance {
+            period: self.period,
+            // The cast keeps within the bounds of the type.
+            requests: self.limit.ceil() as u64,
+        }
+    }
+}
+
+impl Identify {
+    fn by(config: &Config) -> Result<Self, BuildError> {
+        let named = |field: &'static str, value: &Option<compact_str::CompactString>| {
+            let value = value.as_deref().map(Box::from);
+            value.ok_or_else(|| BuildError::field(field, "required field missing"))
+        };
+        Ok(match config.limit_by {
+            Some(LimitBy::Consumer) => Self::Consumer,
+            Some(LimitBy::Credential) => Self::Credential,
+            Some(LimitBy::Ip) | None => Self::Address,
+            Some(LimitBy::Service) => Self::Service,
+            Some(LimitBy::Header) => Self::Header(named("header_name", &config.header_name)?),
+            Some(LimitBy::Path) => Self::Path(named("path", &config.path)?),
+        })
+    }
+
+    fn identifier<'c>(&self, cx: &'c RequestCx<'_, '_>) -> Identifier<'c> {
+        let credential = cx.state.credential.as_ref().map(|credential| credential.id);
+        let found = match self {
+            Self::Consumer => {
+                let consumer = cx.state.consumer.as_ref().map(|consumer| consumer.id.0);
+                consumer.or(credential).map(Identifier::Id)
+            }
+            Self::Credential => credential.map(Identifier::Id),
+            Self::Address => None,
+            Self::Service => cx.request.service.map(|service| Identifier::Id(service.id)),
+            Self::Header(name) => cx.request.header(name).map(Identifier::Text),
+            Self::Path(path) => {
+                let own = cx.request.head.path();
+                (own == &**path).then_some(Identifier::Text(own.as_bytes()))
+            }
+        };
+        found.unwrap_or(Identifier::Address(cx.request.client.ip))
+    }
+}
+
+fn limits(config: &Config) -> Vec<Limit> {
+    let configured = [
+        config.second,
+        config.minute,
+        config.hour,
+        config.day,
+        config.month,
+        config.year,
+    ];
+    let limits = Period::ALL.into_iter().zip(configured);
+    let limits = limits.filter_map(|(period, limit)| {
+        let limit = limit?;
+        Some(Limit {
+            period,
+            limit,
+            // The cast is exact below 2^53.
+            whole: (limit.fract() == 0.0 && limit < 9e15).then_some(limit as u64),
+            shown: shown(limit),
+        })
+    });
+    limits.collect()
+}
+
+fn shown(number: f64) -> HeaderValue {
+    HeaderValue::Text(number::text(number))
+}
+
+/// Builds the response to requests beyond a limit. The gateway turns it into status 500 if the configured status is not
+/// one of an error, as Kong does.
+fn refusal(config: &Config) -> Response {
+    const MESSAGE: &str = "API rate limit exceeded";
+    let message: Cow<'static, str> = match config.error_message.as_deref() {
+        None | Some(MESSAGE) => MESSAGE.into(),
+        Some(message) => message.to_owned().into(),
+    };
+    let code = config.error_code.unwrap_or(429.0);
+    // The cast keeps within the bounds of the type.
+    let status = if code.fract() == 0.0 { code as u16 } else { 0 };
+    Response::error(status, message)
+}
+
+/// Returns the counters of the node. The first plugin that needs them also starts the removal of old ones.
+fn counters(node: &Arc<Node>) -> Arc<Counters> {
+    let counters = node
+        .shared
+        .get_or_insert(NAME, "counters", || Counters::new(MAX_COUNTERS));
+    if counters.begin_sweeping() {
+        let swept = sweep(Arc::clone(&counters), node.clock.clone());
+        node.background.spawn_service(swept);
+    }
+    counters
+}
+
+/// Removes old counters now and then. It holds the counters until all their windows are over, so that a plugin that is
+/// removed and configured again finds its counts, as in Kong.
+async fn sweep(counters: Arc<Counters>, clock: Clock) {
+    loop {
+        tokio::time::sleep(SWEEP_INTERVAL).await;
+        let now = clock.since_epoch().as_secs();
+        let swept = Arc::clone(&counters);
+        // A task of the background must not take long, and many counters do. An error means that the sweep panicked or
+        // that the process ends.
+        let _ = tokio::task::spawn_blocking(move || swept.sweep(now)).await;
+        if !counters.is_empty() {
+            continue;
+        }
+        // A plugin that takes the counters from here on starts another task.
+        counters.end_sweeping();
+        if Arc::strong_count(&counters) == 1 || !counters.begin_sweeping() {
+            return;
+        }
+    }
+}

@@ -193,7 +193,7 @@ fn plugins_that_do_not_work_yet_load() {
 fn plugins_that_do_not_work_yet_and_change_or_limit_anything_refuse_every_request() {
     for name in [
         "acl",
-        "rate-limiting",
+        "request-size-limiting",
         "pre-function",
         // The phases of this plugin come after access.
         "response-transformer",

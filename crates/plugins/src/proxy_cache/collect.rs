@@ -1,0 +1,164 @@
+//! Collects a response that is to be stored, while it is sent to the client.
+
+use super::key::CacheKey;
+use super::storage::{Collector, Entry, NoRoom};
+use super::{AGE, CACHE_KEY, CACHE_STATUS, Shown};
+use bytes::Bytes;
+use compact_str::CompactString;
+use plugin::{HeaderEdits, HeaderValue, ResponseCx};
+
+/// Headers of one connection or one message, which a stored response does not have.
+const OF_ONE_MESSAGE: [&str; 12] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "trailers",
+    "transfer-encoding",
+    "upgrade",
+    "content-length",
+    "proxy-connection",
+    "http2-settings",
+];
+
+/// A request whose response is stored if it turns out to be storable.
+pub(super) struct Pending {
+    pub(super) key: CacheKey,
+    pub(super) shown: Shown,
+    /// Names of the headers that earlier plugins have set for this client, such as its remaining requests or the cookie
+    /// of its session. Kong stores them and sends them to other clients.
+    personal: Vec<CompactString>,
+    begun: Option<Begun>,
+}
+
+/// The response, since its head is known.
+struct Begun {
+    status: u16,
+    headers: Vec<(Bytes, Bytes)>,
+    ttl: u64,
+    /// The body's length in the head, if it has one.
+    length: Option<usize>,
+    collector: Collector,
+}
+
+impl Pending {
+    pub(super) fn new(key: CacheKey, shown: Shown, early: &HeaderEdits) -> Self {
+        let personal = early.added().map(|(name, _)| name.into()).collect();
+        Self {
+            key,
+            shown,
+            personal,
+            begun: None,
+        }
+    }
+
+    /// Takes over the head of the response.
+    pub(super) fn begin(&mut self, cx: &ResponseCx<'_, '_>, ttl: u64, collector: Collector) {
+        let length = cx.header("content-length");
+        let length = length.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        self.begun = Some(Begun {
+            status: cx.answer.status,
+            headers: self.headers(cx),
+            ttl,
+            length,
+            collector,
+        });
+    }
+
+    /// Returns the headers to store. Those of the upstream are stored also if they have the name of a personal one.
+    fn headers(&self, cx: &ResponseCx<'_, '_>) -> Vec<(Bytes, Bytes)> {
+        let edits = &cx.answer.headers;
+        let of_upstream = cx.upstream.into_iter();
+        let of_upstream = of_upstream.flat_map(|head| head.headers());
+        let of_upstream = of_upstream.filter(|(name, _)| !edits.drops(name));
+        let added = edits.added().filter(|(name, _)| !self.is_personal(name));
+        let stored = of_upstream.chain(added).filter(|(name, _)| {
+            let listed = cx.header_lines("connection");
+            is_storable(name) && !listed.flat_map(tokens).any(|token| is(token, name))
+        });
+        let line = |(name, value): (&str, &[u8])| {
+            (
+                Bytes::copy_from_slice(name.as_bytes()),
+                Bytes::copy_from_slice(value),
+            )
+        };
+        stored.map(line).collect()
+    }
+
+    fn is_personal(&self, name: &str) -> bool {
+        let mut personal = self.personal.iter();
+        personal.any(|other| other.eq_ignore_ascii_case(name))
+    }
+
+    /// Adds a piece of the body. After [`NoRoom`] the response cannot be stored.
+    pub(super) fn add(&mut self, data: &[u8]) -> Result<(), NoRoom> {
+        match &mut self.begun {
+            Some(begun) => begun.collector.add(data),
+            None => Err(NoRoom),
+        }
+    }
+
+    /// Returns the response, now that it is complete. `None` if it cannot be sent again: a part of the body is missing,
+    /// or it has trailers.
+    pub(super) fn finish(
+        self,
+        cx: &ResponseCx<'_, '_>,
+        storage_ttl: Option<i64>,
+        now: u64,
+    ) -> Option<Entry> {
+        let mut begun = self.begun?;
+        let body = begun.collector.finish();
+        let is_whole = begun.length.is_none_or(|length| length == body.len);
+        if !is_whole || !cx.answer.trailers.is_empty() {
+            return None;
+        }
+        let seconds = match storage_ttl {
+            None => begun.ttl,
+            // In nginx's shared memory, zero means that an entry does not expire.
+            Some(0) => u64::MAX,
+            Some(seconds) => u64::try_from(seconds).ok()?,
+        };
+        Some(Entry {
+            status: begun.status,
+            headers: begun.headers.into_boxed_slice(),
+            body,
+            stored_at: now,
+            ttl: begun.ttl,
+            expires_at: now.saturating_add(seconds),
+        })
+    }
+}
+
+fn is_storable(name: &str) -> bool {
+    const REMAINING: &[u8] = b"ratelimit-remaining";
+    let is = |other: &&str| other.eq_ignore_ascii_case(name);
+    let is_replaced = [AGE, CACHE_STATUS, CACHE_KEY].iter().any(is);
+    let mut parts = name.as_bytes().windows(REMAINING.len());
+    !is_replaced
+        && !OF_ONE_MESSAGE.iter().any(is)
+        && !parts.any(|part| part.eq_ignore_ascii_case(REMAINING))
+}
+
+fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
+}
+
+fn is(token: &[u8], name: &str) -> bool {
+    token.eq_ignore_ascii_case(name.as_bytes())
+}
+
+/// Adds stored lines to the headers of a response. They replace lines with the same names that were there before.
+pub(super) fn replay(stored: &[(Bytes, Bytes)], headers: &mut HeaderEdits) {
+    for (number, (name, value)) in stored.iter().enumerate() {
+        let text = String::from_utf8_lossy(name);
+        let value = HeaderValue::Bytes(value.clone());
+        let mut earlier = stored[..number].iter();
+        if earlier.any(|(other, _)| other.eq_ignore_ascii_case(name)) {
+            headers.add(CompactString::from(text), value);
+        } else {
+            headers.set(CompactString::from(text), value);
+        }
+    }
+}

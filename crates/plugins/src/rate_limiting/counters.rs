@@ -1,0 +1,356 @@
+//! The counters of a node. They belong to no configuration: a counter is found by the route and the service of the
+//! configured plugin, the identifier of the client and the period, as in Kong. So a changed limit keeps the counts, and
+//! a plugin that moves to another route leaves its counts behind.
+//!
+//! # Algorithm
+//!
+//! Each key has one [`Counter`] in a concurrent map that workers read without a lock. A key is a keyed 128-bit hash, so
+//! that finding a counter neither builds a text nor depends on what clients send.
+//!
+//! A request is judged by all its windows at once and counts only if none is full:
+//!
+//! 1. *Look.* If a window is full, the request is refused. Nothing was written, so a refusal is cheap.
+//! 2. *Count*, beginning with the shortest period. Each step is one compare-and-swap that compares with the limit: of
+//!    any number of workers, exactly N succeed in a window with a limit of N.
+//! 3. If a window has become full since the look, the request is *given back* to the shorter windows, and refused.
+//!
+//! No request is refused only because of one that is given back later. Proof: calendar windows are nested, and requests
+//! of one key have the same limits. Requests are given back only by those for whom a longer window was full. The longest
+//! window never gets a request back, so it stays full until its end. Whoever sees a shorter window full because of
+//! such a request is within the same longer window, and is refused rightly. Between two periods the same argument
+//! applies step by step, from the longest downwards. (While a change of limits goes live, requests with the old and the
+//! new limits share counters for a moment. A refusal can then be early by the requests that are in step 3.)
+//!
+//! # Memory
+//!
+//! [`Counters::sweep`] removes counters whose windows are over; it runs outside of the workers. A counter is first marked
+//! as removed, in one step with the check that its window is over, and then taken out of the map. Workers that hold the
+//! marked counter look for a new one.
+//!
+//! At most `max` keys have a counter of their own. Beyond that, a live counter is never evicted: its client would get a
+//! second allowance. Instead, keys without a counter share counters: 65,536 for each period, chosen by the hash. No key
+//! can exceed its limit that way, but keys that share a counter use up one allowance together. When a key gets a counter
+//! of its own later, that counter continues from the shared one.
+
+use super::counter::{Counted, Counter, Uncounted};
+use super::window::{Calendar, Moment, Period};
+use siphasher::sip128::{Hasher128, SipHasher13};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
+use std::net::IpAddr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use uuid::Uuid;
+
+/// Maximum number of keys with a counter of their own. Kong's shared memory of 12 MiB has room for fewer.
+pub(super) const MAX_COUNTERS: usize = 1 << 19;
+
+/// Number of counters of a period that keys beyond the maximum share.
+const SHARED: usize = 1 << 16;
+
+/// A period with the number of requests that may pass in each of its windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Allowance {
+    pub(super) period: Period,
+    pub(super) requests: u64,
+}
+
+/// The result for one request. The numbers are in the order of the allowances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) passes: bool,
+    /// The requests in each window without this one.
+    pub(super) before: [u64; Period::COUNT],
+}
+
+/// What identifies the client of a request. Texts and addresses never have the same counter.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Identifier<'a> {
+    Text(&'a [u8]),
+    Id(Uuid),
+    Address(IpAddr),
+}
+
+/// The hash of a counter's key without its period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity(u128);
+
+pub(super) struct Counters {
+    map: papaya::HashMap<Key, Counter, BuildHasherDefault<KeyHash>>,
+    /// Number of counters in the map, including those that are about to be inserted.
+    used: AtomicUsize,
+    max: usize,
+    shared: [OnceLock<Box<[Counter]>>; Period::COUNT],
+    calendar: Calendar,
+    is_swept: AtomicBool,
+    /// Drawn at the start of the process, so that clients cannot choose identifiers with equal hashes.
+    seed: (u64, u64),
+}
+
+type Pinned<'m> =
+    papaya::HashMapRef<'m, Key, Counter, BuildHasherDefault<KeyHash>, papaya::LocalGuard<'m>>;
+
+impl Counters {
+    pub(super) fn new(max: usize) -> Self {
+        let random = || RandomState::new().build_hasher().finish();
+        Self {
+            map: papaya::HashMap::default(),
+            used: AtomicUsize::new(0),
+            max,
+            shared: Default::default(),
+            calendar: Calendar::default(),
+            is_swept: AtomicBool::new(false),
+            seed: (random(), random()),
+        }
+    }
+
+    /// Returns the moment for a time in seconds since 1970.
+    pub(super) fn moment(&self, now: u64) -> Moment {
+        self.calendar.moment(now)
+    }
+
+    pub(super) fn identity(
+        &self,
+        route: Option<Uuid>,
+        service: Option<Uuid>,
+        identifier: Identifier<'_>,
+    ) -> Identity {
+        // All parts but a text have a fixed place, so that they cannot run into each other. One write is faster than many.
+        let mut parts = [0; 49];
+        parts[..16].copy_from_slice(route.unwrap_or_default().as_bytes());
+        parts[16..32].copy_from_slice(service.unwrap_or_default().as_bytes());
+        let mut own: &[u8] = &[];
+        match identifier {
+            Identifier::Text(text) => own = text,
+            Identifier::Id(id) => {
+                parts[32] = 1;
+                parts[33..].copy_from_slice(id.as_bytes());
+            }
+            Identifier::Address(IpAddr::V4(address)) => {
+                parts[32] = 2;
+                parts[33..37].copy_from_slice(&address.octets());
+            }
+            Identifier::Address(IpAddr::V6(address)) => {
+                parts[32] = 3;
+                parts[33..].copy_from_slice(&address.octets());
+            }
+        }
+        let mut hasher = SipHasher13::new_with_keys(self.seed.0, self.seed.1);
+        hasher.write(&parts);
+        if !own.is_empty() {
+            hasher.write(own);
+        }
+        Identity(hasher.finish128().as_u128())
+    }
+
+    /// Judges a request and counts it if it passes. The allowances are ordered by period, the shortest first.
+    pub(super) fn judge(
+        &self,
+        identity: Identity,
+        allowances: &[Allowance],
+        moment: &Moment,
+    ) -> Verdict {
+        let map = self.map.pin();
+        let mut counters: [Option<&Counter>; Period::COUNT] = [None; Period::COUNT];
+        let mut before = [0; Period::COUNT];
+        let mut passes = true;
+        for (at, allowance) in allowances.iter().enumerate() {
+            let key = identity.key(allowance.period);
+            counters[at] = map.get(&key);
+            before[at] = self.requests(counters[at], key, moment);
+            passes &= before[at] < allowance.requests;
+        }
+        if !passes {
+            return Verdict { passes, before };
+        }
+        let mut counted: [Option<(&Counter, Counted)>; Period::COUNT] = [None; Period::COUNT];
+        for (at, allowance) in allowances.iter().enumerate() {
+            let key = identity.key(allowance.period);
+            let Some((counter, count)) =
+                self.count(&map, key, counters[at], allowance.requests, moment)
+            else {
+                return self.refuse(&map, identity, allowances, moment, &counted[..at]);
+            };
+            before[at] = count.before;
+            counted[at] = Some((counter, count));
+        }
+        Verdict { passes, before }
+    }
+
+    /// Gives a request back to the windows in which it was counted.
+    #[cold]
+    fn refuse(
+        &self,
+        map: &Pinned<'_>,
+        identity: Identity,
+        allowances: &[Allowance],
+        moment: &Moment,
+        counted: &[Option<(&Counter, Counted)>],
+    ) -> Verdict {
+        for (counter, count) in counted.iter().flatten() {
+            counter.give_back(*count);
+        }
+        let mut before = [0; Period::COUNT];
+        for (before, allowance) in before.iter_mut().zip(allowances) {
+            let key = identity.key(allowance.period);
+            *before = self.requests(map.get(&key), key, moment);
+        }
+        Verdict {
+            passes: false,
+            before,
+        }
+    }
+
+    /// Counts a request in the counter of a key. `None` if the window is full.
+    fn count<'m>(
+        &'m self,
+        map: &'m Pinned<'_>,
+        key: Key,
+        known: Option<&'m Counter>,
+        allowed: u64,
+        moment: &Moment,
+    ) -> Option<(&'m Counter, Counted)> {
+        let mut counter = match known {
+            Some(counter) => counter,
+            None => self.find_or_insert(map, key, moment),
+        };
+        loop {
+            match counter.count(moment, allowed) {
+                Ok(counted) => return Some((counter, counted)),
+                Err(Uncounted::Full) => return None,
+                Err(Uncounted::Removed) => {
+                    self.take_out(map, key);
+                    counter = self.find_or_insert(map, key, moment);
+                }
+            }
+        }
+    }
+
+    /// Returns the requests of a key in the current window, for which its own counter is given if there is one.
+    fn requests(&self, own: Option<&Counter>, key: Key, moment: &Moment) -> u64 {
+        match own {
+            Some(counter) => counter.requests(moment),
+            None => self.shared[key.period as usize]
+                .get()
+                .map_or(0, |shared| shared[key.share()].requests(moment)),
+        }
+    }
+
+    #[cold]
+    fn find_or_insert<'m>(&'m self, map: &'m Pinned<'_>, key: Key, moment: &Moment) -> &'m Counter {
+        if let Some(counter) = map.get(&key) {
+            return counter;
+        }
+        let reserve = |used: usize| (used < self.max).then_some(used + 1);
+        let reserved = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
+        if reserved.is_err() {
+            return self.share(key, moment);
+        }
+        let requests = self.requests(None, key, moment);
+        let counter = Counter::continuing(key.period, moment, requests);
+        match map.try_insert(key, counter) {
+            Ok(counter) => counter,
+            Err(occupied) => {
+                self.used.fetch_sub(1, Ordering::Relaxed);
+                occupied.current
+            }
+        }
+    }
+
+    fn share(&self, key: Key, moment: &Moment) -> &Counter {
+        let shared = self.shared[key.period as usize].get_or_init(|| {
+            let counters = (0..SHARED).map(|_| Counter::continuing(key.period, moment, 0));
+            counters.collect()
+        });
+        &shared[key.share()]
+    }
+
+    /// Takes a counter that is marked as removed out of the map.
+    fn take_out(&self, map: &Pinned<'_>, key: Key) -> bool {
+        let removed = map.remove_if(&key, |_, counter| counter.is_removed());
+        let is_taken_out = matches!(removed, Ok(Some(_)));
+        if is_taken_out {
+            self.used.fetch_sub(1, Ordering::Relaxed);
+        }
+        is_taken_out
+    }
+
+    /// Whether the caller is the first one that asks, and has to see to it that [`Counters::sweep`] runs now and then.
+    pub(super) fn begin_sweeping(&self) -> bool {
+        !self.is_swept.swap(true, Ordering::AcqRel)
+    }
+
+    /// Tells that the caller no longer runs [`Counters::sweep`].
+    pub(super) fn end_sweeping(&self) {
+        self.is_swept.store(false, Ordering::Release);
+    }
+
+    /// Whether no key has a counter of its own.
+    pub(super) fn is_empty(&self) -> bool {
+        self.used.load(Ordering::Relaxed) == 0
+    }
+
+    /// Removes the counters whose windows are over, and returns their number. Requests go on meanwhile. The time grows
+    /// with the number of counters, so that this must not run on a worker.
+    pub(super) fn sweep(&self, now: u64) -> usize {
+        let map = self.map.pin();
+        let over = map
+            .iter()
+            .filter(|(_, counter)| counter.remove_if_over(now));
+        over.filter(|(key, _)| self.take_out(&map, **key)).count()
+    }
+
+    #[cfg(test)]
+    pub(super) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+impl Identity {
+    fn key(self, period: Period) -> Key {
+        Key {
+            hash: self.0,
+            period,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key {
+    hash: u128,
+    period: Period,
+}
+
+impl Key {
+    /// The number of the counter that the key shares if it has none of its own.
+    fn share(self) -> usize {
+        (self.hash >> 64) as usize % SHARED
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // The hash is uniform already. An odd multiple of the period spreads the periods of one client.
+        let period = (self.period as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        state.write_u64(self.hash as u64 ^ period);
+    }
+}
+
+/// The hasher of the map, which passes the hash of a [`Key`] on.
+#[derive(Default)]
+struct KeyHash(u64);
+
+impl Hasher for KeyHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        debug_assert!(false, "a key is hashed as one number");
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}

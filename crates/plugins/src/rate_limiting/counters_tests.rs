@@ -1,0 +1,217 @@
+//! Tests of the counters of a node, alone and with many workers at once.
+
+use super::counters::{Allowance, Counters, Identifier, Identity, Verdict};
+use super::window::Period;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use uuid::Uuid;
+
+const NOW: u64 = 1_800_000_000;
+
+fn allowance(period: Period, requests: u64) -> Allowance {
+    Allowance { period, requests }
+}
+
+fn identity(counters: &Counters, name: &str) -> Identity {
+    counters.identity(None, None, Identifier::Text(name.as_bytes()))
+}
+
+fn judge(counters: &Counters, name: &str, allowances: &[Allowance], now: u64) -> Verdict {
+    counters.judge(identity(counters, name), allowances, &counters.moment(now))
+}
+
+/// Ends the loop of another thread, also if an assertion fails.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The number of requests that pass if eight workers make 4000 requests each.
+fn passed(
+    counters: &Counters,
+    allowances: &[Allowance],
+    now: impl Fn(usize) -> u64 + Sync,
+) -> usize {
+    let passed = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for number in 0..4000 {
+                    if judge(counters, "a", allowances, now(number)).passes {
+                        passed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    passed.into_inner()
+}
+
+#[test]
+fn a_limit_of_n_lets_n_pass_whatever_the_number_of_workers() {
+    for limit in [1, 7, 1000, 31_999, 32_000] {
+        let counters = Counters::new(100);
+        let allowances = [allowance(Period::Hour, limit)];
+        assert_eq!(passed(&counters, &allowances, |_| NOW) as u64, limit);
+    }
+}
+
+#[test]
+fn several_limits_let_exactly_the_lowest_pass_whichever_it_is() {
+    for lowest in 0..3 {
+        let counters = Counters::new(100);
+        let mut allowances = [
+            allowance(Period::Minute, 20_000),
+            allowance(Period::Day, 20_000),
+            allowance(Period::Year, 20_000),
+        ];
+        allowances[lowest].requests = 500;
+        assert_eq!(passed(&counters, &allowances, |_| NOW), 500);
+        let verdict = judge(&counters, "a", &allowances, NOW);
+        assert_eq!(
+            verdict.before[..3],
+            [500; 3],
+            "refused requests count nowhere"
+        );
+    }
+}
+
+#[test]
+fn a_new_window_under_load_lets_its_limit_pass() {
+    let counters = Counters::new(100);
+    let allowances = [allowance(Period::Second, 10), allowance(Period::Hour, 15)];
+    // The workers reach the next second at different times, as with clocks that are read apart.
+    let passed = passed(&counters, &allowances, |number| NOW + number as u64 / 2000);
+    assert_eq!(passed, 15);
+}
+
+#[test]
+fn counters_that_are_removed_under_load_forget_no_request() {
+    let counters = Counters::new(100);
+    let allowances = [allowance(Period::Minute, 300)];
+    let clock = AtomicU64::new(NOW);
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                counters.sweep(clock.load(Ordering::Relaxed));
+            }
+        });
+        let _guard = SetOnDrop(&is_done);
+        for _ in 0..30 {
+            // The old counter is over now: the sweep removes it while the workers look for it.
+            let now = clock.fetch_add(3600, Ordering::Relaxed) + 3600;
+            assert_eq!(passed(&counters, &allowances, |_| now), 300);
+        }
+    });
+    assert_eq!(counters.sweep(clock.into_inner() + 3600), 1);
+    assert_eq!(counters.used(), 0);
+}
+
+#[test]
+fn a_refused_request_counts_in_no_window() {
+    let counters = Counters::new(100);
+    let allowances = [allowance(Period::Minute, 5), allowance(Period::Hour, 1)];
+    assert!(judge(&counters, "a", &allowances, NOW).passes);
+    for _ in 0..10 {
+        let refused = judge(&counters, "a", &allowances, NOW);
+        assert_eq!(
+            (refused.passes, refused.before[0], refused.before[1]),
+            (false, 1, 1)
+        );
+    }
+}
+
+#[test]
+fn a_changed_limit_keeps_the_counts() {
+    let counters = Counters::new(100);
+    for _ in 0..3 {
+        assert!(judge(&counters, "a", &[allowance(Period::Hour, 5)], NOW).passes);
+    }
+    assert!(!judge(&counters, "a", &[allowance(Period::Hour, 3)], NOW).passes);
+    let verdict = judge(&counters, "a", &[allowance(Period::Hour, 4)], NOW);
+    assert_eq!((verdict.passes, verdict.before[0]), (true, 3));
+}
+
+#[test]
+fn keys_differ_by_route_service_identifier_and_period() {
+    let counters = Counters::new(100);
+    let [one, two] = [Uuid::from_u128(1), Uuid::from_u128(2)];
+    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let identities = [
+        counters.identity(None, None, Identifier::Text(b"a")),
+        counters.identity(Some(one), None, Identifier::Text(b"a")),
+        counters.identity(None, Some(one), Identifier::Text(b"a")),
+        counters.identity(Some(two), None, Identifier::Text(b"a")),
+        counters.identity(None, None, Identifier::Text(b"b")),
+        counters.identity(None, None, Identifier::Text(b"")),
+        counters.identity(None, None, Identifier::Text(b"127.0.0.1")),
+        counters.identity(None, None, Identifier::Address(address)),
+        counters.identity(None, None, Identifier::Id(one)),
+    ];
+    for identity in identities {
+        let moment = counters.moment(NOW);
+        let minute = counters.judge(identity, &[allowance(Period::Minute, 1)], &moment);
+        let hour = counters.judge(identity, &[allowance(Period::Hour, 1)], &moment);
+        assert!(minute.passes && hour.passes, "{identity:?}");
+    }
+}
+
+#[test]
+fn the_sweep_removes_windows_that_are_over_and_keeps_the_others() {
+    let counters = Counters::new(100);
+    for name in ["a", "b"] {
+        let allowances = [allowance(Period::Second, 1), allowance(Period::Day, 1)];
+        assert!(judge(&counters, name, &allowances, NOW).passes);
+    }
+    assert_eq!(counters.sweep(NOW), 0);
+    assert_eq!(counters.sweep(NOW + 60), 2);
+    assert_eq!(counters.used(), 2);
+    assert!(!judge(&counters, "a", &[allowance(Period::Day, 1)], NOW + 60).passes);
+    assert_eq!(counters.sweep(NOW + 2 * 86_400), 2);
+    assert_eq!(counters.used(), 0);
+}
+
+#[test]
+fn a_flood_of_keys_resets_no_counter() {
+    let counters = Counters::new(10);
+    let allowances = [allowance(Period::Hour, 3)];
+    for _ in 0..3 {
+        assert!(judge(&counters, "victim", &allowances, NOW).passes);
+    }
+    for number in 0..1000 {
+        judge(&counters, &number.to_string(), &allowances, NOW);
+    }
+    assert_eq!(counters.used(), 10);
+    assert!(!judge(&counters, "victim", &allowances, NOW).passes);
+}
+
+#[test]
+fn keys_beyond_the_maximum_are_limited_too() {
+    let counters = Counters::new(1);
+    let allowances = [allowance(Period::Hour, 3)];
+    assert!(judge(&counters, "first", &allowances, NOW).passes);
+    let passes = |now| judge(&counters, "late", &allowances, now).passes;
+    assert_eq!([(); 4].map(|()| passes(NOW)), [true, true, true, false]);
+    // The counter of its own, which the key gets when there is room, continues from the shared one.
+    counters.sweep(NOW + 3 * 3600);
+    let later = NOW + 3 * 3600;
+    assert!(passes(later));
+}
+
+#[test]
+fn a_key_that_gets_a_counter_of_its_own_keeps_its_count() {
+    let counters = Counters::new(1);
+    let second = [allowance(Period::Second, 3)];
+    let day = [allowance(Period::Day, 2)];
+    assert!(judge(&counters, "first", &second, NOW).passes);
+    assert!(judge(&counters, "late", &day, NOW).passes);
+    assert_eq!(counters.sweep(NOW + 60), 1);
+    assert!(judge(&counters, "late", &day, NOW + 60).passes);
+    assert_eq!(counters.used(), 1);
+    assert!(!judge(&counters, "late", &day, NOW + 60).passes);
+}

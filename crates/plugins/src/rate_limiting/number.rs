@@ -1,0 +1,79 @@
+//! Numbers as Kong writes them into headers: Lua's `%.14g`.
+
+use compact_str::{CompactString, format_compact};
+
+/// Digits that Lua writes of a number.
+const PRECISION: i32 = 14;
+/// Whole numbers below this have at most [`PRECISION`] digits and are written as integers.
+const WHOLE: f64 = 1e14;
+
+const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+
+/// Writes a whole number.
+pub(super) fn whole(number: u64) -> CompactString {
+    if number < 10 {
+        // The last requests before a limit are those that clients look at, and attackers make.
+        return CompactString::const_new(DIGITS[number as usize]);
+    }
+    if number as f64 >= WHOLE {
+        return text(number as f64);
+    }
+    CompactString::new(itoa::Buffer::new().format(number))
+}
+
+pub(super) fn text(number: f64) -> CompactString {
+    if number.fract() == 0.0 && number.abs() < WHOLE {
+        // The cast is exact. It also turns -0 into 0.
+        return CompactString::new(itoa::Buffer::new().format(number as i64));
+    }
+    let scientific = format_compact!("{number:.*e}", PRECISION as usize - 1);
+    let Some((digits, exponent)) = scientific.split_once('e') else {
+        return scientific;
+    };
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    if (-4..PRECISION).contains(&exponent) {
+        let decimals = usize::try_from(PRECISION - 1 - exponent).unwrap_or_default();
+        let fixed = format_compact!("{number:.decimals$}");
+        return trimmed(&fixed).into();
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format_compact!("{}e{sign}{:02}", trimmed(digits), exponent.abs())
+}
+
+fn trimmed(number: &str) -> &str {
+    if !number.contains('.') {
+        return number;
+    }
+    number.trim_end_matches('0').trim_end_matches('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_lua_writes_them() {
+        // Computed with `string.format("%.14g", …)`.
+        let cases = [
+            (0.0, "0"),
+            (99.0, "99"),
+            (1.5, "1.5"),
+            (0.5, "0.5"),
+            (0.1 + 0.2, "0.3"),
+            (1e13, "10000000000000"),
+            (99_999_999_999_999.0, "99999999999999"),
+            (1e14, "1e+14"),
+            (123_456_789_012_345_680.0, "1.2345678901235e+17"),
+            (0.0001, "0.0001"),
+            (0.00001, "1e-05"),
+            (2.5e-7, "2.5e-07"),
+            (1e300, "1e+300"),
+        ];
+        for (number, expected) in cases {
+            assert_eq!(text(number), expected);
+            if number.fract() == 0.0 && number < 1e18 {
+                assert_eq!(whole(number as u64), expected);
+            }
+        }
+    }
+}
