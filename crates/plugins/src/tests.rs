@@ -1,12 +1,11 @@
 //! Tests of the table of plugins.
 
-mod configs;
-
 use super::*;
 use plugin::{Implementation, Lack};
 use std::fmt::Write;
 use std::fs;
 
+mod configs;
 mod facts;
 
 /// Returns the configuration of a plugin as its schema completes it.
@@ -132,7 +131,8 @@ fn page() -> String {
          \x20 plugin answers it, such as key-auth with 401.\n\
          - **ignored**: the plugin is not implemented. Requests pass as if it were absent.\n\n\
          `silverback check kong.yml` names the plugins of a configuration that are not implemented. With `--strict` it then\n\
-         exits with status 1. The log and responses of the Admin API name them too.\n\n\
+         exits with status 1. The log and responses of the Admin API name them too. `silverback plugins` lists all\n\
+         plugins in the order in which they run.\n\n\
          References to vaults (`{vault://…}`) in the configuration of plugins are not resolved yet: their text is used as\n\
          the value. The same reports name the fields that have one.\n\n",
     );
