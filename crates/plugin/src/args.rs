@@ -20,7 +20,8 @@ pub fn parse(text: &[u8]) -> impl Iterator<Item = Arg<'_>> {
     parse_all(text).take(MAX_ARGS)
 }
 
-fn parse_all(text: &[u8]) -> impl Iterator<Item = Arg<'_>> {
+/// Returns all arguments in order. Plugins that encode them again need all, so that none is lost.
+pub fn parse_all(text: &[u8]) -> impl Iterator<Item = Arg<'_>> {
     text.split(|&byte| byte == b'&').filter_map(|piece| {
         let (name, value) = match memchr::memchr(b'=', piece) {
             Some(at) => (&piece[..at], Some(decode(&piece[at + 1..]))),
@@ -82,12 +83,50 @@ fn hex_byte(digits: &[u8]) -> Option<u8> {
     u8::try_from(high << 4 | low).ok()
 }
 
-/// The characters to encode: all except the unreserved characters of RFC 3986. A space becomes `%20` and not `+`.
+/// The characters to encode, as in OpenResty: all except the unreserved ones of RFC 3986 and `!'()*`. A space becomes
+/// `%20` and not `+`.
 const RESERVED: AsciiSet = NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
     .remove(b'.')
-    .remove(b'~');
+    .remove(b'~')
+    .remove(b'!')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*');
+
+/// The characters of a path to encode: those that a request target cannot have. Text that is encoded already stays as it
+/// is.
+const NOT_IN_PATH: AsciiSet = NON_ALPHANUMERIC
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b'/')
+    .remove(b':')
+    .remove(b';')
+    .remove(b'=')
+    .remove(b'?')
+    .remove(b'@')
+    .remove(b'[')
+    .remove(b']')
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'%');
+
+/// Encodes a path for the upstream, as `kong.service.request.set_path` does. A `?` stays, so that the text may contain
+/// a query; a `#` is encoded, because no server accepts it.
+pub fn escape_path(path: &[u8]) -> String {
+    percent_encode(path, &NOT_IN_PATH).to_string()
+}
 
 fn encode(out: &mut String, text: &[u8]) {
     out.extend(percent_encode(text, &RESERVED));
@@ -140,6 +179,15 @@ mod tests {
             "z=1&a&b=&c=a%20b%2Fc"
         );
         assert_eq!(without(b"k=1", b"k"), "");
+        assert_eq!(without(b"$(x)=*!'[]", b"k"), "%24(x)=*!'%5B%5D");
+    }
+
+    #[test]
+    fn a_path_is_encoded_where_it_must_be() {
+        assert_eq!(
+            escape_path("/t\u{e9}st a%2Fb/%zz#\"?x=[1]&y=\r\n".as_bytes()),
+            "/t%C3%A9st%20a%2Fb/%zz%23%22?x=[1]&y=%0D%0A"
+        );
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! and encodes the remaining fields. A body that no plugin reads is not parsed.
 
 use crate::args;
+pub use crate::multipart::{Multipart, Part};
 use crate::request::Field;
 use bytes::Bytes;
-use memchr::memmem;
 use model::{Object, Value};
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ pub enum RequestBody {
 pub enum ParsedBody {
     Form(Vec<FormField>),
     Json(Value),
-    Multipart { boundary: Vec<u8>, parts: Vec<Part> },
+    Multipart(Multipart),
 }
 
 /// A field of a form. The field `a` has no value; the field `a=` has an empty value.
@@ -35,15 +35,6 @@ pub enum ParsedBody {
 pub struct FormField {
     pub name: Vec<u8>,
     pub value: Option<Vec<u8>>,
-}
-
-/// A named part of a `multipart/form-data` body.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
-    pub name: Vec<u8>,
-    /// The header lines, without the blank line after them.
-    head: Vec<u8>,
-    pub content: Vec<u8>,
 }
 
 impl ParsedBody {
@@ -60,7 +51,7 @@ impl ParsedBody {
             let value: Value = serde_json::from_slice(body).ok()?;
             matches!(value, Value::Object(_) | Value::Array(_)).then_some(Self::Json(value))
         } else if is("multipart/form-data") {
-            parse_multipart(content_type, body)
+            Multipart::parse(content_type, body).map(Self::Multipart)
         } else {
             None
         }
@@ -73,8 +64,9 @@ impl ParsedBody {
                 let same = fields.iter().filter(|field| field.name == name_bytes);
                 Field::collect(same.map(|field| field.value.as_deref().map(Cow::from)))
             }
-            Self::Multipart { parts, .. } => {
-                let same = parts.iter().filter(|part| part.name == name_bytes);
+            Self::Multipart(multipart) => {
+                let parts = multipart.parts().iter();
+                let same = parts.filter(|part| part.name == name_bytes);
                 Field::collect(same.map(|part| Some(Cow::from(&part.content))))
             }
             Self::Json(Value::Object(object)) => match object.get(name) {
@@ -90,7 +82,7 @@ impl ParsedBody {
     pub fn remove(&mut self, name: &str) {
         match self {
             Self::Form(fields) => fields.retain(|field| field.name != name.as_bytes()),
-            Self::Multipart { parts, .. } => parts.retain(|part| part.name != name.as_bytes()),
+            Self::Multipart(multipart) => multipart.remove(name.as_bytes()),
             Self::Json(Value::Object(object)) => {
                 object.remove(name);
             }
@@ -112,9 +104,9 @@ impl ParsedBody {
             Self::Json(value) => {
                 serde_json::to_vec(value).expect("a value read from JSON can be written as JSON")
             }
-            Self::Multipart { boundary, parts } => {
-                parts.sort_by(|one, two| one.name.cmp(&two.name));
-                encode_multipart(boundary, parts)
+            Self::Multipart(multipart) => {
+                multipart.sort();
+                multipart.encode()
             }
         }
     }
@@ -128,8 +120,9 @@ impl ParsedBody {
                 let value = field.value.as_deref().map_or(Value::Bool(true), text_value);
                 (field.name.as_slice(), value)
             })),
-            Self::Multipart { parts, .. } => collect_values(
-                parts
+            Self::Multipart(multipart) => collect_values(
+                multipart
+                    .parts()
                     .iter()
                     .map(|part| (part.name.as_slice(), text_value(&part.content))),
             ),
@@ -165,93 +158,6 @@ fn parse_form(body: &[u8]) -> ParsedBody {
         value: arg.value.map(Cow::into_owned),
     });
     ParsedBody::Form(fields.collect())
-}
-
-fn parse_multipart(content_type: &[u8], body: &[u8]) -> Option<ParsedBody> {
-    let boundary = parameter(content_type, "boundary")?.to_vec();
-    let delimiter = [b"--", boundary.as_slice()].concat();
-    let mut parts = Vec::new();
-    let mut rest = after_delimiter(body, &delimiter)?;
-    while !rest.starts_with(b"--") && parts.len() < args::MAX_ARGS {
-        let end = memmem::find(rest, &delimiter)?;
-        parts.extend(parse_part(&rest[..end]));
-        rest = &rest[end + delimiter.len()..];
-    }
-    Some(ParsedBody::Multipart { boundary, parts })
-}
-
-fn after_delimiter<'a>(body: &'a [u8], delimiter: &[u8]) -> Option<&'a [u8]> {
-    let at = memmem::find(body, delimiter)?;
-    Some(&body[at + delimiter.len()..])
-}
-
-/// Parses the text between two delimiters: line break, header lines, blank line, content, line break.
-fn parse_part(text: &[u8]) -> Option<Part> {
-    let text = strip_line_break(text);
-    let (head, content) = match memmem::find(text, b"\r\n\r\n") {
-        Some(at) => (&text[..at], &text[at + 4..]),
-        None => {
-            let at = memmem::find(text, b"\n\n")?;
-            (&text[..at], &text[at + 2..])
-        }
-    };
-    let content = content
-        .strip_suffix(b"\r\n")
-        .or_else(|| content.strip_suffix(b"\n"))
-        .unwrap_or(content);
-    let disposition = head.split(|&byte| byte == b'\n').find(|line| {
-        let name = line.get(..b"content-disposition:".len());
-        name.is_some_and(|name| name.eq_ignore_ascii_case(b"content-disposition:"))
-    })?;
-    Some(Part {
-        name: parameter(disposition, "name")?.to_vec(),
-        head: head.to_vec(),
-        content: content.to_vec(),
-    })
-}
-
-fn strip_line_break(text: &[u8]) -> &[u8] {
-    text.strip_prefix(b"\r\n")
-        .or_else(|| text.strip_prefix(b"\n"))
-        .unwrap_or(text)
-}
-
-/// Returns the value of `; name=value` or `; name="value"` in a header.
-fn parameter<'a>(header: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    header
-        .split(|&byte| byte == b';')
-        .skip(1)
-        .map(<[u8]>::trim_ascii)
-        .find_map(|piece| {
-            let at = memchr::memchr(b'=', piece)?;
-            let value = piece[at + 1..].trim_ascii();
-            let value = value
-                .strip_prefix(b"\"")
-                .and_then(|value| value.strip_suffix(b"\""))
-                .unwrap_or(value);
-            let same = piece[..at]
-                .trim_ascii()
-                .eq_ignore_ascii_case(name.as_bytes());
-            (same && !value.is_empty()).then_some(value)
-        })
-}
-
-/// Encodes the parts with their header lines. Kong writes only the name, which loses file names and types.
-fn encode_multipart(boundary: &[u8], parts: &[Part]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for part in parts {
-        out.extend_from_slice(b"--");
-        out.extend_from_slice(boundary);
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(&part.head);
-        out.extend_from_slice(b"\r\n\r\n");
-        out.extend_from_slice(&part.content);
-        out.extend_from_slice(b"\r\n");
-    }
-    out.extend_from_slice(b"--");
-    out.extend_from_slice(boundary);
-    out.extend_from_slice(b"--\r\n");
-    out
 }
 
 #[cfg(test)]

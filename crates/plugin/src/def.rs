@@ -113,17 +113,20 @@ pub trait Plugin: Send + Sync + Sized + 'static {
     fn log(&self, _cx: &mut LogCx<'_, '_>, _own: &mut Self::Own) {}
 
     /// Runs during a TLS handshake, when the client hello is known, for global instances only. The handshake waits for
-    /// it. It runs once per connection.
+    /// it, within its time limit. It runs once per connection, before the certificate is selected. An error or
+    /// [`StreamStep::Close`] ends the handshake.
     fn certificate<'a>(&'a self, _cx: CertificateCx<'a>) -> Result<StreamStep<'a>, PluginError> {
         Ok(StreamStep::Continue)
     }
 
-    /// Runs when the route of a TCP, TLS or UDP session is known and before the upstream is contacted.
+    /// Runs when the route of a TCP, TLS or UDP session is known and before the upstream is contacted. If the gateway
+    /// terminates TLS, it runs after the handshake. An error closes the session with status 500.
     fn preread<'a>(&'a self, _cx: StreamCx<'a>) -> Result<StreamStep<'a>, PluginError> {
         Ok(StreamStep::Continue)
     }
 
-    /// Runs once for every TCP, TLS or UDP session, after its end.
+    /// Runs once for every TCP, TLS or UDP session, after its end. For a session that ended before `preread`, only
+    /// global instances run. It must not wait.
     fn log_stream(&self, _cx: &mut EndedStreamCx<'_>) {}
 
     /// Returns what a request needs so that `access` lets it pass, and the status that it gets otherwise. Explanations
@@ -383,6 +386,12 @@ impl PluginDef {
         plugin.enabled && is_http && self.allows_scope_of(plugin)
     }
 
+    /// Whether a configured plugin takes part in TCP, TLS and UDP sessions. A session has no consumer.
+    pub fn applies_to_streams(&self, plugin: &model::entities::Plugin) -> bool {
+        let is_stream = plugin.protocols.iter().any(|protocol| !protocol.is_http());
+        plugin.enabled && is_stream && plugin.consumer.is_none() && self.allows_scope_of(plugin)
+    }
+
     /// Whether the plugin accepts the scope of a configured plugin.
     pub fn allows_scope_of(&self, plugin: &model::entities::Plugin) -> bool {
         (plugin.route.is_none() || self.scopes.route)
@@ -422,6 +431,7 @@ pub enum Lack {
 /// Information for building plugins.
 pub struct BuildCx<'a> {
     pub identity: &'a NodeIdentity,
+    pub untrusted_lua: UntrustedLua,
     /// The life of the instance that is built.
     pub life: &'a Arc<Life>,
 }
@@ -431,6 +441,15 @@ impl BuildCx<'_> {
     pub fn per_worker<T: 'static>(&self) -> PerWorker<T> {
         PerWorker::new(self.life)
     }
+}
+
+/// Whether expressions and code in configurations of plugins may run (`untrusted_lua`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UntrustedLua {
+    Off,
+    #[default]
+    Sandbox,
+    On,
 }
 
 /// The identity of this node, as plugins show it.

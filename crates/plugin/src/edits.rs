@@ -31,6 +31,15 @@ impl HeaderValue {
         }
     }
 
+    /// The same for a value that need not be UTF-8, such as one that a client sent.
+    pub fn from_untrusted(bytes: &[u8]) -> Self {
+        match (escape_breaks(bytes), std::str::from_utf8(bytes)) {
+            (Some(escaped), _) => Self::Bytes(escaped.into()),
+            (None, Ok(text)) => Self::Text(text.into()),
+            (None, Err(_)) => Self::Bytes(Bytes::copy_from_slice(bytes)),
+        }
+    }
+
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Text(text) => text.as_bytes(),
@@ -135,6 +144,14 @@ impl HeaderEdits {
 
     pub fn remove(&mut self, name: impl HeaderName) {
         self.replace(name, HeaderChange::Remove);
+    }
+
+    /// Makes one change.
+    pub fn make(&mut self, name: impl HeaderName, change: HeaderChange) {
+        match change {
+            HeaderChange::Remove | HeaderChange::Set(_) => self.replace(name, change),
+            HeaderChange::Add(_) | HeaderChange::Before(_) => self.push(name.into_name(), change),
+        }
     }
 
     fn replace(&mut self, name: impl HeaderName, change: HeaderChange) {

@@ -22,6 +22,7 @@ mod endpoint;
 mod entities;
 mod handler;
 mod log;
+mod multipart;
 mod node;
 pub mod notice;
 mod request;
@@ -33,7 +34,7 @@ pub use body::{ParsedBody, RequestBody};
 pub use configured::{Configured, ConfiguredName, ConfiguredNames, NoNames, Scope, ScopeSet};
 pub use def::{
     BUNDLED_VERSION, BuildCx, BuildError, Filtered, Flow, Implementation, Lack, NodeIdentity,
-    Phases, Plugin, PluginDef, PluginError, Scopes, Step, Wait, downcast,
+    Phases, Plugin, PluginDef, PluginError, Scopes, Step, UntrustedLua, Wait, downcast,
 };
 pub use edits::{HeaderChange, HeaderEdits, HeaderName, HeaderValue, TargetEdits, UpstreamEdits};
 pub use endpoint::{
@@ -51,6 +52,6 @@ pub use response::{Answer, Chunk, Origin, Response, ResponseBody, ResponseCx};
 pub use services;
 pub use stream::{
     CertificateCx, EndedStreamCx, StreamConfigured, StreamCx, StreamEnd, StreamEntry, StreamFlow,
-    StreamProtocol, StreamSession, StreamStep, StreamWait,
+    StreamProtocol, StreamSession, StreamStep, StreamWait, TlsInfo,
 };
 pub use worker_part::{Life, PerWorker, free_ended_parts, parts_here};

@@ -73,7 +73,7 @@ pub struct Try {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TryEnd {
-    /// The upstream responded with this status.
+    /// The upstream responded with this status. For a stream, the status is 200.
     Answered(u16),
     /// The try failed with status 502, or with 504 after a timeout.
     Failed(u16),

@@ -5,6 +5,7 @@ use crate::body::{ParsedBody, RequestBody};
 use crate::configured::Configured;
 use crate::edits::{HeaderEdits, UpstreamEdits};
 use crate::node::Node;
+use crate::stream::TlsInfo;
 use bytes::Bytes;
 use compact_str::CompactString;
 pub use model::entities::Consumer;
@@ -52,6 +53,8 @@ pub struct Request<'r> {
     pub request_id: &'r str,
     /// Server name from the TLS handshake.
     pub sni: Option<&'r str>,
+    /// TLS of the connection, if the client uses it.
+    pub tls: Option<&'r TlsInfo>,
     /// The route. `None` before routing, and if no route matches.
     pub route: Option<EntityRef<'r>>,
     pub service: Option<EntityRef<'r>>,
@@ -187,7 +190,7 @@ impl fmt::Display for EntityRef<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capture {
     pub name: Option<String>,
-    /// Number of the group, counted from 1, or 0 if the capture is identified by `name`.
+    /// Number of the group, counted from 1. 0 is the whole match if there is no `name`.
     pub number: usize,
     pub value: String,
 }
@@ -239,6 +242,7 @@ impl<'r> Request<'r> {
             port: 80,
             request_id: "0123456789abcdef0123456789abcdef",
             sni: None,
+            tls: None,
             route: None,
             service: None,
             captures: Vec::new(),
@@ -256,6 +260,14 @@ impl Request<'_> {
         types
             .next()
             .is_some_and(|content_type| content_type.starts_with(b"application/grpc"))
+    }
+
+    /// Whether the client's content type is that of gRPC-Web.
+    pub fn has_grpc_web_type(head: &RequestHead) -> bool {
+        let mut types = head.known(KnownHeader::ContentType);
+        types
+            .next()
+            .is_some_and(|content_type| content_type.starts_with(b"application/grpc-web"))
     }
 
     /// The method, after changes.
@@ -312,6 +324,18 @@ impl Request<'_> {
     ) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
         let edits = &self.upstream.headers;
         let looked_at = if edits.drops(name) { 0 } else { MAX_HEADERS };
+        let read = self.head.header_values_among(looked_at, name);
+        read.chain(edits.values(name))
+    }
+
+    /// Returns the values of all lines with this name, after changes, however many lines the request has. For plugins
+    /// that change headers: one that they did not see would stay.
+    pub fn every_header_line<'s, 'n>(
+        &'s self,
+        name: &'n str,
+    ) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
+        let edits = &self.upstream.headers;
+        let looked_at = if edits.drops(name) { 0 } else { usize::MAX };
         let read = self.head.header_values_among(looked_at, name);
         read.chain(edits.values(name))
     }

@@ -203,15 +203,6 @@ pub(crate) fn response_ratelimiting() -> PluginDef {
         "Responses are not counted or limited by their headers.",
     )
 }
-pub(crate) fn request_transformer() -> PluginDef {
-    closed(
-        "request-transformer",
-        801,
-        Phases::ACCESS,
-        Scopes::ALL,
-        "Requests are not changed.",
-    )
-}
 pub(crate) fn response_transformer() -> PluginDef {
     closed(
         "response-transformer",
@@ -401,17 +392,6 @@ pub(crate) fn syslog() -> PluginDef {
         Phases::LOG,
         Scopes::ALL,
         "No log is sent to syslog.",
-    )
-}
-pub(crate) fn grpc_web() -> PluginDef {
-    closed(
-        "grpc-web",
-        3,
-        Phases::ACCESS
-            .with(Phases::HEADER_FILTER)
-            .with(Phases::BODY_FILTER),
-        Scopes::ALL,
-        "Requests of gRPC-Web clients are not converted to gRPC.",
     )
 }
 pub(crate) fn post_function() -> PluginDef {

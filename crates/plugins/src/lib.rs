@@ -36,6 +36,7 @@ mod opentelemetry;
 mod post_function;
 mod pre_function;
 mod prometheus;
+mod protobuf;
 mod proxy_cache;
 mod rate_limiting;
 mod redirect;
@@ -165,7 +166,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::acl(),
         rate_limiting::def(),
         later::response_ratelimiting(),
-        later::request_transformer(),
+        request_transformer::def(),
         later::response_transformer(),
         later::redirect(),
         later::ai_request_transformer(),
@@ -188,7 +189,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::tcp_log(),
         later::loggly(),
         later::syslog(),
-        later::grpc_web(),
+        grpc_web::def(),
         request_termination::def(),
         later::post_function(),
     ];

@@ -78,7 +78,11 @@ pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
     });
     let seen = copy_lines(request, out);
     write_length(request, seen, out);
-    if seen.te && asks_for_trailers(head) {
+    let te = match request.edits.value("te") {
+        Some(value) => list_contains(value, b"trailers"),
+        None => seen.te && asks_for_trailers(head) && !request.edits.drops("te"),
+    };
+    if te {
         out.extend_from_slice(b"TE: trailers\r\n");
     }
     if seen.forwarded || request.hop.client != request.hop.peer || head.version() != Version::Http11

@@ -25,12 +25,13 @@ use self::services::{Services, UpstreamIndex};
 use self::streams::Streams;
 use crate::balance::{Hashing, NoPeer, PickInput, Stay, Tried, Upstream, Visit};
 use crate::health::Outcome;
+use crate::plugins::streams::Installed;
 use crate::plugins::{Instances, Plan};
 use crate::upstream::Target;
 use arc_swap::{ArcSwap, Guard};
 use model::entities::{Protocol, RouteId, ServiceId, UpstreamId};
 use net::tls::{CertificateSource, Certificates};
-use plugin::{ConfiguredNames, EntityRef};
+use plugin::{ConfiguredNames, EntityRef, Node};
 use router::{RouteIndex, Router};
 use std::fmt;
 use std::ops::Deref;
@@ -287,6 +288,15 @@ impl Snapshot {
     #[inline]
     pub fn configured_names(&self) -> &dyn ConfiguredNames {
         &self.plugins
+    }
+
+    /// The plugins, for sessions of streams and for TLS handshakes.
+    pub fn installed<'s>(&'s self, node: &'s Arc<Node>) -> Installed<'s> {
+        Installed {
+            instances: self.instances(),
+            names: self.configured_names(),
+            node,
+        }
     }
 
     pub fn upstream(&self, id: UpstreamId) -> Option<&Arc<Upstream>> {

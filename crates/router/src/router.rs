@@ -245,6 +245,28 @@ impl Router {
         scratch: &mut Scratch,
         each: &mut dyn FnMut(Group<'_>, &[u8]),
     ) {
+        self.observe_captures(found, request, scratch, false, each);
+    }
+
+    /// The same with the whole match of each regex, as group 0.
+    pub fn captures_and_match(
+        &self,
+        found: &Match,
+        request: &Request<'_>,
+        scratch: &mut Scratch,
+        each: &mut dyn FnMut(Group<'_>, &[u8]),
+    ) {
+        self.observe_captures(found, request, scratch, true, each);
+    }
+
+    fn observe_captures(
+        &self,
+        found: &Match,
+        request: &Request<'_>,
+        scratch: &mut Scratch,
+        with_match: bool,
+        each: &mut dyn FnMut(Group<'_>, &[u8]),
+    ) {
         if !self.has_captures(found) {
             return;
         }
@@ -254,6 +276,7 @@ impl Router {
         let candidate = self.table.get(found.slot);
         let mut captures = Captures {
             of_path_only: self.options.flavor == Flavor::Traditional,
+            with_match,
             each,
         };
         candidate
@@ -384,12 +407,19 @@ impl Default for Options {
 
 struct Captures<'c> {
     of_path_only: bool,
+    with_match: bool,
     each: &'c mut dyn FnMut(Group<'_>, &[u8]),
 }
 
 impl Observer for Captures<'_> {
     fn regex(&mut self, field: &TextField, regex: &Regex, value: &[u8]) {
         if !self.of_path_only || *field == TextField::Path {
+            if self.with_match
+                && *field == TextField::Path
+                && let Some(range) = regex.find(value)
+            {
+                (self.each)(Group::Number(0), &value[range]);
+            }
             regex.captures(value, &mut |group, value| (self.each)(group, value));
         }
     }

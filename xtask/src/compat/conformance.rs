@@ -31,12 +31,17 @@ const SERVER: Program = Program {
     version: VERSION,
 };
 
+/// How the gateway stands between the clients and the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Both speak the same protocol.
+    Same,
+    /// Clients of gRPC-Web call a server that only speaks gRPC, through the plugin grpc-web.
+    GrpcWeb,
+}
+
 /// All features of the suite except those in `LEFT_OUT`.
-const FEATURES: &str = "\
-features:
-  versions: [HTTP_VERSION_1, HTTP_VERSION_2]
-  protocols: [PROTOCOL_CONNECT, PROTOCOL_GRPC, PROTOCOL_GRPC_WEB]
-  codecs: [CODEC_PROTO, CODEC_JSON]
+const FEATURES: &str = "  versions: [HTTP_VERSION_1, HTTP_VERSION_2]
   compressions:
   - COMPRESSION_IDENTITY
   - COMPRESSION_GZIP
@@ -60,6 +65,44 @@ const LEFT_OUT: [(&str, &str); 2] = [
     ),
 ];
 
+impl Way {
+    fn suite(self) -> &'static str {
+        match self {
+            Self::Same => "conformance",
+            Self::GrpcWeb => "grpc-web",
+        }
+    }
+
+    fn features(self) -> String {
+        let selected = match self {
+            Self::Same => {
+                "  protocols: [PROTOCOL_CONNECT, PROTOCOL_GRPC, PROTOCOL_GRPC_WEB]\n  codecs: [CODEC_PROTO, CODEC_JSON]\n"
+            }
+            // In JSON, Kong's form of bytes differs from that of the suite.
+            Self::GrpcWeb => "  protocols: [PROTOCOL_GRPC_WEB]\n  codecs: [CODEC_PROTO]\n",
+        };
+        format!("features:\n{selected}{FEATURES}")
+    }
+
+    /// Returns the server's configuration for what the suite asked.
+    fn server_configuration(self, asked: &[u8], fields: &[(u64, Value<'_>)]) -> Vec<u8> {
+        if self == Self::Same {
+            return asked.to_vec();
+        }
+        const REPLACED: [u64; 4] = [
+            field::PROTOCOL,
+            field::HTTP_VERSION,
+            field::USE_TLS,
+            field::CREDENTIALS,
+        ];
+        let mut kept = fields.to_vec();
+        kept.retain(|(number, _)| !REPLACED.contains(number));
+        kept.push((field::PROTOCOL, Value::Number(PROTOCOL_GRPC)));
+        kept.push((field::HTTP_VERSION, Value::Number(HTTP_VERSION_2)));
+        wire::encode(&kept)
+    }
+}
+
 /// Numbers of the suite's enum values and message fields (server_compat.proto, config.proto).
 mod field {
     pub(super) const PROTOCOL: u64 = 1;
@@ -76,12 +119,21 @@ const HTTP_VERSION_2: u64 = 2;
 const PROTOCOL_GRPC: u64 = 2;
 
 pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
+    run_way(bench, Way::Same)
+}
+
+/// Runs the cases for gRPC-Web through the plugin. Without a gateway the server speaks gRPC-Web itself.
+pub(super) fn run_grpc_web(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
+    run_way(bench, Way::GrpcWeb)
+}
+
+fn run_way(bench: &Bench<'_>, way: Way) -> Result<Vec<Outcome>, String> {
     let runner = bench.go.install(&RUNNER)?;
     let server = bench.go.install(&SERVER)?;
-    let features = bench.go.folder().join("conformance.yaml");
-    std::fs::write(&features, FEATURES)
+    let features = bench.go.folder().join(format!("{}.yaml", way.suite()));
+    std::fs::write(&features, way.features())
         .map_err(|error| format!("cannot write {}: {error}", features.display()))?;
-    eprintln!("== conformance over cleartext and TLS");
+    eprintln!("== {} over cleartext and TLS", way.suite());
     let mut command = Command::new(runner);
     command.args(["--mode", "server", "--conf"]);
     command.arg(features);
@@ -98,6 +150,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
             let desk = Desk {
                 gateway: gateway.to_owned(),
                 server,
+                way,
             };
             let address = desk.open().map_err(|error| error.to_string())?;
             command
@@ -111,17 +164,17 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
         .output()
         .map_err(|error| format!("cannot run connectconformance: {error}"))?;
     let said = String::from_utf8_lossy(&output.stdout);
-    Ok(vec![judge(&said)?])
+    Ok(vec![judge(&said, way)?])
 }
 
-fn judge(said: &str) -> Result<Outcome, String> {
+fn judge(said: &str, way: Way) -> Result<Outcome, String> {
     let (passed, failed) =
         read(said).ok_or_else(|| format!("connectconformance told no result:\n{said}"))?;
     if passed + failed.len() == 0 {
         return Err("connectconformance ran no case".to_owned());
     }
     Ok(Outcome {
-        suite: "conformance",
+        suite: way.suite(),
         version: VERSION.trim_start_matches('v').to_owned(),
         way: "both",
         passed,
@@ -157,6 +210,7 @@ fn read(said: &str) -> Option<(usize, Vec<Case>)> {
 struct Desk {
     gateway: PathBuf,
     server: PathBuf,
+    way: Way,
 }
 
 impl Desk {
@@ -192,18 +246,25 @@ impl Desk {
     fn start(&self, asked: &[u8], folder: &Path) -> Result<Started, String> {
         let fields = wire::fields(asked).ok_or("the suite's message cannot be read")?;
         let tls = wire::number(&fields, field::USE_TLS) != 0;
-        let (server, upstream) = self.start_server(asked)?;
+        let configuration = self.way.server_configuration(asked, &fields);
+        let (server, upstream) = self.start_server(&configuration)?;
         let credentials = wire::bytes(&fields, field::CREDENTIALS);
         let certificate = tls
             .then(|| write_certificate(credentials, folder))
             .transpose()?;
         let grpc = wire::number(&fields, field::PROTOCOL) == PROTOCOL_GRPC;
         let http2 = wire::number(&fields, field::HTTP_VERSION) == HTTP_VERSION_2;
+        let web = self.way == Way::GrpcWeb;
         let site = Site {
             upstream,
-            speech: if http2 { Speech::Grpc } else { Speech::Http },
-            tls,
+            speech: if http2 || web {
+                Speech::Grpc
+            } else {
+                Speech::Http
+            },
+            tls: tls && !web,
             routed: if grpc { "grpc, grpcs" } else { "http, https" },
+            plugin: web.then_some("grpc-web"),
             certificate: certificate.as_ref(),
         };
         let gateway = site.start(&self.gateway)?;

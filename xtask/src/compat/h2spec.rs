@@ -33,6 +33,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
         speech: Speech::Http,
         tls: false,
         routed: "http, https",
+        plugin: None,
         certificate: None,
     };
     let gateway = site.start(gateway)?;

@@ -92,6 +92,7 @@ impl Suite {
             speech: Speech::Grpc,
             tls,
             routed: "grpc, grpcs",
+            plugin: None,
             certificate: Some(&certificate),
         };
         let gateway = bench.gateway.map(|program| site.start(program));

@@ -30,6 +30,7 @@ usage: cargo xtask compat [SUITE...] [--gateway PROGRAM] [--direct] [--short] [-
   h2spec        HTTP/2, strict mode
   interop       gRPC's own client and server
   conformance   connectrpc's suite: gRPC, gRPC-Web and Connect
+  grpc-web      the same suite: clients of gRPC-Web, a server of gRPC, and the plugin grpc-web between them
   deck          Kong's decK, through all its commands
   go-kong       the tests of Kong's client library for Go
 
@@ -49,7 +50,7 @@ struct Suite {
     run: fn(&Bench<'_>) -> Result<Vec<Outcome>, String>,
 }
 
-const SUITES: [Suite; 5] = [
+const SUITES: [Suite; 6] = [
     Suite {
         name: "h2spec",
         run: h2spec::run,
@@ -61,6 +62,10 @@ const SUITES: [Suite; 5] = [
     Suite {
         name: "conformance",
         run: conformance::run,
+    },
+    Suite {
+        name: "grpc-web",
+        run: conformance::run_grpc_web,
     },
     Suite {
         name: "deck",

@@ -27,6 +27,8 @@ pub(super) struct Site<'a> {
     pub(super) tls: bool,
     /// The route's `protocols`, as in a configuration.
     pub(super) routed: &'a str,
+    /// Name of a plugin on the route, with its default configuration.
+    pub(super) plugin: Option<&'a str>,
     /// Default certificate for clients whose server name has no certificate of its own.
     pub(super) certificate: Option<&'a Certificate>,
 }
@@ -55,6 +57,9 @@ impl Site<'_> {
             (Speech::Grpc, false) => "grpc",
             (Speech::Grpc, true) => "grpcs",
         };
+        let plugin = self.plugin.map_or(String::new(), |name| {
+            format!("\x20   plugins:\n\x20   - name: {name}\n")
+        });
         format!(
             "_format_version: '3.0'\n\
              services:\n\
@@ -66,7 +71,7 @@ impl Site<'_> {
              \x20 - name: all\n\
              \x20   protocols: [{}]\n\
              \x20   paths: [/]\n\
-             \x20   strip_path: false\n",
+             \x20   strip_path: false\n{plugin}",
             self.upstream.ip(),
             self.upstream.port(),
             self.routed

@@ -120,7 +120,8 @@ pub struct Asked {
 pub struct Plugin {
     pub name: String,
     pub priority: i32,
-    /// The phases in which it runs, out of `access`, `header_filter`, `body_filter` and `log`.
+    /// The phases in which it runs, such as `access`, `header_filter`, `body_filter` and `log`; for a stream `preread`
+    /// and `log`.
     pub phases: Vec<String>,
     /// The scope of its configuration: `route`, `service`, `consumer`, several of them, or `global`. Null if it runs
     /// only for some consumers.

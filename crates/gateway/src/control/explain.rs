@@ -6,10 +6,10 @@ use admin::explain::{
 };
 use model::entities::{self, Consumer, ConsumerId, RouteId, ServiceId};
 use model::{EntityKind, Error, codec};
-use plugin::{Implementation, Lack, PluginDef, Response, ResponseBody, Scope};
-use proxy::plugins::Planned;
+use plugin::{Implementation, Lack, Phases, PluginDef, Response, ResponseBody, Scope};
+use proxy::plugins::{Plan, Planned};
 use proxy::protocols::Spoken;
-use proxy::snapshot::{LeadsTo, RouteInfo, ServiceRef, Snapshot};
+use proxy::snapshot::{LeadsTo, RouteInfo, ServiceRef, Snapshot, StreamRoute};
 use router::{Flavor, RouteIndex, Scratch};
 use std::cmp::Reverse;
 use std::net::SocketAddr;
@@ -69,6 +69,46 @@ struct Explainer<'a> {
     consumer: Option<ConsumerId>,
 }
 
+/// A matched route, with what its plugins depend on.
+#[derive(Clone, Copy)]
+struct Matched<'s> {
+    id: RouteId,
+    name: Option<&'s str>,
+    plan: &'s Plan,
+    is_stream: bool,
+}
+
+impl<'s> Matched<'s> {
+    fn http(route: &'s RouteInfo) -> Self {
+        Self {
+            id: route.id,
+            name: route.name.as_deref(),
+            plan: &route.plan,
+            is_stream: false,
+        }
+    }
+
+    fn stream(route: &'s StreamRoute) -> Self {
+        Self {
+            id: route.id,
+            name: route.name.as_deref(),
+            plan: &route.plan,
+            is_stream: true,
+        }
+    }
+
+    /// Returns the phases of a plugin that requests or streams of the route have.
+    fn phases_of(self, def: &PluginDef) -> Phases {
+        match self.is_stream {
+            true => {
+                let of_requests = Phases::REWRITE.with(Phases::ACCESS).with(Phases::LATER);
+                def.phases.without(of_requests.without(Phases::LOG))
+            }
+            false => def.phases.without(Phases::PREREAD),
+        }
+    }
+}
+
 impl Explainer<'_> {
     fn http(&self) -> Result<Explanation, Error> {
         let (snapshot, question) = (self.snapshot, self.question);
@@ -108,7 +148,7 @@ impl Explainer<'_> {
         if explanation.answer.is_some() {
             return Ok(explanation);
         }
-        explanation.plugins = self.plugins(route, service);
+        explanation.plugins = self.plugins(Matched::http(route), service);
         match service {
             Some(service) => {
                 let path = told.path.as_slice();
@@ -146,18 +186,25 @@ impl Explainer<'_> {
         let name = |index| named_stream(snapshot, index);
         let mut explanation = self.tried(told.tried, &name, asked.map(name));
         let Some(found) = told.found else {
-            explanation.answer = Some(closes("no route matches"));
+            explanation.answer = Some(closes(500, "no route matches"));
             return Ok(explanation);
         };
         explanation.matched = Some(name(found));
         let found = route(found);
         let service = snapshot.stream_service(found);
         explanation.service = service.map(describe_service);
-        explanation.answer = match (&found.guard, service) {
-            (Some(guard), _) => Some(closes(&format!(
-                "the plugin {guard} would have to let it in, and has no phase for streams yet"
-            ))),
-            (None, None) => Some(closes("no Service found with those values")),
+        explanation.plugins = self.plugins(Matched::stream(found), service);
+        let mut plugins = explanation.plugins.iter();
+        explanation.answer = match (plugins.find(|plugin| plugin.refuses), service) {
+            (Some(Plugin { name, .. }), _) => Some(closes(
+                500,
+                &format!("the plugin {name} is not implemented, and would have to let it in"),
+            )),
+            (None, None) => {
+                let mut answer = closes(503, "no Service found with those values");
+                answer.after_plugins = true;
+                Some(answer)
+            }
             (None, Some(_)) => None,
         };
         Ok(explanation)
@@ -255,7 +302,7 @@ impl Explainer<'_> {
         Some(answer(&refused))
     }
 
-    fn plugins(&self, route: &RouteInfo, service: Option<ServiceRef<'_>>) -> Vec<Plugin> {
+    fn plugins(&self, route: Matched<'_>, service: Option<ServiceRef<'_>>) -> Vec<Plugin> {
         let mut planned = route.plan.plugins(self.snapshot.instances());
         // A plan contains no ignored plugins, so they are added here.
         planned.extend(ignored().map(|def| Planned {
@@ -276,7 +323,7 @@ impl Explainer<'_> {
     fn plugin(
         &self,
         planned: &Planned,
-        route: &RouteInfo,
+        route: Matched<'_>,
         service: Option<ServiceRef<'_>>,
     ) -> Option<Plugin> {
         let def = &*planned.def;
@@ -284,8 +331,11 @@ impl Explainer<'_> {
         let mut scopes = scopes(ids.0, ids.1, self.consumer).into_iter();
         let found = scopes.find_map(|scope| {
             let plugin = self.configured.plugin(&def.name, scope)?;
-            let is_http = plugin.protocols.iter().any(|protocol| protocol.is_http());
-            (plugin.enabled && is_http && accepts(def, scope)).then_some((plugin, scope))
+            let applies = match route.is_stream {
+                true => def.applies_to_streams(&plugin),
+                false => def.applies(&plugin),
+            };
+            applies.then_some((plugin, scope))
         });
         let ignored = is_ignored(def);
         if found.is_none() && (ignored || self.consumer.is_some()) {
@@ -295,7 +345,7 @@ impl Explainer<'_> {
         Some(Plugin {
             name: def.name.to_string(),
             priority: def.priority,
-            phases: def.phases.names().map(str::to_owned).collect(),
+            phases: route.phases_of(def).names().map(str::to_owned).collect(),
             scope: scope.map(scope_name),
             scope_names: (scope.into_iter())
                 .flat_map(|scope| self.names_of(scope, route, service))
@@ -317,11 +367,11 @@ impl Explainer<'_> {
     fn names_of(
         &self,
         scope: Scope,
-        route: &RouteInfo,
+        route: Matched<'_>,
         service: Option<ServiceRef<'_>>,
     ) -> Vec<String> {
         let name = |name: Option<&str>, id: Uuid| name.map_or(id.to_string(), str::to_owned);
-        let route = scope.route.map(|id| name(route.name.as_deref(), id.0));
+        let route = scope.route.map(|id| name(route.name, id.0));
         let of_service = service.as_ref().and_then(|service| service.name.as_deref());
         let service = scope.service.map(|id| name(of_service, id.0));
         let asked = self.question.consumer.as_deref();
@@ -475,12 +525,6 @@ fn scope_name(scope: Scope) -> String {
     }
 }
 
-fn accepts(def: &PluginDef, scope: Scope) -> bool {
-    (scope.route.is_none() || def.scopes.route)
-        && (scope.service.is_none() || def.scopes.service)
-        && (scope.consumer.is_none() || def.scopes.consumer)
-}
-
 /// The plugins that are not implemented and are ignored where they are configured.
 fn ignored() -> impl Iterator<Item = Arc<PluginDef>> {
     plugins::bundled()
@@ -506,8 +550,8 @@ fn answer_of(status: u16, message: &str) -> GatewayAnswer {
 }
 
 /// Describes a stream that the gateway closes, with the status that Kong logs for it.
-fn closes(message: &str) -> GatewayAnswer {
-    answer_of(500, &format!("the connection is closed: {message}"))
+fn closes(status: u16, message: &str) -> GatewayAnswer {
+    answer_of(status, &format!("the connection is closed: {message}"))
 }
 
 fn answer(response: &Response) -> GatewayAnswer {

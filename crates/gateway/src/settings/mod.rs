@@ -36,6 +36,7 @@ use certificates::{
 use listen::Purpose;
 use model::schema::{EnabledPlugins, RouterFlavor};
 use net::tls::ServerSettings;
+use plugin::UntrustedLua;
 use proxy::respond::Injection;
 use proxy::session::{ConnectionLimits, MinRate, UpstreamLimits};
 use raw::RawSettings;
@@ -179,6 +180,7 @@ pub(crate) struct ModelSettings {
     pub(crate) flavor: RouterFlavor,
     pub(crate) plugins: EnabledPlugins,
     pub(crate) strict_calculation: bool,
+    pub(crate) untrusted_lua: UntrustedLua,
 }
 
 /// Settings of the proxy, not yet converted to the types of the data plane.
@@ -451,6 +453,11 @@ fn model_settings(raw: &mut RawSettings) -> ModelSettings {
         flavor,
         plugins: enabled_plugins(raw),
         strict_calculation: raw.text("route_match_calculation") == Some("strict"),
+        untrusted_lua: match raw.text("untrusted_lua") {
+            Some("off") => UntrustedLua::Off,
+            Some("on") => UntrustedLua::On,
+            _ => UntrustedLua::Sandbox,
+        },
     }
 }
 

@@ -456,6 +456,49 @@ services:
 }
 
 #[test]
+fn streams_are_explained_with_their_plugins() {
+    let configuration = r#"
+_format_version: "3.0"
+services:
+  - name: mail
+    url: tcp://mail.internal:25
+    routes:
+      - name: guarded
+        protocols: [tcp]
+        destinations: [{port: 25}]
+        plugins:
+          - {name: ip-restriction, protocols: [tcp, http], config: {allow: [10.0.0.1]}}
+          - {name: request-termination, protocols: [http]}
+      - {name: open, protocols: [tcp], destinations: [{port: 26}]}
+routes:
+  - {name: lost, protocols: [tcp], destinations: [{port: 27}]}
+"#;
+    let gateway = launch().configuration(configuration).start();
+    let ask = |port: u16| {
+        let destination = format!(":{port}");
+        explain(
+            &gateway,
+            &json!({"protocol": "tcp", "destination": destination}),
+        )
+    };
+    let told = ask(25);
+    let plugins = told["plugins"].as_array().expect("a list");
+    let [guard] = &plugins[..] else {
+        panic!("not one plugin: {told:#}");
+    };
+    assert_eq!(guard["name"], "ip-restriction");
+    assert_eq!(guard["scope"], "route");
+    assert_eq!(guard["refuses"], true);
+    assert_eq!(told["answer"]["status"], 500);
+    let message = told["answer"]["message"].as_str().expect("a text");
+    assert!(message.contains("ip-restriction"), "{message}");
+    let told = ask(26);
+    assert_eq!(told["plugins"], json!([]));
+    assert_eq!(told["answer"], Value::Null);
+    assert_eq!(ask(27)["answer"]["status"], 503);
+}
+
+#[test]
 fn writes_warn_of_conflicts_on_request() {
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let gateway = launch_in(prefix.path()).start();

@@ -18,9 +18,11 @@ mod verify;
 pub use certificate::{CertificateError, Certificates, self_signed};
 pub use client::{ClientIdentity, ClientTls, CommonName, Offer, Trust, is_about_name};
 pub use client_auth::{ClientAuth, WithoutCertificate, client_subject};
-pub use server::{Alpn, CertificateSource, ServerSettings, ServerTls, SniTable};
+pub use server::{Alpn, CertificateSource, Held, ServerSettings, ServerTls, SniTable};
 pub use sessions::SessionSettings;
-pub use suites::{Read, SuiteError, Versions, all_ciphers, read_ciphers, read_versions};
+pub use suites::{
+    Read, SuiteError, Versions, all_ciphers, cipher_name, read_ciphers, read_versions, version_name,
+};
 pub use tokio_rustls::server::TlsStream as ServerTlsStream;
 
 use rustls::crypto::CryptoProvider;

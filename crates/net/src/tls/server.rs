@@ -7,7 +7,7 @@ use super::failure;
 use super::sessions::{SessionSettings, Sessions, Tickets};
 use super::suites::{Versions, all_ciphers, suites};
 use rustls::crypto::CryptoProvider;
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{Acceptor, ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{CipherSuite, ServerConfig};
 use std::collections::HashMap;
@@ -16,6 +16,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
 use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, LazyConfigAcceptor, StartHandshake};
 
 /// Certificates by server name, as part of a snapshot. A clone shares the names with its original; a change then copies
 /// only a small part of them.
@@ -203,18 +205,77 @@ impl ServerTls {
     }
 
     /// Performs the handshake. If it fails, the client receives an alert with the reason.
-    pub async fn accept(
-        &self,
-        stream: TcpStream,
-    ) -> io::Result<tokio_rustls::server::TlsStream<TcpStream>> {
+    pub async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let acceptor = tokio_rustls::TlsAcceptor::from(self.config.clone());
-        match acceptor.accept(stream).into_fallible().await {
-            Ok(stream) => Ok(stream),
-            Err((error, stream)) => {
-                // Boxed, because failures are rare and every handshake would otherwise reserve memory for this future.
-                Box::pin(failure::end(&error, stream)).await;
+        complete(acceptor.accept(stream)).await
+    }
+
+    /// Begins the handshake: waits for the client hello. The handshake is then held until the caller continues it. No
+    /// certificate has been selected yet.
+    pub async fn hold(&self, stream: TcpStream) -> io::Result<Held> {
+        let mut acceptor = LazyConfigAcceptor::new(Acceptor::default(), stream);
+        match (&mut acceptor).await {
+            Ok(begun) => {
+                let (server_name, offers_http2) = read(&begun.client_hello());
+                Ok(Held {
+                    begun,
+                    server_name,
+                    offers_http2,
+                    config: self.config.clone(),
+                })
+            }
+            Err(error) => {
+                if let Some(stream) = acceptor.take_io() {
+                    failure::end_of_hello(&error, stream).await;
+                }
                 Err(error)
             }
+        }
+    }
+}
+
+/// A handshake whose client hello has arrived.
+pub struct Held {
+    begun: StartHandshake<TcpStream>,
+    server_name: Option<Box<str>>,
+    offers_http2: bool,
+    config: Arc<ServerConfig>,
+}
+
+impl Held {
+    pub fn server_name(&self) -> Option<&str> {
+        self.server_name.as_deref()
+    }
+
+    pub fn offers_http2(&self) -> bool {
+        self.offers_http2
+    }
+
+    /// Performs the rest of the handshake. If it fails, the client receives an alert with the reason.
+    pub async fn go_on(self) -> io::Result<TlsStream<TcpStream>> {
+        complete(self.begun.into_stream(self.config)).await
+    }
+
+    /// Ends the handshake with an alert that says that the server has failed.
+    pub async fn refuse(self) {
+        failure::refuse(self.begun.io).await;
+    }
+}
+
+/// Returns the server name of a client hello, and whether it offers HTTP/2.
+fn read(hello: &ClientHello<'_>) -> (Option<Box<str>>, bool) {
+    let mut offered = hello.alpn().into_iter().flatten();
+    let offers_http2 = offered.any(|protocol| protocol == crate::http2::ALPN);
+    (hello.server_name().map(Box::from), offers_http2)
+}
+
+async fn complete(handshake: Accept<TcpStream>) -> io::Result<TlsStream<TcpStream>> {
+    match handshake.into_fallible().await {
+        Ok(stream) => Ok(stream),
+        Err((error, stream)) => {
+            // Boxed, because failures are rare and every handshake would otherwise reserve memory for this future.
+            Box::pin(failure::end(&error, stream)).await;
+            Err(error)
         }
     }
 }

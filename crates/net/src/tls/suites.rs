@@ -1,7 +1,9 @@
 //! Parses the TLS versions and ciphers of nginx's settings. rustls supports only some of them.
 
 use rustls::crypto::ring::cipher_suite as suite;
-use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion};
+use rustls::{
+    CipherSuite, ProtocolVersion, ServerConnection, SupportedCipherSuite, SupportedProtocolVersion,
+};
 
 /// The offered TLS versions. rustls supports no older versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +140,33 @@ impl OpensslCipher {
             "ECDSA" => signature == word,
             _ => !word.is_empty() && [self.name, cipher, hash].contains(&word),
         }
+    }
+}
+
+/// Returns OpenSSL's name of the cipher suite of a connection. In TLS 1.3 it is the name of the standard. Empty before
+/// the end of the handshake.
+pub fn cipher_name(connection: &ServerConnection) -> &'static str {
+    let Some(negotiated) = connection.negotiated_cipher_suite() else {
+        return "";
+    };
+    match negotiated.suite() {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        other => {
+            let mut known = KNOWN.iter();
+            let found = known.find(|cipher| cipher.suite.suite() == other);
+            found.map_or("", |cipher| cipher.name)
+        }
+    }
+}
+
+/// Returns the TLS version of a connection, as nginx names it. Empty before the end of the handshake.
+pub fn version_name(connection: &ServerConnection) -> &'static str {
+    match connection.protocol_version() {
+        Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
+        Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+        _ => "",
     }
 }
 

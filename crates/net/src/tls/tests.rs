@@ -364,8 +364,9 @@ fn keys_that_cannot_sign_are_refused_by_their_kind() {
     assert!(matches!(refused, Err(CertificateError::Unusable(_))));
 }
 
-/// Sends these bytes as a client. Returns the response, and whether the connection closed without a reset.
-async fn answer_to(sent: Vec<u8>) -> (Vec<u8>, std::io::Result<usize>) {
+/// Sends these bytes as a client. Returns the response, and whether the connection closed without a reset. `held` says
+/// whether the server holds the handshake.
+async fn answer_to(sent: Vec<u8>, held: bool) -> (Vec<u8>, std::io::Result<usize>) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let source = Arc::new(One(Arc::new(self_signed().unwrap())));
     let server = ServerTls::new(source).unwrap();
@@ -380,7 +381,14 @@ async fn answer_to(sent: Vec<u8>) -> (Vec<u8>, std::io::Result<usize>) {
     };
     let server = async {
         let (stream, _) = listener.accept().await.unwrap();
-        assert!(server.accept(stream).await.is_err());
+        let accepted = match held {
+            false => server.accept(stream).await,
+            true => match server.hold(stream).await {
+                Ok(held) => held.go_on().await,
+                Err(error) => Err(error),
+            },
+        };
+        assert!(accepted.is_err());
     };
     tokio::join!(client, server).0
 }
@@ -411,11 +419,54 @@ async fn a_failed_handshake_ends_with_an_alert_that_the_client_can_read() {
         ("a message in another", interleaved),
         ("a name that is none", misnamed),
     ] {
-        let (read, end) = answer_to([opening, behind.clone()].concat()).await;
-        assert!(end.is_ok(), "{what}: {end:?}");
-        assert!(
-            matches!(read[..], [21, 3, _, 0, 2, 2, _]),
-            "{what}: {read:?}"
-        );
+        for held in [false, true] {
+            let sent = [&*opening, &*behind].concat();
+            let (read, end) = answer_to(sent, held).await;
+            assert!(end.is_ok(), "{what}: {end:?}");
+            assert!(
+                matches!(read[..], [21, 3, _, 0, 2, 2, _]),
+                "{what}: {read:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_held_handshake_goes_on_or_ends_with_an_alert() {
+    let source = Arc::new(One(Arc::new(self_signed().unwrap())));
+    let server = ServerTls::new(source).unwrap().offering(true);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    for (offer, refuses) in [
+        (Offer::Nothing, false),
+        (Offer::Either, false),
+        (Offer::Either, true),
+    ] {
+        let client = async {
+            let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let tls = ClientTls::new(Trust::Anyone, None).unwrap();
+            tls.connect_offering(stream, "a.test", offer).await
+        };
+        let server = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            let held = server.hold(stream).await.unwrap();
+            assert_eq!(held.server_name(), Some("a.test"));
+            assert_eq!(held.offers_http2(), offer != Offer::Nothing);
+            if refuses {
+                held.refuse().await;
+                return None;
+            }
+            let stream = held.go_on().await.unwrap();
+            let (_, connection) = stream.get_ref();
+            Some((version_name(connection), cipher_name(connection)))
+        };
+        let (client, told) = tokio::join!(client, server);
+        if refuses {
+            let error = client.unwrap_err().to_string();
+            assert!(error.contains("InternalError"), "{error}");
+        } else {
+            client.unwrap();
+            assert_eq!(told, Some(("TLSv1.3", "TLS_AES_256_GCM_SHA384")));
+        }
     }
 }

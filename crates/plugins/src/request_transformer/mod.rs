@@ -1,4 +1,273 @@
-//! request-transformer, which is not implemented yet.
+//! request-transformer: changes path, method, headers, body and query of the request for the upstream. Source of the
+//! behaviour: kong/plugins/request-transformer/access.lua.
+//!
+//! All values are computed before the first change is made, so that templates see the request as it was before.
 
+mod arguments;
+mod body;
 mod checks;
+mod config;
+mod headers;
+mod lua;
+mod request;
+mod rules;
 pub(crate) mod source;
+mod template;
+
+use body::Kind;
+use bytes::Bytes;
+use compact_str::CompactString;
+use config::Config;
+use headers::Changes;
+use plugin::{
+    BuildCx, BuildError, Phases, Plugin, PluginDef, PluginError, Request, RequestBody, RequestCx,
+    Scopes, Step, UntrustedLua, args,
+};
+use request::View;
+use rules::Rules;
+use template::Expressions;
+
+pub(crate) fn def() -> PluginDef {
+    PluginDef::bundled::<RequestTransformer>(
+        "request-transformer",
+        801,
+        Phases::ACCESS,
+        Scopes::ALL,
+    )
+}
+
+/// The methods that nginx knows. Kong answers 500 if another one is configured.
+const METHODS: [&str; 15] = [
+    "GET",
+    "HEAD",
+    "PUT",
+    "POST",
+    "DELETE",
+    "OPTIONS",
+    "MKCOL",
+    "COPY",
+    "MOVE",
+    "PROPFIND",
+    "PROPPATCH",
+    "LOCK",
+    "UNLOCK",
+    "PATCH",
+    "TRACE",
+];
+
+struct RequestTransformer {
+    method: Option<Method>,
+    rules: Rules,
+}
+
+struct Method {
+    name: CompactString,
+    is_known: bool,
+    /// Whether the arguments of a form become arguments of the query, because requests with this method have no body.
+    moves_form: bool,
+}
+
+impl Method {
+    fn new(name: String) -> Self {
+        Self {
+            is_known: METHODS.contains(&&*name),
+            moves_form: matches!(&*name, "GET" | "HEAD" | "TRACE"),
+            name: name.into(),
+        }
+    }
+}
+
+impl Plugin for RequestTransformer {
+    type Config = Config;
+    type Own = ();
+
+    fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
+        let expressions = match cx.untrusted_lua {
+            UntrustedLua::Off => Expressions::Off,
+            UntrustedLua::Sandbox | UntrustedLua::On => Expressions::Allowed,
+        };
+        let rules = Rules::compile(&config, expressions)
+            .map_err(|refusal| BuildError::field(refusal.field, refusal.error))?;
+        Ok(Self {
+            method: config.http_method.map(Method::new),
+            rules,
+        })
+    }
+
+    fn phases(&self, defined: Phases) -> Phases {
+        let rules = &self.rules;
+        let is_empty = self.method.is_none()
+            && rules.uri.is_none()
+            && rules.headers.is_empty()
+            && rules.body.is_empty()
+            && rules.query.is_empty();
+        if is_empty { Phases::NONE } else { defined }
+    }
+
+    fn access<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        (): &'a mut (),
+    ) -> Result<Step<'a>, PluginError> {
+        let view = View {
+            request: cx.request,
+            shared: &cx.state.shared,
+        };
+        let Some(edits) = self.compute(&view)? else {
+            return Ok(Step::ReadBody);
+        };
+        edits.apply(cx.request);
+        Ok(Step::Continue)
+    }
+}
+
+/// The changes to one request.
+#[derive(Default)]
+struct Edits {
+    path: Option<String>,
+    method: Option<CompactString>,
+    headers: headers::OwnedChanges,
+    body: Option<Vec<u8>>,
+    query: Option<String>,
+}
+
+impl RequestTransformer {
+    /// Returns the changes, or `None` if the body has to be read first.
+    fn compute(&self, view: &View<'_>) -> Result<Option<Edits>, PluginError> {
+        let mut edits = Edits {
+            path: self.path(view)?,
+            ..Edits::default()
+        };
+        let mut query = None;
+        if let Some(method) = &self.method {
+            if !method.is_known {
+                let reason = format!("config.http_method: invalid method: {}", method.name);
+                return Err(PluginError::new(reason));
+            }
+            edits.method = Some(method.name.clone());
+            if method.moves_form && has_form(view.request) {
+                if must_read(view.request) {
+                    return Ok(None);
+                }
+                query = merged_query(view.request);
+            }
+        }
+        let changes = if self.rules.headers.is_empty() {
+            Changes::default()
+        } else {
+            headers::transform(&self.rules.headers, view, view).map_err(failed)?
+        };
+        if let Some(kind) = self.body_kind(view.request, &changes) {
+            if must_read(view.request) {
+                return Ok(None);
+            }
+            edits.body = self.body(view, kind, &changes)?;
+        }
+        edits.headers = changes.into_owned();
+        edits.query = self.query(view, query)?;
+        Ok(Some(edits))
+    }
+
+    fn path(&self, view: &View<'_>) -> Result<Option<String>, PluginError> {
+        let Some(uri) = &self.rules.uri else {
+            return Ok(None);
+        };
+        let path = uri.render(view).map_err(|error| {
+            PluginError::caused_by("failed to render config.replace.uri", error)
+        })?;
+        if path.first() != Some(&b'/') {
+            return Err(PluginError::new(
+                "config.replace.uri: path must start with /",
+            ));
+        }
+        Ok(Some(args::escape_path(&path)))
+    }
+
+    /// The kind of the body, if there are rules for it. Rules for headers may have changed the type.
+    fn body_kind(&self, request: &Request<'_>, changes: &Changes<'_>) -> Option<Kind> {
+        if self.rules.body.is_empty() {
+            return None;
+        }
+        Kind::of(content_type(request, changes)?)
+    }
+
+    fn body(
+        &self,
+        view: &View<'_>,
+        kind: Kind,
+        changes: &Changes<'_>,
+    ) -> Result<Option<Vec<u8>>, PluginError> {
+        let Some(body) = view.request.body_bytes() else {
+            // Kong replaces a body that it cannot read by a new one with the added fields only. That would lose data.
+            return Ok(None);
+        };
+        let content_type = content_type(view.request, changes).unwrap_or_default();
+        body::transform(&self.rules.body, kind, content_type, body, view).map_err(failed)
+    }
+
+    /// Returns the changed query. `merged` is the query with the arguments of a form, if it has got some.
+    fn query(
+        &self,
+        view: &View<'_>,
+        merged: Option<String>,
+    ) -> Result<Option<String>, PluginError> {
+        if self.rules.query.is_empty() {
+            return Ok(merged);
+        }
+        let before = merged.as_deref().unwrap_or(view.request.query());
+        let mut arguments = args::parse_all(before.as_bytes()).collect();
+        arguments::transform(&self.rules.query, &mut arguments, false, view).map_err(failed)?;
+        Ok(Some(arguments::encode(arguments)))
+    }
+}
+
+impl Edits {
+    fn apply(self, request: &mut Request<'_>) {
+        let upstream = &mut request.upstream;
+        for (name, change) in self.headers {
+            upstream.headers.make(name, change);
+        }
+        if self.path.is_some() {
+            upstream.path = self.path;
+        }
+        if self.method.is_some() {
+            upstream.method = self.method;
+        }
+        if self.query.is_some() {
+            upstream.query = self.query;
+        }
+        if let Some(body) = self.body {
+            upstream.body = Some(Bytes::from(body));
+        }
+    }
+}
+
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> PluginError {
+    PluginError::caused_by("a rule cannot be applied", error)
+}
+
+fn must_read(request: &Request<'_>) -> bool {
+    request.body_bytes().is_none() && matches!(request.body, RequestBody::Unread)
+}
+
+fn has_form(request: &Request<'_>) -> bool {
+    request.header("content-type").and_then(Kind::of) == Some(Kind::Form)
+}
+
+fn content_type<'s>(request: &'s Request<'_>, changes: &'s Changes<'_>) -> Option<&'s [u8]> {
+    changes.value("content-type", || request.header("content-type"))
+}
+
+/// Returns the query with the arguments of the form after its own, or `None` if the form has none.
+fn merged_query(request: &Request<'_>) -> Option<String> {
+    let form = request.body_bytes()?;
+    let mut added = args::parse_all(form).peekable();
+    added.peek()?;
+    let query = args::parse_all(request.query().as_bytes());
+    Some(arguments::encode(query.chain(added).collect()))
+}
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

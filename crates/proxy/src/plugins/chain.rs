@@ -631,7 +631,7 @@ fn asked_too_often() -> PluginError {
     PluginError::new("it asks for the request's body where that cannot be read")
 }
 
-fn report(phase: &'static str, def: &PluginDef, error: &PluginError) {
+pub(super) fn report(phase: &'static str, def: &PluginDef, error: &PluginError) {
     let cause = std::error::Error::source(error).map(tracing::field::display);
     tracing::error!(plugin = &*def.name, phase, cause, "{error}");
 }

@@ -1,9 +1,11 @@
 //! Plugins in the data plane: which of them apply to a request ([`Plan`]), the instances of a snapshot, and what runs
-//! them ([`Chain`]). [`publish`] starts the instances of a snapshot before requests use them.
+//! them ([`Chain`]; for sessions of `stream_listen` and for TLS handshakes [`streams`]). [`publish`] starts the
+//! instances of a snapshot before requests use them.
 
 mod chain;
 mod plan;
 mod publish;
+pub mod streams;
 
 pub use chain::{Access, Chain, ChainMemory, Ended, FilterFailed, Replaced};
 pub use plan::{Plan, Planned, Planner, Plans, RouteScope, ScopeTable, Scoped};

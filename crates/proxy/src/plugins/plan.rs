@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tables::Sorted;
 
 /// The plugin chain of a route. Routes with equal plans share one object.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Plan {
     pub(super) slots: Box<[Slot]>,
     /// The phases of all instances together, so that sessions can skip phases without plugins.

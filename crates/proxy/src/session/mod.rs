@@ -14,6 +14,7 @@ mod failure;
 mod filtering;
 mod form;
 mod handling;
+mod handshake;
 mod hashing;
 mod http2;
 mod log_entries;
@@ -50,7 +51,7 @@ use net::outgoing::Outgoing;
 use net::stream::Stream;
 use opening::Opening;
 use pace::Pace;
-use plugin::{Latencies, LogEntry, Origin, Phases, Request, Scheme};
+use plugin::{Latencies, LogEntry, Origin, Phases, Request, Scheme, TlsInfo};
 use request_body::BodyShare;
 use routing::Routed;
 use std::future::poll_fn;
@@ -115,6 +116,8 @@ struct Arrival {
     /// Whether the client speaks HTTP/2. All streams of a connection share one `Arrival`.
     http2: bool,
     sni: Option<Box<str>>,
+    /// Boxed, because most connections have none.
+    tls: Option<Box<TlsInfo>>,
     /// Client address that a load balancer sent in a PROXY protocol header.
     told: Option<SocketAddr>,
     /// The forwarding headers that most requests of this connection get, written once.

@@ -63,6 +63,7 @@ impl<'h> Opening<'h> {
             port: arrival.port,
             request_id: self.request_id(),
             sni: arrival.sni.as_deref(),
+            tls: arrival.tls.as_deref(),
             route: None,
             service: None,
             captures: Vec::new(),

@@ -120,8 +120,13 @@ impl Connection {
             match access {
                 Access::Done(ended) => break ended,
                 Access::ClientGone => return Err(BodyError::Gone),
-                // gRPC messages are forwarded as they arrive: the response may have to begin before they end.
-                Access::NeedsBody if request.is_grpc => request.body = RequestBody::Streamed,
+                // gRPC messages are forwarded as they arrive: the response may have to begin before they end. Clients
+                // of gRPC-Web end their requests first.
+                Access::NeedsBody
+                    if request.is_grpc && !Request::has_grpc_web_type(request.head) =>
+                {
+                    request.body = RequestBody::Streamed;
+                }
                 Access::NeedsBody => {
                     let (body, taken) = Box::pin(self.buffer_body(request.head)).await?;
                     request.body = body;

@@ -139,7 +139,7 @@ fn captures_of(
     scratch: &mut router::Scratch,
 ) -> Vec<Capture> {
     let mut captures = Vec::new();
-    router.captures(found, request, scratch, &mut |group, value| {
+    router.captures_and_match(found, request, scratch, &mut |group, value| {
         let (name, number) = match group {
             router::Group::Name(name) => (Some(name.to_owned()), 0),
             router::Group::Number(number) => (None, number),

@@ -1,6 +1,7 @@
 //! One worker: its listeners, their connections, and its shutdown.
 
 use super::admission::Admitted;
+use super::handshake::{Caller, HandshakeError, handshake, is_held, tls_info};
 use super::http2::{serve_either, serve_http2};
 use super::plane::DataPlane;
 use super::stream::{serve_datagrams, serve_stream};
@@ -9,7 +10,7 @@ use super::{Arrival, Connection};
 use net::listen::{Keepalive, Listen, accept_loop, accept_queued, is_out_of_descriptors};
 use net::peek::{first_byte, take_proxy_header};
 use net::stream::Stream;
-use net::tls::ServerTls;
+use net::tls::{ServerTls, ServerTlsStream};
 use net::udp::DatagramListener;
 use plugin::Scheme;
 use std::io;
@@ -332,6 +333,7 @@ impl Server {
             scheme: Scheme::Http,
             http2: false,
             sni: None,
+            tls: None,
             told: None,
             forwarded: Box::default(),
         };
@@ -433,10 +435,17 @@ async fn serve_tls(ticket: Ticket, tls: ServerTls, stream: TcpStream, mut arriva
         let connection = ticket.connection(Stream::Tcp(stream), arrival);
         return Box::pin(connection.refuse_plain_http()).await;
     }
-    let Ok(Ok(stream)) = timeout_at(end, tls.accept(stream)).await else {
-        return;
+    let shaken = timeout_at(end, shake_hands(&ticket.plane, &tls, stream, &arrival)).await;
+    let stream = match shaken {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(peer = %arrival.peer, "connection closed: {error}");
+            return;
+        }
+        Err(_) => return,
     };
     arrival.scheme = Scheme::Https;
+    arrival.tls = Some(Box::new(tls_info(&stream)));
     let session = stream.get_ref().1;
     arrival.sni = session.server_name().map(Box::from);
     let http2 = session.alpn_protocol() == Some(net::http2::ALPN);
@@ -446,6 +455,29 @@ async fn serve_tls(ticket: Ticket, tls: ServerTls, stream: TcpStream, mut arriva
         return Box::pin(serve_http2(ticket, stream, Vec::new(), arrival)).await;
     }
     ticket.connection(stream, arrival).run().await;
+}
+
+async fn shake_hands(
+    plane: &Arc<DataPlane>,
+    tls: &ServerTls,
+    stream: TcpStream,
+    arrival: &Arrival,
+) -> Result<ServerTlsStream<TcpStream>, HandshakeError> {
+    let view = worker::with(|worker| worker.view(plane));
+    if !is_held(&view.snapshot.globals) {
+        drop(view);
+        return Ok(tls.accept(stream).await?);
+    }
+    // The address that a PROXY header tells counts from the first request on, as in nginx.
+    let caller = Caller {
+        client: arrival.peer,
+        peer: arrival.peer,
+        port: arrival.port,
+    };
+    // Boxed because it would enlarge the task of every connection with TLS.
+    let snapshot = &*view.snapshot;
+    let plugins = snapshot.installed(&plane.node);
+    Box::pin(handshake(tls, stream, &snapshot.globals, plugins, caller)).await
 }
 
 /// The task of a connection, for measuring and fuzzing.
@@ -467,6 +499,7 @@ pub(super) fn ticket_over(plane: &Arc<DataPlane>) -> (Ticket, Arrival) {
         scheme: Scheme::Http,
         http2: false,
         sni: None,
+        tls: None,
         told: None,
         forwarded: Box::default(),
     };

@@ -86,6 +86,11 @@ impl Ways {
         }
     }
 
+    /// Number of bytes that the upstream has accepted.
+    pub(super) fn sent_upstream(&self) -> u64 {
+        self.up_out.sent()
+    }
+
     pub(super) fn have_ended(&self) -> bool {
         self.up == Flow::Ended && self.down == Flow::Ended
     }

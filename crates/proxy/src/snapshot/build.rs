@@ -3,18 +3,17 @@
 
 use super::certificates::CertificateTables;
 use super::delta::Delta;
-use super::plugins::PluginTables;
+use super::plugins::{ChangedPlans, PluginTables};
 use super::routes::{Applied, Routes};
 use super::services::{Drafts, Services};
 use super::streams::Streams;
 use super::{Part, Rebuilds, Snapshot};
-use crate::plugins::RouteScope;
 use crate::upstream::TlsDefaults;
 use model::EntityKind;
 use model::entities::{CertificateId, Config, PluginId, RouteId, ServiceId, UpstreamId};
 use net::dns::Resolver;
 use net::tls::{CertificateError, Certificates};
-use plugin::{Lack, NodeIdentity, PluginDef, notice};
+use plugin::{Lack, NodeIdentity, PluginDef, UntrustedLua, notice};
 use router::{Flavor, RouteError, Router};
 use std::fmt;
 use std::sync::Arc;
@@ -33,6 +32,7 @@ pub struct BuildSettings {
     /// Certificates for clients that send no server name, or one without a certificate.
     pub default_certificate: Option<Arc<Certificates>>,
     pub node: NodeIdentity,
+    pub untrusted_lua: UntrustedLua,
     /// Resolver for the names of hosts and targets.
     pub resolver: Resolver,
     /// Metrics about the parts that are built.
@@ -155,7 +155,7 @@ impl Snapshot {
         rebuilds.time(Part::Services, || {
             (self.services).apply(delta, &mut drafts, settings, &mut errors)
         });
-        let mut changed = Vec::new();
+        let mut changed = ChangedPlans::default();
         rebuilds.time(Part::Plugins, || {
             let previous = previous.map(|previous| &previous.plugins);
             changed = (self.plugins).apply(&delta.plugins, previous, settings, &mut errors);
@@ -202,7 +202,7 @@ impl Snapshot {
     fn change_routes(
         &mut self,
         delta: &Delta,
-        changed: &[RouteScope],
+        changed: &ChangedPlans,
         previous: Option<&Snapshot>,
         settings: &BuildSettings,
     ) {
@@ -211,7 +211,8 @@ impl Snapshot {
         let mut applied = Applied::default();
         rebuilds.time(Part::Plans, || {
             let (services, plugins) = (&self.services, &mut self.plugins);
-            applied = (self.routes).apply(delta, services, plugins, &mut self.globals, changed);
+            let globals = &mut self.globals;
+            applied = (self.routes).apply(delta, services, plugins, globals, &changed.of_requests);
             applied.plans
         });
         rebuilds.time(Part::Router, || {
@@ -223,7 +224,8 @@ impl Snapshot {
             })
         });
         rebuilds.time(Part::Streams, || {
-            self.streams.apply(delta, &self.services, settings)
+            let (services, plugins) = (&self.services, &self.plugins);
+            (self.streams).apply(delta, changed.of_streams, plugins, services, settings)
         });
     }
 }

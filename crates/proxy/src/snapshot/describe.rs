@@ -46,10 +46,14 @@ impl Snapshot {
         }
         for route in self.stream_routes() {
             let mut line = format!("stream {:?}", (route.id, &route.name, route.protocols));
-            let _ = write!(line, " {} {:?}", route.preserve_host, route.guard);
+            let _ = write!(line, " {}", route.preserve_host);
             self.write_service(self.stream_service(route), &mut line);
+            self.write_plan(&route.plan, &identities, &mut line);
             lines.push(line);
         }
+        let mut line = "globals of streams".to_owned();
+        self.write_plan(self.stream_globals(), &identities, &mut line);
+        lines.push(line);
         for route in self.streams.order() {
             lines.push(format!("try stream {}", route.id));
         }

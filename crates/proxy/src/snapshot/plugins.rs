@@ -9,11 +9,11 @@ use crate::plugins::{
 };
 use compact_str::CompactString;
 use model::Value;
-use model::entities::{Plugin, PluginId, Protocol};
+use model::entities::{Plugin, PluginId};
 use model::hashing::FastMap;
 use plugin::{
     BuildCx, ConfiguredName, ConfiguredNames, Handler, Implementation, Lack, Phases, PluginDef,
-    PluginError, RequestCx, Response, Scope, Step,
+    PluginError, RequestCx, Response, Scope, Step, StreamCx, StreamEnd, StreamStep,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub(super) struct PluginTables {
     known: Sorted<Identity, SharedInstance>,
     pub(super) places: ScopeTable,
     pub(super) plans: Plans,
+    /// The instances that apply to streams. They share `instances` with those that apply to requests.
+    pub(super) stream_places: ScopeTable,
     /// The names of the configured plugins, by position in the execution order and by scope.
     names: Sorted<(u16, Scope), Name>,
 }
@@ -49,13 +51,47 @@ struct SharedInstance {
     uses: u32,
 }
 
-/// A configured plugin that applies to HTTP requests.
+/// A configured plugin that applies to HTTP requests, to streams, or to both.
 struct Applied {
     def: Arc<PluginDef>,
+    to_requests: bool,
+    to_streams: bool,
     /// Position of the plugin in the execution order.
     order: u16,
     scope: Scope,
     identity: Identity,
+}
+
+/// The plans that a change of plugins affects.
+#[derive(Default)]
+pub(super) struct ChangedPlans {
+    /// The combinations of route and service whose plans must be rebuilt.
+    pub(super) of_requests: Vec<RouteScope>,
+    /// Whether the plans of streams must be rebuilt.
+    pub(super) of_streams: bool,
+}
+
+/// The instances to remove or to add, with the place of each.
+#[derive(Default)]
+struct Placed {
+    in_requests: Vec<Scoped>,
+    in_streams: Vec<Scoped>,
+}
+
+impl Placed {
+    fn push(&mut self, applied: &Applied, instance: InstanceIndex) {
+        let scoped = Scoped {
+            order: applied.order,
+            scope: applied.scope,
+            instance,
+        };
+        if applied.to_requests {
+            self.in_requests.push(scoped);
+        }
+        if applied.to_streams {
+            self.in_streams.push(scoped);
+        }
+    }
 }
 
 impl PluginTables {
@@ -63,17 +99,18 @@ impl PluginTables {
         Planner::new(&self.instances, &self.places, &mut self.plans)
     }
 
-    /// Adds, replaces and removes plugins. Returns the combinations of route and service whose plans must be rebuilt.
-    /// If there are errors, the result is empty.
+    /// Adds, replaces and removes plugins. Returns the plans that must be rebuilt. If there are errors, the result is
+    /// empty.
     pub(super) fn apply(
         &mut self,
         edits: &[Edit<Plugin>],
         previous: Option<&Self>,
         settings: &BuildSettings,
         errors: &mut Vec<BuildError>,
-    ) -> Vec<RouteScope> {
+    ) -> ChangedPlans {
         let mut reader = Reader::new(settings);
-        let (mut removed, mut added) = (Vec::new(), Vec::new());
+        let (mut removed, mut added) = (Placed::default(), Placed::default());
+        let (mut old_names, mut new_names) = (Vec::new(), Vec::new());
         self.instances.reserve(edits.len());
         // New instances are added before old ones are freed. Plans identify instances by index, so a plan would look
         // unchanged if a new instance got the index of a freed one.
@@ -87,7 +124,10 @@ impl PluginTables {
             };
             let Some(applied) = applied else { continue };
             match self.acquire(plugin, &applied, previous, settings) {
-                Ok(instance) => added.push((applied.at(instance), Name::of(plugin))),
+                Ok(instance) => {
+                    added.push(&applied, instance);
+                    new_names.push(((applied.order, applied.scope), Name::of(plugin)));
+                }
                 Err(error) => errors.push(error),
             }
         }
@@ -99,22 +139,28 @@ impl PluginTables {
                 continue;
             };
             if let Some(known) = self.known.get(&applied.identity) {
-                removed.push(applied.at(known.index));
+                removed.push(&applied, known.index);
+                old_names.push((applied.order, applied.scope));
                 released.push(applied.identity);
             }
         }
         if !errors.is_empty() {
-            return Vec::new();
+            return ChangedPlans::default();
         }
-        for scoped in &removed {
-            self.names.remove(&(scoped.order, scoped.scope));
+        for name in old_names {
+            self.names.remove(&name);
         }
-        let added = added.into_iter().map(|(scoped, name)| {
-            self.names.insert((scoped.order, scoped.scope), name);
-            scoped
-        });
-        let added: Vec<Scoped> = added.collect();
-        let changed = self.places.edit(&mut self.instances, &removed, &added);
+        for (place, name) in new_names {
+            self.names.insert(place, name);
+        }
+        let instances = &mut self.instances;
+        let places = &mut self.stream_places;
+        let changed_streams = places.edit(instances, &removed.in_streams, &added.in_streams);
+        let places = &mut self.places;
+        let changed = ChangedPlans {
+            of_requests: places.edit(instances, &removed.in_requests, &added.in_requests),
+            of_streams: !changed_streams.is_empty(),
+        };
         for identity in released {
             self.release(identity);
         }
@@ -208,14 +254,16 @@ fn build(
         Implementation::Ready(maker) => {
             let cx = BuildCx {
                 identity: &settings.node,
+                untrusted_lua: settings.untrusted_lua,
                 life: &life,
             };
             (maker.build(&plugin.config, &cx)?, def.phases)
         }
-        // Only in the access phase, even if the plugin that it replaces has only later phases.
+        // Only in these phases, even if the plugin that it replaces has only later phases.
         Implementation::Later { .. } => {
             let name = plugin.name.clone();
-            (Arc::new(Closed { name }), Phases::ACCESS)
+            let phases = Phases::ACCESS.with(Phases::PREREAD);
+            (Arc::new(Closed { name }), phases)
         }
     };
     Ok(Instance::new(handler, def.clone(), phases, life))
@@ -254,14 +302,14 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Returns how a plugin applies to HTTP requests, or `None` if it applies to none.
+    /// Returns how a plugin applies to requests and streams, or `None` if it applies to none.
     fn applied(&mut self, plugin: &Plugin) -> Result<Option<Applied>, BuildError> {
         let known = self.table.get(&*plugin.name).copied();
         let (order, def) = known.ok_or_else(|| BuildError::NotEnabled {
             name: plugin.name.to_string(),
         })?;
-        let is_http = plugin.protocols.iter().copied().any(Protocol::is_http);
-        if !plugin.enabled || !is_http {
+        let (to_requests, to_streams) = (def.applies(plugin), def.applies_to_streams(plugin));
+        if !to_requests && !to_streams {
             return Ok(None);
         }
         let scope = Scope {
@@ -269,9 +317,6 @@ impl<'s> Reader<'s> {
             service: plugin.service,
             consumer: plugin.consumer,
         };
-        if !def.applies(plugin) {
-            return Ok(None);
-        }
         if let Implementation::Later {
             lack: Lack::Feature,
             ..
@@ -283,6 +328,8 @@ impl<'s> Reader<'s> {
         let config = self.digest(&plugin.config);
         Ok(Some(Applied {
             def: def.clone(),
+            to_requests,
+            to_streams,
             order,
             scope,
             identity: Identity(mix(config, order)),
@@ -296,19 +343,9 @@ impl<'s> Reader<'s> {
     }
 }
 
-impl Applied {
-    fn at(&self, instance: InstanceIndex) -> Scoped {
-        Scoped {
-            order: self.order,
-            scope: self.scope,
-            instance,
-        }
-    }
-}
-
 /// Replaces a plugin that is not implemented and cannot be ignored safely. It refuses every request in the access
-/// phase. The plugin itself might refuse, limit or change the request, so letting the request pass would be a security
-/// hole that nobody notices.
+/// phase, and every stream in the preread phase. The plugin itself might refuse, limit or change the request, so letting
+/// the request pass would be a security hole that nobody notices.
 struct Closed {
     name: CompactString,
 }
@@ -336,5 +373,15 @@ impl plugin::Plugin for Closed {
             "a request gets 500: plugin {name} is not implemented"
         );
         Ok(Step::Respond(Response::unexpected_error()))
+    }
+
+    fn preread<'a>(&'a self, cx: StreamCx<'a>) -> Result<StreamStep<'a>, PluginError> {
+        let Self { name } = self;
+        tracing::error!(
+            plugin = %name,
+            route = cx.session.route.map(tracing::field::display),
+            "a stream is closed: plugin {name} is not implemented"
+        );
+        Ok(StreamStep::Close(StreamEnd::silent(500)))
     }
 }

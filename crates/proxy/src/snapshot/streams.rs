@@ -1,14 +1,16 @@
-//! Stream routes (`tcp`, `tls`, `tls_passthrough`, `udp`), which have a router of their own. There are usually only a
-//! few stream routes, so a change of one compiles all of them again.
+//! Stream routes (`tcp`, `tls`, `tls_passthrough`, `udp`), which have a router and plugin chains of their own. There are
+//! usually only a few stream routes, so a change of one, or of a plugin that applies to streams, compiles all of them
+//! again.
 
 use super::build::{BuildSettings, warn_of};
-use super::delta::{Delta, Edit};
+use super::delta::Delta;
+use super::plugins::PluginTables;
 use super::services::Services;
 use super::{Protocols, ServiceIndex, ServiceRef, Snapshot};
-use model::entities::{Plugin, PluginId, Route, RouteId, ServiceId};
-use plugin::{Implementation, Lack, Phases, PluginDef};
+use crate::plugins::{Plan, Planner, Plans};
+use model::entities::{Route, RouteId};
+use plugin::EntityRef;
 use router::{RouteIndex, StreamRequest, StreamRouter};
-use std::borrow::Cow;
 use std::sync::Arc;
 use tables::Sorted;
 
@@ -20,79 +22,43 @@ pub(super) struct Streams {
     infos: Arc<[StreamRoute]>,
     /// All stream routes. The router has only those whose service is enabled, or that have no service.
     routes: Sorted<RouteId, Arc<Route>>,
-    guards: Sorted<PluginId, Guard>,
+    /// The plugin chain for sessions without a route, and for TLS handshakes.
+    globals: Arc<Plan>,
 }
 
 /// The properties of a matched stream route.
 #[derive(Debug)]
 pub struct StreamRoute {
     pub id: RouteId,
-    pub name: Option<Box<str>>,
+    pub name: Option<Arc<str>>,
+    pub plan: Arc<Plan>,
     pub protocols: Protocols,
     pub preserve_host: bool,
     service: Option<ServiceIndex>,
-    /// Name of an access-control plugin that applies to the route. Plugins do not support streams yet, so connections
-    /// are refused.
-    pub guard: Option<Cow<'static, str>>,
 }
 
-/// A plugin configured for streams that must not be skipped, such as access control.
-#[derive(Debug, Clone)]
-struct Guard {
-    name: Cow<'static, str>,
-    route: Option<RouteId>,
-    service: Option<ServiceId>,
-}
-
-impl Guard {
-    /// Returns a guard if the plugin controls access to streams. Plugins cannot check streams yet, so every stream in
-    /// the plugin's scope must be refused. A plugin of a consumer never applies, because streams have no consumer.
-    fn of(plugin: &Plugin, table: &[Arc<PluginDef>]) -> Option<Self> {
-        let is_for_streams = plugin.protocols.iter().any(|protocol| !protocol.is_http());
-        if !plugin.enabled || !is_for_streams || plugin.consumer.is_some() {
-            return None;
+impl StreamRoute {
+    /// Returns the reference that plugins get.
+    pub fn as_ref(&self) -> EntityRef<'_> {
+        EntityRef {
+            id: self.id.0,
+            name: self.name.as_deref(),
         }
-        let def = table.iter().find(|def| *def.name == *plugin.name)?;
-        if !def.allows_scope_of(plugin) {
-            return None;
-        }
-        let keeps_out = match def.implementation {
-            Implementation::Ready(_) => def.phases.intersects(Phases::ACCESS),
-            Implementation::Later { lack, .. } => lack == Lack::Protection,
-        };
-        keeps_out.then_some(Self {
-            name: def.name.clone(),
-            route: plugin.route,
-            service: plugin.service,
-        })
-    }
-
-    fn applies_to(&self, route: &Route) -> bool {
-        self.route.is_none_or(|id| id == route.id)
-            && self.service.is_none_or(|id| Some(id) == route.service)
     }
 }
 
 impl Streams {
-    /// Applies a change and returns the number of routes that were compiled.
+    /// Applies a change and returns the number of routes that were compiled. `plugins_changed` says whether the change
+    /// affects the plugin chains of streams.
     pub(super) fn apply(
         &mut self,
         delta: &Delta,
+        plugins_changed: bool,
+        plugins: &PluginTables,
         services: &Services,
         settings: &BuildSettings,
     ) -> usize {
-        let mut changed = false;
-        for Edit { old, new } in &delta.plugins {
-            let guard = |plugin: &Plugin| Some((plugin.id, Guard::of(plugin, &settings.plugins)?));
-            if let Some((id, _)) = old.as_ref().and_then(guard) {
-                self.guards.remove(&id);
-                changed = true;
-            }
-            if let Some((id, guard)) = new.as_ref().and_then(guard) {
-                self.guards.insert(id, guard);
-                changed = true;
-            }
-        }
+        let mut changed = plugins_changed;
         for (id, route) in &delta.routes {
             let stream = route.as_ref().filter(|route| is_stream(route));
             let before = match stream {
@@ -101,14 +67,25 @@ impl Streams {
             };
             changed |= stream.is_some() || before.is_some();
         }
+        // All plans are built again, so the table that shares them is needed only here.
+        let mut plans = Plans::default();
+        let mut planner = Planner::new(&plugins.instances, &plugins.stream_places, &mut plans);
+        if plugins_changed {
+            self.globals = planner.globals();
+        }
         if changed && (!self.routes.is_empty() || !self.infos.is_empty()) {
-            self.compile(services, settings);
+            self.compile(&mut planner, services, settings);
             return self.infos.len();
         }
         0
     }
 
-    fn compile(&mut self, services: &Services, settings: &BuildSettings) {
+    fn compile(
+        &mut self,
+        planner: &mut Planner<'_>,
+        services: &Services,
+        settings: &BuildSettings,
+    ) {
         let is_served = |route: &&Route| {
             let service = route.service.map(|id| services.index(id));
             service.is_none_or(|known| known.is_some())
@@ -118,17 +95,13 @@ impl Streams {
         let indexed = (0..).map(RouteIndex).zip(served.iter().copied());
         let (router, problems) = StreamRouter::build(indexed, settings.router);
         warn_of(&problems);
-        let info = |route: &&Route| {
-            let guards = self.guards.iter().map(|(_, guard)| guard);
-            let guard = guards.into_iter().find(|guard| guard.applies_to(route));
-            StreamRoute {
-                id: route.id,
-                name: route.name.as_deref().map(Box::from),
-                protocols: route.protocols.iter().copied().collect(),
-                preserve_host: route.preserve_host,
-                service: route.service.and_then(|id| services.index(id)),
-                guard: guard.map(|guard| guard.name.clone()),
-            }
+        let info = |route: &&Route| StreamRoute {
+            id: route.id,
+            name: route.name.as_deref().map(Arc::from),
+            plan: planner.plan(Some(route.id), route.service),
+            protocols: route.protocols.iter().copied().collect(),
+            preserve_host: route.preserve_host,
+            service: route.service.and_then(|id| services.index(id)),
         };
         self.infos = served.iter().map(info).collect();
         self.router = Arc::new(router);
@@ -159,6 +132,11 @@ impl Snapshot {
 
     pub fn stream_service(&self, route: &StreamRoute) -> Option<ServiceRef<'_>> {
         route.service.map(|index| self.services.get(index))
+    }
+
+    /// The plugin chain for sessions without a route. It has the plugins that run in handshakes on stream listeners.
+    pub fn stream_globals(&self) -> &Plan {
+        &self.streams.globals
     }
 
     pub fn stream_routes(&self) -> &[StreamRoute] {

@@ -51,7 +51,7 @@ fn build(services: &[Value], routes: &[Value], plugins: &[Value]) -> Snapshot {
     Snapshot::build(config, 1, None, &settings()).expect("the configuration has no errors")
 }
 
-/// Returns the number of the route for a connection to a port, and whether a plugin refuses the connection.
+/// Returns the number of the route for a connection to a port, and whether a plugin looks at the connection.
 fn found(snapshot: &Snapshot, port: u16) -> Option<(u128, bool)> {
     let request = StreamRequest {
         source: "192.0.2.1:4000".parse().expect("an address"),
@@ -60,7 +60,7 @@ fn found(snapshot: &Snapshot, port: u16) -> Option<(u128, bool)> {
         datagrams: false,
     };
     let route = snapshot.stream_route(&request)?;
-    Some((route.id.0.as_u128(), route.guard.is_some()))
+    Some((route.id.0.as_u128(), route.plan.has(Phases::PREREAD)))
 }
 
 #[test]
@@ -138,4 +138,78 @@ fn a_guard_in_a_scope_that_its_plugin_refuses_is_as_if_absent() {
         let snapshot = Snapshot::build(config, 1, None, &settings).expect("it has no errors");
         assert_eq!(found(&snapshot, 1000), Some((10, guarded)));
     }
+}
+
+/// Returns the names of the plugins that run for streams of a port.
+fn chain(snapshot: &Snapshot, port: u16) -> Vec<(String, usize)> {
+    let route = snapshot.stream_routes().iter();
+    let mut route = route.filter(|route| route.id.0.as_u128() == u128::from(port));
+    let planned = route
+        .next()
+        .expect("a route")
+        .plan
+        .plugins(snapshot.instances());
+    let named = planned.iter().map(|one| {
+        let instance = one.instance.expect("an instance for everyone");
+        (one.def.name.to_string(), instance.0 as usize)
+    });
+    named.collect()
+}
+
+#[test]
+fn a_stream_gets_the_plugin_of_the_most_specific_scope_and_none_of_a_consumer() {
+    let def = |name: &'static str, priority| {
+        Arc::new(PluginDef {
+            name: name.into(),
+            version: "1".into(),
+            priority,
+            phases: Phases::PREREAD,
+            scopes: Scopes::ALL,
+            implementation: Implementation::Later {
+                lack: Lack::Protection,
+                without: "",
+            },
+        })
+    };
+    let settings = BuildSettings {
+        plugins: vec![def("first", 2), def("second", 1)],
+        ..BuildSettings::default()
+    };
+    let mut number = 100;
+    let mut on = |name: &str, config: u32, scope: Value| {
+        number += 1;
+        let mut plugin = plugin(name, json!({ "a": config }));
+        plugin["id"] = json!(Uuid::from_u128(number));
+        plugin["protocols"] = json!(["tcp", "http"]);
+        for (field, id) in scope.as_object().expect("an object") {
+            let id = id.as_u64().expect("a number");
+            plugin[field] = json!({"id": Uuid::from_u128(id.into())});
+        }
+        plugin
+    };
+    let plugins = [
+        on("second", 1, json!({})),
+        on("first", 2, json!({"service": 1})),
+        on("first", 3, json!({"route": 1000})),
+        on("first", 4, json!({"consumer": 7})),
+        on("first", 5, json!({})),
+    ];
+    let list = [
+        stream(1000, Some(1), 1000),
+        stream(2000, Some(1), 2000),
+        stream(3000, None, 3000),
+        http(stream(4000, Some(1), 4000)),
+    ];
+    let config = config(&[service(1, true)], &list, &plugins);
+    let snapshot = Snapshot::build(config, 1, None, &settings).expect("it has no errors");
+    let chains = [1000, 2000, 3000].map(|port| chain(&snapshot, port));
+    for chain in &chains {
+        let names: Vec<&str> = chain.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(names, ["first", "second"]);
+    }
+    let instances = chains.map(|chain| chain[0].1);
+    assert_ne!(instances[0], instances[1]);
+    assert_ne!(instances[1], instances[2]);
+    // Requests and streams share the instances, those of consumers included.
+    assert_eq!(snapshot.instances().len(), 5);
 }

@@ -1,7 +1,7 @@
 //! Guarantees of the router that the recorded decisions do not cover.
 
 use super::fixtures::{ALL_OPTIONS, Sample, numbered, route, router};
-use crate::{Calculation, Flavor, Options, Problem, RouteIndex, Router, Scheme, Scratch};
+use crate::{Calculation, Flavor, Group, Options, Problem, RouteIndex, Router, Scheme, Scratch};
 use model::entities::{Protocol, Route};
 use std::fmt::Write as _;
 
@@ -160,6 +160,29 @@ fn header_regexes_capture_outside_the_traditional_flavor() {
                 assert_eq!(shown, format!("{of_path}{of_header}"))
             }
         }
+    }
+}
+
+#[test]
+fn the_whole_match_of_a_path_is_group_zero_for_those_that_ask_for_it() {
+    let route = Route {
+        headers: vec![("x-v".into(), vec!["~*v(?<major>[0-9]+)".into()])],
+        ..with_path(1, "~/u/([0-9]+)")
+    };
+    for options in ALL_OPTIONS {
+        let router = router(std::slice::from_ref(&route), options);
+        let mut sample = Sample::get("/u/42/more");
+        sample.headers.push(("X-V".to_owned(), "V12".to_owned()));
+        let mut scratch = Scratch::default();
+        let found = router.matches(&sample.request(), &mut scratch).unwrap();
+        let mut whole = Vec::new();
+        let request = sample.request();
+        router.captures_and_match(&found, &request, &mut scratch, &mut |group, value| {
+            if group == Group::Number(0) {
+                whole.push(String::from_utf8_lossy(value).into_owned());
+            }
+        });
+        assert_eq!(whole, ["/u/42"]);
     }
 }
 

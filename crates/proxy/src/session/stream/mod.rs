@@ -3,8 +3,10 @@
 //! decided who terminates TLS.
 //! Sources: kong/runloop/handler.lua (preread), kong/templates/nginx_kong_stream.lua.
 //!
-//! `router::StreamRouter` matches the routes. [`relay`] forwards bytes once both connections are open.
+//! `router::StreamRouter` matches the routes. [`record`] runs the plugins of a session and logs it. [`relay`] forwards
+//! bytes once both connections are open.
 
+mod record;
 mod relay;
 mod tcp;
 mod udp;
@@ -14,13 +16,17 @@ pub(super) use udp::serve_datagrams;
 
 use super::connect::{ConnectError, resolve};
 use super::failure::Owner;
+use super::handshake::HandshakeError;
 use crate::balance::{HashSource, NoPeer, PickInput, Tried};
-use crate::snapshot::{Chosen, ServiceRef, Snapshot, StreamRoute};
+use crate::plugins::streams::Closed;
+use crate::snapshot::{Chosen, ServiceRef, StreamRoute};
 use model::entities::Protocol;
-use router::StreamRequest;
-use std::borrow::Cow;
+use record::Record;
 use std::net::{IpAddr, SocketAddr};
 use tokio::time::Instant;
+
+/// The status of a try that has failed, also by a timeout.
+const BAD_GATEWAY: u16 = 502;
 
 /// The reason why a stream ends before it reaches an upstream. Clients see only a closed connection. The log shows the
 /// status that Kong logs in the same case.
@@ -32,8 +38,8 @@ enum Refusal {
     Protocol,
     #[error("no Service found with those values")]
     NoService,
-    #[error("plugin {0} cannot look at streams, so every stream that it applies to is refused")]
-    Guarded(Cow<'static, str>),
+    #[error(transparent)]
+    Plugin(#[from] Closed),
     #[error(transparent)]
     NoPeer(#[from] NoPeer),
     #[error(transparent)]
@@ -51,11 +57,21 @@ enum Refusal {
 impl Refusal {
     fn status(&self) -> u16 {
         match self {
-            Self::NoRoute | Self::Protocol | Self::Guarded(_) | Self::Io(_) => 500,
+            Self::NoRoute | Self::Protocol | Self::Io(_) => 500,
+            Self::Plugin(closed) => closed.end.status,
             Self::NoService | Self::NoPeer(_) => 503,
             Self::Upstream(ConnectError::Resolve(_)) => 503,
-            Self::Upstream(_) => 502,
+            Self::Upstream(_) => BAD_GATEWAY,
             Self::Handshake(_) | Self::Peek(_) | Self::TooSlow => 400,
+        }
+    }
+
+    /// Returns the text that the client receives before the session is closed. A text with a status that says that the
+    /// session was refused is only logged, as in Kong.
+    fn message(&self) -> &str {
+        match self {
+            Self::Plugin(closed) if closed.end.status < 400 => &closed.end.message,
+            _ => "",
         }
     }
 
@@ -63,7 +79,12 @@ impl Refusal {
     fn tell(&self, what: &str, client: SocketAddr) {
         let status = self.status();
         match self {
-            Self::NoRoute | Self::Handshake(_) | Self::Peek(_) | Self::TooSlow | Self::Io(_) => {
+            Self::NoRoute
+            | Self::Plugin(_)
+            | Self::Handshake(_)
+            | Self::Peek(_)
+            | Self::TooSlow
+            | Self::Io(_) => {
                 tracing::debug!(%client, status, "{what} closed: {self}");
             }
             _ => tracing::warn!(%client, status, "{what} closed: {self}"),
@@ -89,16 +110,12 @@ fn termination(route: &StreamRoute) -> Result<Termination, Refusal> {
     }
 }
 
-/// Finds the route of a stream. The stream is refused if a plugin that controls access applies to the route, because
-/// plugins cannot check streams yet.
-fn find<'s>(
-    snapshot: &'s Snapshot,
-    request: &StreamRequest<'_>,
-) -> Result<&'s StreamRoute, Refusal> {
-    let route = snapshot.stream_route(request).ok_or(Refusal::NoRoute)?;
-    match &route.guard {
-        Some(name) => Err(Refusal::Guarded(name.clone())),
-        None => Ok(route),
+impl From<HandshakeError> for Refusal {
+    fn from(error: HandshakeError) -> Self {
+        match error {
+            HandshakeError::Tls(error) => Self::Handshake(error),
+            HandshakeError::Plugin(closed) => Self::Plugin(closed),
+        }
     }
 }
 
@@ -134,10 +151,12 @@ impl<'s> Attempts<'s> {
     }
 
     /// Picks the next target and the address to try. A name that does not resolve is final, even if retries are left.
-    async fn next(&mut self) -> Result<(Chosen<'s>, SocketAddr), Refusal> {
+    async fn next(&mut self, record: &mut Record) -> Result<(Chosen<'s>, SocketAddr), Refusal> {
+        let began = Instant::now();
         let picked = self.service.pick_resolved(self.input, &self.failed_at);
         let target = picked.await?;
         let address = resolve(&target, &self.failed_addresses, &mut self.now).await?;
+        record.begin_try(address, began);
         Ok((target, address))
     }
 
@@ -148,7 +167,9 @@ impl<'s> Attempts<'s> {
         target: Chosen<'s>,
         address: SocketAddr,
         error: ConnectError,
+        record: &mut Record,
     ) -> Result<(), Refusal> {
+        record.fail_try(BAD_GATEWAY);
         if let Some(outcome) = error.outcome() {
             target.report(outcome);
         }

@@ -2,6 +2,7 @@
 //! as its receiver and holds at most one read; an idle relay holds none. When one side ends, the other may continue, so
 //! that a client that half-closes gets its response. nginx closes both sides unless `proxy_half_close` is on.
 
+use super::record::Moved;
 use crate::balance::Stay;
 use crate::session::tunnel::{ClientSide, Ways, until_end};
 use crate::session::worker::Worker;
@@ -21,16 +22,8 @@ pub(super) struct Relay {
     /// Maximum time without a byte in either direction: the service's `read_timeout`.
     idle: Duration,
     deadline: Deadline,
-    moved: Moved,
     /// Counts the connection at its target.
     _stay: Option<Stay>,
-}
-
-/// Bytes forwarded in each direction.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Moved {
-    pub(super) received: u64,
-    pub(super) sent: u64,
 }
 
 impl Relay {
@@ -47,26 +40,26 @@ impl Relay {
             ways: Ways::default(),
             idle,
             deadline: Deadline::new(Instant::now() + idle),
-            moved: Moved::default(),
             _stay: stay,
         }
     }
 
-    /// Runs until both sides have ended, the idle limit expires, or the worker stops.
-    pub(super) async fn run(mut self) -> Moved {
-        until_end(|cx, worker| self.poll(cx, worker)).await;
-        self.moved
+    /// Runs until both sides have ended, the idle limit expires, or the worker stops. Counts the bytes in `moved`.
+    pub(super) async fn run(mut self, moved: &mut Moved) {
+        until_end(|cx, worker| self.poll(cx, worker, moved)).await;
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, worker: &mut Worker) -> Poll<()> {
+    fn poll(&mut self, cx: &mut Context<'_>, worker: &mut Worker, moved: &mut Moved) -> Poll<()> {
         let client = ClientSide {
             stream: &mut self.client,
             out: &mut self.client_out,
         };
         let upstream = &mut self.upstream.stream;
         let passed = self.ways.pump(cx, client, upstream, &mut worker.read);
-        self.moved.received += passed.from_client;
-        self.moved.sent += passed.from_upstream;
+        moved.received += passed.from_client;
+        moved.upstream_received += passed.from_upstream;
+        moved.upstream_sent = self.ways.sent_upstream();
+        moved.sent = self.client_out.sent();
         if self.ways.have_ended() {
             return Poll::Ready(());
         }

@@ -1,30 +1,28 @@
 //! A connection of a stream listener, from its first byte to its byte relay.
 
+use super::record::Record;
 use super::relay::Relay;
-use super::{Attempts, Refusal, Termination, find, termination};
+use super::{Attempts, Refusal, Termination, termination};
 use crate::balance::Stay;
 use crate::session::connect::{Name, dedicated};
-use crate::session::log_entries::{EndedStream, log_stream};
+use crate::session::handshake::{Caller, handshake, is_held, tls_info};
 use crate::session::server::{Server, Ticket};
 use crate::session::worker;
-use crate::snapshot::{ServiceRef, StreamRoute};
+use crate::snapshot::{ServiceRef, Snapshot, StreamRoute};
 use net::client_hello::Opening;
+use net::outgoing::Outgoing;
 use net::peek;
 use net::pool;
 use net::stream::Stream;
+use net::tls::ServerTls;
+use plugin::StreamProtocol;
 use router::StreamRequest;
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::task::{Poll, ready};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
-
-/// A connection and the facts about it that routing needs.
-struct Arrived {
-    stream: TcpStream,
-    client: SocketAddr,
-    destination: SocketAddr,
-    sni: Option<Box<str>>,
-}
+use tokio::time::timeout;
 
 /// An upstream connection and the parts of its service that must outlive the snapshot, since a relay may run for days.
 struct Reached {
@@ -34,69 +32,104 @@ struct Reached {
 }
 
 impl Server {
-    /// Gathers the facts that routing needs: reads the PROXY protocol header, and peeks at the client hello.
-    async fn arrive(&self, mut stream: TcpStream, peer: SocketAddr) -> Result<Arrived, Refusal> {
-        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        let mut client = peer;
+    /// Gathers the facts that routing needs: reads the PROXY protocol header, and peeks at the client hello. Returns
+    /// the address that the client has connected to.
+    async fn arrive(
+        &self,
+        stream: &mut TcpStream,
+        record: &mut Record,
+    ) -> Result<SocketAddr, Refusal> {
         if self.proxy_protocol {
-            let header = peek::take_proxy_header(&mut stream).await?;
+            let header = peek::take_proxy_header(stream).await?;
             // The header of an untrusted peer is read but not used, as in nginx.
-            let trusted = self.plane.settings.real_ip.trusts(peer.ip());
-            client = header.client().filter(|_| trusted).unwrap_or(peer);
+            let trusted = self.plane.settings.real_ip.trusts(record.peer.ip());
+            if let Some(client) = header.client().filter(|_| trusted) {
+                record.client = client;
+            }
         }
-        let sni = match &self.tls {
-            None => None,
-            Some(_) => match peek::opening(&stream).await? {
+        if self.tls.is_some() {
+            record.sni = match peek::opening(stream).await? {
                 Opening::Hello { server_name } => server_name,
                 // The stream is not refused and has no server name, like in nginx: a passthrough route that matches by
                 // address may carry other protocols.
                 Opening::NotTls => None,
-            },
-        };
+            };
+        }
         let local = stream.local_addr()?;
-        Ok(Arrived {
-            destination: SocketAddr::new(local.ip().to_canonical(), self.port),
-            stream,
-            client,
-            sni,
-        })
+        Ok(SocketAddr::new(local.ip().to_canonical(), self.port))
     }
 
-    /// Finds the route of a client connection, terminates TLS if the route says so, and connects to the upstream. Sets
-    /// `client` to the address in a trusted PROXY protocol header.
-    async fn open(&self, stream: TcpStream, client: &mut SocketAddr) -> Result<Relay, Refusal> {
+    /// Finds the route of a client connection, terminates TLS if the route says so, runs the plugins, and connects to
+    /// the upstream.
+    async fn open(&self, mut stream: TcpStream, record: &mut Record) -> Result<Relay, Refusal> {
         let limit = self.plane.settings.header_timeout;
-        let arrived = timeout(limit, self.arrive(stream, *client)).await;
-        let arrived = arrived.map_err(|_| Refusal::TooSlow)??;
-        *client = arrived.client;
+        let arrived = timeout(limit, self.arrive(&mut stream, record)).await;
+        let destination = arrived.map_err(|_| Refusal::TooSlow)??;
         let view = worker::with(|worker| worker.view(&self.plane));
-        let route = find(
-            &view.snapshot,
-            &StreamRequest {
-                source: arrived.client,
-                destination: arrived.destination,
-                sni: arrived.sni.as_deref(),
-                datagrams: false,
-            },
-        )?;
-        let service = view.snapshot.stream_service(route);
-        let service = service.ok_or(Refusal::NoService)?;
+        let snapshot = &*view.snapshot;
+        let route = snapshot.stream_route(&StreamRequest {
+            source: record.client,
+            destination,
+            sni: record.sni.as_deref(),
+            datagrams: false,
+        });
+        let route = route.ok_or(Refusal::NoRoute)?;
         let client = match &self.tls {
-            Some(tls) if termination(route)? == Termination::Here => {
-                let shaken = timeout(limit, tls.accept(arrived.stream)).await;
-                let stream = shaken.map_err(|_| Refusal::TooSlow)?;
-                let stream = stream.map_err(Refusal::Handshake)?;
-                Stream::Tls(Box::new(stream.into()))
-            }
-            _ => Stream::Tcp(arrived.stream),
+            Some(tls) => match termination(route)? {
+                Termination::Here => {
+                    record.protocol = StreamProtocol::Tls;
+                    let shaken = self.shake_hands(tls, stream, snapshot, record);
+                    let shaken = timeout(limit, shaken).await;
+                    shaken.map_err(|_| Refusal::TooSlow)??
+                }
+                Termination::Upstream => {
+                    record.protocol = StreamProtocol::TlsPassthrough;
+                    Stream::Tcp(stream)
+                }
+            },
+            None => Stream::Tcp(stream),
         };
-        let reached = reach(route, service, arrived.client, arrived.sni.as_deref()).await?;
+        let service = snapshot.stream_service(route);
+        if let Err(refusal) = record.preread(snapshot, route, service).await {
+            let message = refusal.message();
+            if !message.is_empty() {
+                let limit = self.plane.settings.send_timeout;
+                record.moved.sent = Box::pin(say(client, message, limit)).await;
+            }
+            return Err(refusal);
+        }
+        let service = service.ok_or(Refusal::NoService)?;
+        let reached = reach(route, service, record).await?;
+        record.forwarded();
         Ok(Relay::new(
             client,
             reached.upstream,
             reached.idle,
             reached.stay,
         ))
+    }
+
+    async fn shake_hands(
+        &self,
+        tls: &ServerTls,
+        stream: TcpStream,
+        snapshot: &Snapshot,
+        record: &mut Record,
+    ) -> Result<Stream, Refusal> {
+        let globals = snapshot.stream_globals();
+        let stream = if is_held(globals) {
+            let caller = Caller {
+                client: record.client,
+                peer: record.peer,
+                port: record.port,
+            };
+            let plugins = snapshot.installed(&self.plane.node);
+            Box::pin(handshake(tls, stream, globals, plugins, caller)).await?
+        } else {
+            tls.accept(stream).await.map_err(Refusal::Handshake)?
+        };
+        record.tls = Some(tls_info(&stream));
+        Ok(Stream::Tls(Box::new(stream.into())))
     }
 }
 
@@ -107,52 +140,72 @@ pub(in crate::session) async fn serve_stream(
     stream: TcpStream,
     peer: SocketAddr,
 ) {
-    let started = Instant::now();
-    let mut ended = EndedStream {
-        protocol: "TCP",
-        client: SocketAddr::new(peer.ip().to_canonical(), peer.port()),
-        port: server.port,
-        status: 200,
-        received: 0,
-        sent: 0,
-        took: Duration::ZERO,
-    };
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    let mut record = Record::new(&ticket.plane, StreamProtocol::Tcp, peer, server.port);
     // The future is boxed because opening needs more memory than the relay, which runs much longer.
-    let opened = Box::pin(server.open(stream, &mut ended.client)).await;
+    let opened = Box::pin(server.open(stream, &mut record)).await;
     match opened {
         Ok(relay) => {
-            let moved = Box::pin(relay.run()).await;
-            (ended.received, ended.sent) = (moved.received, moved.sent);
+            Box::pin(relay.run(&mut record.moved)).await;
             tracing::debug!(
-                client = %ended.client,
+                client = %record.client,
                 status = 200,
-                received = moved.received,
-                sent = moved.sent,
-                milliseconds = started.elapsed().as_millis(),
+                received = record.moved.received,
+                sent = record.moved.sent,
+                milliseconds = record.elapsed().as_millis(),
                 "stream ended"
             );
         }
         Err(refusal) => {
-            ended.status = refusal.status();
-            refusal.tell("stream", ended.client);
+            record.refused(&refusal);
+            refusal.tell("stream", record.client);
         }
     }
-    ended.took = started.elapsed();
-    log_stream(&ticket.plane, &ended);
+    // Writes the log before the connection is no longer counted.
+    drop(record);
     drop(ticket);
+}
+
+/// Sends the last words of a session, and then reads what the client still sends: unread bytes would make the system
+/// reset the connection, and the client would lose the message. Returns the number of bytes sent.
+async fn say(mut client: Stream, message: &str, limit: Duration) -> u64 {
+    /// Maximum bytes that the client may still send, and the maximum time for it.
+    const LINGER_BYTES: usize = 256 * 1024;
+    const LINGER_TIME: Duration = Duration::from_secs(2);
+    let mut out = Outgoing::default();
+    out.push(message.as_bytes());
+    let sending = poll_fn(|cx| {
+        ready!(out.poll_flush(&mut client, cx))?;
+        client.poll_shutdown(cx)
+    });
+    let sent = timeout(limit, sending).await;
+    if let Ok(Ok(())) = sent {
+        let mut taken = 0;
+        let lingering = poll_fn(|cx| {
+            loop {
+                let read = worker::with(|worker| client.poll_read(cx, &mut worker.read));
+                match ready!(read) {
+                    Ok(read) if read > 0 && taken < LINGER_BYTES => taken += read,
+                    _ => return Poll::Ready(()),
+                }
+            }
+        });
+        let _ = timeout(LINGER_TIME, lingering).await;
+    }
+    out.sent()
 }
 
 /// Tries the service's targets until a connection succeeds.
 async fn reach(
     route: &StreamRoute,
     service: ServiceRef<'_>,
-    client: SocketAddr,
-    sni: Option<&str>,
+    record: &mut Record,
 ) -> Result<Reached, Refusal> {
+    let client = record.client;
     let mut attempts = Attempts::new(service, client.ip());
     loop {
-        let (target, address) = attempts.next().await?;
-        let name = match sni {
+        let (target, address) = attempts.next(record).await?;
+        let name = match record.sni.as_deref() {
             Some(sni) if route.preserve_host => Name {
                 text: sni.as_bytes(),
                 is_of_client: true,
@@ -173,7 +226,7 @@ async fn reach(
             }
             Err(error) => {
                 tracing::debug!(%client, %error, "cannot connect to upstream target");
-                attempts.failed(target, address, error)?;
+                attempts.failed(target, address, error, record)?;
             }
         }
     }

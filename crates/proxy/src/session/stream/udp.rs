@@ -2,15 +2,16 @@
 //! until neither has sent anything for the service's `read_timeout`. The operating system gives all datagrams of a
 //! client to the same worker, so workers share no sessions.
 
-use super::{Attempts, Refusal, find};
+use super::record::Record;
+use super::{Attempts, Refusal};
 use crate::balance::Stay;
 use crate::session::connect::ConnectError;
-use crate::session::log_entries::{EndedStream, log_stream};
 use crate::session::plane::DataPlane;
 use crate::session::server::Ticket;
 use crate::session::worker::{self, ConnectionState};
 use net::deadline::Deadline;
 use net::udp::{Datagram, DatagramListener, MAX_DATAGRAM};
+use plugin::StreamProtocol;
 use router::StreamRequest;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -56,9 +57,9 @@ struct Session {
     waiting: mpsc::Sender<Box<[u8]>>,
     /// When the client last sent a datagram.
     heard: Mutex<Instant>,
-    /// Bytes received from the client.
+    /// Bytes received from the client, and those of them that were sent upstream.
     received: AtomicU64,
-    sent: AtomicU64,
+    upstream_sent: AtomicU64,
 }
 
 /// Serves a listener; never returns.
@@ -112,7 +113,7 @@ impl Sessions {
                     waiting,
                     heard: Mutex::new(Instant::now()),
                     received: AtomicU64::new(0),
-                    sent: AtomicU64::new(0),
+                    upstream_sent: AtomicU64::new(0),
                 }));
                 let session = session.clone();
                 self.start(key, session.clone(), to_send);
@@ -131,15 +132,15 @@ impl Sessions {
     ) {
         let ticket = Ticket::begin(&self.plane);
         let number = ticket.number;
+        let record = Record::new(&self.plane, StreamProtocol::Udp, key.0, self.port);
         let mut registered = Registered {
             sessions: self.clone(),
             key,
             session,
-            started: Instant::now(),
-            status: 200,
+            record,
         };
         let task = tokio::spawn(async move {
-            registered.status = registered.serve(to_send).await;
+            registered.serve(to_send).await;
             drop(registered);
             drop(ticket);
         });
@@ -167,12 +168,17 @@ impl Session {
         match self.upstream.get() {
             // If the socket's buffer is full, the datagram is dropped, as the network would do. Errors are ignored
             // here, because `poll_answers` usually receives them.
-            Some(upstream) => {
-                let _ = upstream.try_send(bytes);
-            }
+            Some(upstream) => self.sent_upstream(upstream.try_send(bytes)),
             None => {
                 let _ = self.waiting.try_send(bytes.into());
             }
+        }
+    }
+
+    fn sent_upstream(&self, sent: io::Result<usize>) {
+        if let Ok(length) = sent {
+            self.upstream_sent
+                .fetch_add(length as u64, Ordering::Relaxed);
         }
     }
 
@@ -187,28 +193,21 @@ struct Registered {
     sessions: Arc<Sessions>,
     key: Key,
     session: Arc<Session>,
-    started: Instant,
-    /// Status for the log.
-    status: u16,
+    record: Record,
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
         self.sessions.lock().remove(&self.key);
         self.sessions.is_full_told.store(false, Ordering::Relaxed);
-        if std::thread::panicking() {
-            return;
-        }
-        let ended = EndedStream {
-            protocol: "UDP",
-            client: self.key.0,
-            port: self.sessions.port,
-            status: self.status,
-            received: self.session.received.load(Ordering::Relaxed),
-            sent: self.session.sent.load(Ordering::Relaxed),
-            took: self.started.elapsed(),
-        };
-        log_stream(&self.sessions.plane, &ended);
+        let Session {
+            received,
+            upstream_sent,
+            ..
+        } = &*self.session;
+        // The record writes the log when it is dropped, right after this.
+        self.record.moved.received = received.load(Ordering::Relaxed);
+        self.record.moved.upstream_sent = upstream_sent.load(Ordering::Relaxed);
     }
 }
 
@@ -221,16 +220,19 @@ struct Reached {
 }
 
 impl Registered {
-    /// Serves the session until its idle limit, and returns the status for the log.
-    async fn serve(&self, mut to_send: mpsc::Receiver<Box<[u8]>>) -> u16 {
-        let (client, session) = (self.key.0, &self.session);
+    /// Serves the session until its idle limit.
+    async fn serve(&mut self, mut to_send: mpsc::Receiver<Box<[u8]>>) {
+        let (client, session) = (self.key.0, self.session.clone());
         let reached = match Box::pin(self.reach()).await {
             Ok(reached) => reached,
             Err(refusal) => {
+                self.record.refused(&refusal);
+                self.say(refusal.message());
                 refusal.tell("UDP session", client);
-                return refusal.status();
+                return;
             }
         };
+        self.record.forwarded();
         let Reached {
             socket,
             idle,
@@ -240,12 +242,12 @@ impl Registered {
         // Sends the datagrams that arrived before the socket was connected. Waits while the socket's buffer is full.
         // `pass_on` sends later datagrams directly.
         while let Ok(datagram) = to_send.try_recv() {
-            let _ = upstream.send(&datagram).await;
+            session.sent_upstream(upstream.send(&datagram).await);
         }
         let mut deadline = Deadline::new(Instant::now() + idle);
         let mut answered = Instant::now();
         let ended = poll_fn(|cx| {
-            if let Poll::Ready(ended) = self.poll_answers(cx, session, upstream, &mut answered) {
+            if let Poll::Ready(ended) = self.poll_answers(cx, upstream, &mut answered) {
                 return Poll::Ready(Err(ended));
             }
             let last = session.heard().max(answered);
@@ -256,14 +258,25 @@ impl Registered {
         if let Err(error) = ended {
             tracing::debug!(%client, %error, "UDP session ended");
         }
-        200
+    }
+
+    /// Sends the last words of a session.
+    fn say(&mut self, message: &str) {
+        if message.is_empty() {
+            return;
+        }
+        let (client, local) = self.key;
+        let listener = &self.sessions.listener;
+        match listener.try_send(message.as_bytes(), client, local) {
+            Ok(()) => self.record.moved.sent += message.len() as u64,
+            Err(error) => tracing::debug!(%client, %error, "cannot send a message to the client"),
+        }
     }
 
     /// Forwards responses to the client. Ready only when the upstream's socket reports an error.
     fn poll_answers(
-        &self,
+        &mut self,
         cx: &mut Context<'_>,
-        session: &Session,
         upstream: &UdpSocket,
         answered: &mut Instant,
     ) -> Poll<io::Error> {
@@ -273,9 +286,12 @@ impl Registered {
                 let mut buffer = ReadBuf::new(&mut worker.read);
                 upstream.poll_recv(cx, &mut buffer).map_ok(|()| {
                     let length = buffer.filled().len() as u64;
-                    session.sent.fetch_add(length, Ordering::Relaxed);
                     let listener = &self.sessions.listener;
-                    listener.try_send(buffer.filled(), client, local)
+                    let sent = listener.try_send(buffer.filled(), client, local);
+                    let moved = &mut self.record.moved;
+                    moved.upstream_received += length;
+                    moved.sent += if sent.is_ok() { length } else { 0 };
+                    sent
                 })
             });
             match received {
@@ -294,26 +310,27 @@ impl Registered {
         Poll::Pending
     }
 
-    /// Connects a socket to the next target. Only name resolution and local errors can fail, since UDP has no
+    /// Runs the plugins, and connects a socket to the next target. Only name resolution and local errors can fail, since UDP has no
     /// handshake.
-    async fn reach(&self) -> Result<Reached, Refusal> {
+    async fn reach(&mut self) -> Result<Reached, Refusal> {
         let (client, local) = self.key;
         let sessions = &self.sessions;
         let view = worker::with(|worker| worker.view(&sessions.plane));
-        let route = find(
-            &view.snapshot,
-            &StreamRequest {
-                source: client,
-                destination: SocketAddr::new(local, sessions.port),
-                sni: None,
-                datagrams: true,
-            },
-        )?;
-        let service = view.snapshot.stream_service(route);
+        let snapshot = &*view.snapshot;
+        let route = snapshot.stream_route(&StreamRequest {
+            source: client,
+            destination: SocketAddr::new(local, sessions.port),
+            sni: None,
+            datagrams: true,
+        });
+        let route = route.ok_or(Refusal::NoRoute)?;
+        let service = snapshot.stream_service(route);
+        let record = &mut self.record;
+        record.preread(snapshot, route, service).await?;
         let service = service.ok_or(Refusal::NoService)?;
         let mut attempts = Attempts::new(service, client.ip());
         loop {
-            let (target, address) = attempts.next().await?;
+            let (target, address) = attempts.next(record).await?;
             match connected(address).await {
                 Ok(socket) => {
                     return Ok(Reached {
@@ -324,7 +341,7 @@ impl Registered {
                 }
                 Err(error) => {
                     let error = ConnectError::Refused(Arc::new(error));
-                    attempts.failed(target, address, error)?;
+                    attempts.failed(target, address, error, record)?;
                 }
             }
         }

@@ -57,6 +57,48 @@ fn the_upstream_gets_forwarding_headers_and_no_hop_by_hop_ones() {
     });
 }
 
+/// Has the upstream send trailers, as plugins do that convert to gRPC.
+struct AsksForTrailers;
+
+impl plugin::Plugin for AsksForTrailers {
+    type Config = serde::de::IgnoredAny;
+    type Own = ();
+
+    fn build(
+        _: serde::de::IgnoredAny,
+        _: &plugin::BuildCx<'_>,
+    ) -> Result<Self, plugin::BuildError> {
+        Ok(Self)
+    }
+
+    fn access<'a>(
+        &'a self,
+        cx: plugin::RequestCx<'a, '_>,
+        (): &'a mut (),
+    ) -> Result<plugin::Step<'a>, plugin::PluginError> {
+        cx.request.upstream.headers.set("TE", "trailers");
+        Ok(plugin::Step::Continue)
+    }
+}
+
+#[test]
+fn a_plugin_can_ask_the_upstream_for_trailers() {
+    run(async {
+        let ask = |setup: &mut Setup| {
+            let phases = plugin::Phases::ACCESS;
+            setup.plugins = vec![define::<AsksForTrailers>("asks", 10, phases)];
+            setup.plugins_on_route = true;
+        };
+        for request in [
+            "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nTE: gzip\r\n\r\n",
+        ] {
+            let head = seen(ask, request).await;
+            assert_eq!(header(&head, "te"), Some("trailers"), "{head}");
+        }
+    });
+}
+
 #[test]
 fn a_trusted_peer_is_believed() {
     run(async {

@@ -6,6 +6,7 @@ mod blame;
 mod bodies;
 mod buffering;
 mod calls;
+mod certificates;
 mod connections;
 mod datagrams;
 mod failures;
@@ -19,6 +20,7 @@ mod panics;
 mod plugins;
 mod retries;
 mod shared;
+mod streams;
 mod websocket;
 mod websocket_compressed;
 mod websocket_frames;
@@ -110,6 +112,7 @@ impl Setup {
         let checked = is_checked.then(|| self.check_health());
         let (upstreams, targets) = checked.into_iter().unzip();
         let on = self.plugins_on_route.then_some(self.route.id);
+        let is_stream = self.route.protocols.iter().any(|one| !one.is_http());
         let plugins = self.plugins.iter().zip(3..);
         let config = Config {
             upstreams,
@@ -133,7 +136,8 @@ impl Setup {
         let live = Live::new(Snapshot::build(config, 1, None, &build).unwrap());
         let tls = ServerTls::new(Arc::new(live.clone())).unwrap();
         let listen = self.listen.parse::<Listen>().unwrap();
-        let (mut http, mut datagrams, mut duplicate) = (Vec::new(), Vec::new(), None);
+        let (mut http, mut streams) = (Vec::new(), Vec::new());
+        let (mut datagrams, mut duplicate) = (Vec::new(), None);
         let address = if listen.udp {
             let socket = bind_datagrams(&listen, 1).unwrap().remove(0);
             duplicate = Some(socket.try_clone().unwrap());
@@ -143,7 +147,8 @@ impl Setup {
         } else {
             let listener = bind(&listen, 1).unwrap().remove(0);
             let address = listener.local_addr().unwrap();
-            http.push((listen, listener));
+            let listeners = if is_stream { &mut streams } else { &mut http };
+            listeners.push((listen, listener));
             address
         };
         let plane = Arc::new(DataPlane::new(
@@ -158,7 +163,7 @@ impl Setup {
             http,
             stream_tls: tls.clone(),
             http_tls: tls,
-            streams: Vec::new(),
+            streams,
             datagrams,
         };
         let serving = serve(plane.clone(), 0, entrances, stopped);
@@ -217,7 +222,7 @@ fn configured(name: &str, id: u128, route: Option<RouteId>) -> Plugin {
         name: name.into(),
         instance_name: None,
         enabled: true,
-        protocols: vec![Protocol::Http],
+        protocols: vec![Protocol::Http, Protocol::Tcp],
         route,
         service: None,
         consumer: None,

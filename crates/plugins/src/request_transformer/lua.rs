@@ -1,0 +1,192 @@
+//! The values of template expressions, with Lua's rules: what counts as true, what an index finds, and how a value is
+//! rendered.
+
+use super::template::Key;
+use model::Value;
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// A value of an expression.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Item<'v> {
+    Nil,
+    Bool(bool),
+    Number(f64),
+    Text(Cow<'v, [u8]>),
+    /// The values of a header or an argument that occurs several times.
+    List(Vec<Item<'v>>),
+    /// A JSON list or object in the shared values.
+    Shared(&'v Value),
+    /// One of the tables of the request as a whole.
+    Table,
+}
+
+/// A failure while a template is rendered. Kong answers 500.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RenderError {
+    #[error("attempt to index a {0} value")]
+    Index(&'static str),
+    #[error("a table cannot be rendered")]
+    Table,
+    #[error("the functions of a string need Lua, which is not available yet")]
+    StringFunction,
+    #[error("unexpected symbol near ')'")]
+    Empty,
+    #[error(
+        "loading of untrusted Lua code disabled because 'untrusted_lua' config option is set to 'off'"
+    )]
+    Off,
+}
+
+/// The functions that Lua finds by name in a string.
+const STRING_FUNCTIONS: [&str; 15] = [
+    "byte", "char", "dump", "find", "format", "gmatch", "gsub", "len", "lower", "match", "rep",
+    "reverse", "sub", "upper", "buffer",
+];
+
+impl<'v> Item<'v> {
+    /// Combines the values of one name, as the tables of the request have them.
+    pub(super) fn of_values(mut values: impl Iterator<Item = Item<'v>>) -> Self {
+        let Some(first) = values.next() else {
+            return Self::Nil;
+        };
+        match values.next() {
+            None => first,
+            Some(second) => Self::List([first, second].into_iter().chain(values).collect()),
+        }
+    }
+
+    pub(super) fn is_true(&self) -> bool {
+        !matches!(self, Self::Nil | Self::Bool(false))
+    }
+
+    pub(super) fn index(self, key: &Key) -> Result<Self, RenderError> {
+        match self {
+            Self::Nil => Err(RenderError::Index("nil")),
+            Self::Bool(_) => Err(RenderError::Index("boolean")),
+            Self::Number(_) => Err(RenderError::Index("number")),
+            Self::Text(_) => match key {
+                Key::Name(name) if STRING_FUNCTIONS.contains(&&**name) => {
+                    Err(RenderError::StringFunction)
+                }
+                Key::Name(_) | Key::Number(_) => Ok(Self::Nil),
+            },
+            Self::List(values) => Ok(nth(values.into_iter(), key)),
+            Self::Shared(Value::Array(values)) => Ok(nth(values.iter().map(Item::from), key)),
+            Self::Shared(Value::Object(object)) => Ok(match key {
+                Key::Name(name) => object.get(name).map_or(Self::Nil, Item::from),
+                Key::Number(_) => Self::Nil,
+            }),
+            Self::Shared(_) | Self::Table => Ok(Self::Nil),
+        }
+    }
+
+    /// Returns the text of the value. `nil` and `false` give an empty one, as in Penlight's templates.
+    pub(super) fn render(self) -> Result<Cow<'v, [u8]>, RenderError> {
+        match self {
+            Self::Nil | Self::Bool(false) => Ok(Cow::Borrowed(b"")),
+            Self::Bool(true) => Ok(Cow::Borrowed(b"true")),
+            Self::Number(number) => Ok(Cow::Owned(number_text(number).into_bytes())),
+            Self::Text(text) => Ok(text),
+            Self::List(_) | Self::Shared(_) | Self::Table => Err(RenderError::Table),
+        }
+    }
+}
+
+impl<'v> From<&'v Value> for Item<'v> {
+    fn from(value: &'v Value) -> Self {
+        match value {
+            Value::Null => Self::Nil,
+            Value::Bool(value) => Self::Bool(*value),
+            Value::Int(value) => Self::Number(*value as f64),
+            Value::Float(value) => Self::Number(*value),
+            Value::String(text) => Self::Text(Cow::Borrowed(text.as_bytes())),
+            Value::Array(_) | Value::Object(_) => Self::Shared(value),
+        }
+    }
+}
+
+/// Returns the element with this number, counted from 1.
+fn nth<'v>(mut values: impl Iterator<Item = Item<'v>>, key: &Key) -> Item<'v> {
+    let at = match key {
+        Key::Number(number) => number.checked_sub(1),
+        Key::Name(_) => None,
+    };
+    at.and_then(|at| values.nth(usize::try_from(at).ok()?))
+        .unwrap_or(Item::Nil)
+}
+
+/// Writes a number as Lua does, which is C's `%.14g`.
+fn number_text(number: f64) -> String {
+    const DIGITS: i32 = 14;
+    if number.is_nan() {
+        return "nan".to_owned();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
+    }
+    let scientific = format!("{number:.*e}", DIGITS as usize - 1);
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..DIGITS).contains(&exponent) {
+        let decimals = (DIGITS - 1 - exponent) as usize;
+        return strip_zeros(&format!("{number:.decimals$}")).to_owned();
+    }
+    let mut text = strip_zeros(mantissa).to_owned();
+    let sign = if exponent < 0 { '-' } else { '+' };
+    // Writing to a string cannot fail.
+    let _ = write!(text, "e{sign}{:02}", exponent.abs());
+    text
+}
+
+fn strip_zeros(text: &str) -> &str {
+    if !text.contains('.') {
+        return text;
+    }
+    text.trim_end_matches('0').trim_end_matches('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_with_fourteen_digits_as_in_lua() {
+        for (number, text) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.0, "1"),
+            (-7.5, "-7.5"),
+            (0.1, "0.1"),
+            (1.0 / 3.0, "0.33333333333333"),
+            (1e14, "1e+14"),
+            (99_999_999_999_999.0, "99999999999999"),
+            (1e15, "1e+15"),
+            (1e100, "1e+100"),
+            (0.0001, "0.0001"),
+            (0.000_01, "1e-05"),
+            (2f64.powi(53), "9.007199254741e+15"),
+            (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(number_text(number), text, "{number}");
+        }
+    }
+
+    #[test]
+    fn only_nil_and_false_are_false() {
+        assert!(!Item::Nil.is_true());
+        assert!(!Item::Bool(false).is_true());
+        assert!(Item::Number(0.0).is_true());
+        assert!(Item::Text(Cow::Borrowed(b"")).is_true());
+    }
+
+    #[test]
+    fn a_list_is_counted_from_one() {
+        let list = || Item::of_values([Item::Number(5.0), Item::Bool(true)].into_iter());
+        assert_eq!(list().index(&Key::Number(1)), Ok(Item::Number(5.0)));
+        assert_eq!(list().index(&Key::Number(2)), Ok(Item::Bool(true)));
+        assert_eq!(list().index(&Key::Number(0)), Ok(Item::Nil));
+        assert_eq!(list().index(&Key::Number(3)), Ok(Item::Nil));
+        assert_eq!(list().render(), Err(RenderError::Table));
+    }
+}

@@ -1,0 +1,56 @@
+//! The request as rules and templates see it.
+
+use super::headers::Lines;
+use super::lua::Item;
+use super::template::{Environment, Key};
+use model::Object;
+use plugin::{Request, args};
+use smallvec::SmallVec;
+use std::borrow::Cow;
+
+/// The request before the plugin changes it.
+pub(super) struct View<'v> {
+    pub(super) request: &'v Request<'v>,
+    pub(super) shared: &'v Object,
+}
+
+impl Lines for View<'_> {
+    fn values(&self, name: &str) -> SmallVec<[&[u8]; 2]> {
+        self.request.every_header_line(name).collect()
+    }
+}
+
+impl Environment for View<'_> {
+    /// A `_` in the name also matches `-`, as in Kong's header tables.
+    fn header(&self, name: &str) -> Item<'_> {
+        let mut values = self.values(name);
+        if values.is_empty() && name.contains('_') {
+            values = self.values(&name.replace('_', "-"));
+        }
+        Item::of_values(values.into_iter().map(text))
+    }
+
+    fn query_param(&self, name: &str) -> Item<'_> {
+        let arguments = args::parse(self.request.query().as_bytes());
+        let same = arguments.filter(|arg| *arg.name == *name.as_bytes());
+        Item::of_values(same.map(|arg| arg.value.map_or(Item::Bool(true), Item::Text)))
+    }
+
+    fn capture(&self, key: &Key) -> Item<'_> {
+        let found = self.request.captures.iter().rfind(|capture| match key {
+            Key::Name(name) => capture.name.as_deref() == Some(name.as_str()),
+            Key::Number(number) => {
+                capture.name.is_none() && u32::try_from(capture.number) == Ok(*number)
+            }
+        });
+        found.map_or(Item::Nil, |capture| text(capture.value.as_bytes()))
+    }
+
+    fn shared(&self, name: &str) -> Item<'_> {
+        self.shared.get(name).map_or(Item::Nil, Item::from)
+    }
+}
+
+fn text(value: &[u8]) -> Item<'_> {
+    Item::Text(Cow::Borrowed(value))
+}

@@ -1,0 +1,210 @@
+//! The rules of request-transformer, compiled from its configuration.
+
+use super::config::{Config, Entries, Replace};
+use super::lua::RenderError;
+use super::template::{CompileError, Environment, Expressions, Template};
+use compact_str::CompactString;
+use std::borrow::Cow;
+
+/// All rules of a configuration.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) uri: Option<Template>,
+    pub(super) headers: RuleSet,
+    pub(super) body: RuleSet,
+    pub(super) query: RuleSet,
+}
+
+/// The rules for headers, for the body, or for the query. They apply in the order of the fields.
+#[derive(Debug, Default)]
+pub(super) struct RuleSet {
+    pub(super) remove: Box<[CompactString]>,
+    pub(super) rename: Box<[Rule]>,
+    pub(super) replace: Box<[Rule]>,
+    pub(super) add: Box<[Rule]>,
+    pub(super) append: Box<[Rule]>,
+}
+
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) name: CompactString,
+    pub(super) value: Template,
+}
+
+/// A value that cannot be rendered for this request.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to render the template of {name}: {error}")]
+pub(super) struct Failure {
+    pub(super) name: CompactString,
+    #[source]
+    pub(super) error: RenderError,
+}
+
+/// An expression that cannot be compiled, with the field of the configuration.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) field: &'static str,
+    pub(super) error: CompileError,
+}
+
+impl Rules {
+    pub(super) fn compile(config: &Config, expressions: Expressions) -> Result<Self, Refusal> {
+        let uri = config.replace.uri.as_deref().filter(|uri| !uri.is_empty());
+        Ok(Self {
+            uri: uri
+                .map(|uri| Template::compile(uri, expressions))
+                .transpose()
+                .map_err(|error| Refusal {
+                    field: "config.replace.uri",
+                    error,
+                })?,
+            headers: RuleSet::compile(config, &HEADERS, expressions)?,
+            body: RuleSet::compile(config, &BODY, expressions)?,
+            query: RuleSet::compile(config, &QUERY, expressions)?,
+        })
+    }
+}
+
+/// Where the rules for one part of the request are in the configuration.
+struct Part {
+    entries: fn(&Entries) -> &[String],
+    replace: fn(&Replace) -> &[String],
+    /// The names of the fields for `rename`, `replace`, `add` and `append`.
+    fields: [&'static str; 4],
+}
+
+const HEADERS: Part = Part {
+    entries: |entries| &entries.headers,
+    replace: |replace| &replace.headers,
+    fields: [
+        "config.rename.headers",
+        "config.replace.headers",
+        "config.add.headers",
+        "config.append.headers",
+    ],
+};
+
+const BODY: Part = Part {
+    entries: |entries| &entries.body,
+    replace: |replace| &replace.body,
+    fields: [
+        "config.rename.body",
+        "config.replace.body",
+        "config.add.body",
+        "config.append.body",
+    ],
+};
+
+const QUERY: Part = Part {
+    entries: |entries| &entries.querystring,
+    replace: |replace| &replace.querystring,
+    fields: [
+        "config.rename.querystring",
+        "config.replace.querystring",
+        "config.add.querystring",
+        "config.append.querystring",
+    ],
+};
+
+impl RuleSet {
+    fn compile(config: &Config, part: &Part, expressions: Expressions) -> Result<Self, Refusal> {
+        let compile = |entries, field| compile_pairs(entries, field, expressions);
+        let [rename, replace, add, append] = part.fields;
+        let removed = (part.entries)(&config.remove).iter();
+        Ok(Self {
+            remove: removed
+                .filter_map(|entry| Some(split(entry)?.0.into()))
+                .collect(),
+            rename: compile((part.entries)(&config.rename), rename)?,
+            replace: compile((part.replace)(&config.replace), replace)?,
+            add: compile((part.entries)(&config.add), add)?,
+            append: compile((part.entries)(&config.append), append)?,
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.remove.is_empty()
+            && self.rename.is_empty()
+            && self.replace.is_empty()
+            && self.add.is_empty()
+            && self.append.is_empty()
+    }
+}
+
+/// Pairs without a value have no effect in Kong and are left out.
+fn compile_pairs(
+    entries: &[String],
+    field: &'static str,
+    expressions: Expressions,
+) -> Result<Box<[Rule]>, Refusal> {
+    let pairs = entries.iter().filter_map(|entry| split(entry));
+    pairs
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| {
+            let value =
+                Template::compile(value, expressions).map_err(|error| Refusal { field, error })?;
+            Ok(Rule {
+                name: name.into(),
+                value,
+            })
+        })
+        .collect()
+}
+
+/// Splits `name:value` at its first colons. Returns `None` if there is no name.
+fn split(entry: &str) -> Option<(&str, &str)> {
+    let (name, value) = entry.split_once(':').unwrap_or((entry, ""));
+    (!name.is_empty()).then(|| (name, value.trim_start_matches(':')))
+}
+
+impl Rule {
+    pub(super) fn render<'v>(
+        &'v self,
+        environment: &'v dyn Environment,
+    ) -> Result<Cow<'v, [u8]>, Failure> {
+        self.value.render(environment).map_err(|error| Failure {
+            name: self.name.clone(),
+            error,
+        })
+    }
+
+    /// Renders the value as a text for JSON, with invalid UTF-8 replaced.
+    pub(super) fn render_text<'v>(
+        &'v self,
+        environment: &'v dyn Environment,
+    ) -> Result<CompactString, Failure> {
+        Ok(CompactString::from_utf8_lossy(&self.render(environment)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_is_split_at_its_first_colons() {
+        assert_eq!(split("h:value:2"), Some(("h", "value:2")));
+        assert_eq!(split("h::v:"), Some(("h", "v:")));
+        assert_eq!(split("h:"), Some(("h", "")));
+        assert_eq!(split("h"), Some(("h", "")));
+        assert_eq!(split(":v"), None);
+    }
+
+    #[test]
+    fn a_refused_expression_is_named_with_its_field() {
+        let config = Config {
+            http_method: None,
+            remove: Entries::default(),
+            rename: Entries::default(),
+            replace: Replace::default(),
+            add: Entries::default(),
+            append: Entries {
+                querystring: vec!["a:1".to_owned(), "b:$(f())".to_owned()],
+                ..Entries::default()
+            },
+        };
+        let refusal = Rules::compile(&config, Expressions::Allowed).expect_err("it needs Lua");
+        assert_eq!(refusal.field, "config.append.querystring");
+        assert!(refusal.error.to_string().contains("`f()`"));
+    }
+}

@@ -1,0 +1,157 @@
+use super::*;
+use model::{Object, Value};
+use net::http1::{Limits, RequestHead};
+use plugin::Capture;
+use std::sync::Arc;
+
+fn transformer(config: &str) -> Result<RequestTransformer, BuildError> {
+    let empty = r#"{"body": [], "headers": [], "querystring": []}"#;
+    let complete = format!(
+        r#"{{"remove": {empty}, "rename": {empty}, "replace": {empty}, "add": {empty}, "append": {empty}}}"#
+    );
+    let mut value: Value = serde_json::from_str(&complete).expect("JSON");
+    let Ok(Value::Object(changes)) = serde_json::from_str(config) else {
+        panic!("the configuration is an object");
+    };
+    let object = value.as_object_mut().expect("an object");
+    for (kind, fields) in changes {
+        match (object.get_mut(&kind), fields) {
+            (Some(Value::Object(entries)), Value::Object(fields)) => {
+                for (name, list) in fields {
+                    entries.insert(name, list);
+                }
+            }
+            (_, other) => {
+                object.insert(kind, other);
+            }
+        }
+    }
+    let config = BuildError::read_config(&value)?;
+    let cx = BuildCx {
+        identity: &plugin::NodeIdentity::default(),
+        untrusted_lua: UntrustedLua::Sandbox,
+        life: &Arc::default(),
+    };
+    RequestTransformer::build(config, &cx)
+}
+
+/// A request as the upstream gets it: method, path, query, added headers, and body.
+fn sent(config: &str, head: &str, body: Option<&str>) -> Result<String, PluginError> {
+    let transformer = transformer(config).expect("it is built");
+    let (head, _) = RequestHead::parse(head.as_bytes(), &Limits::default())
+        .expect("well formed")
+        .expect("complete");
+    let mut request = Request::bare(&head);
+    request.captures = vec![Capture {
+        name: Some("uid".to_owned()),
+        number: 0,
+        value: "ann".to_owned(),
+    }];
+    let shared = Object::new();
+    let compute = |request: &Request<'_>| {
+        transformer.compute(&View {
+            request,
+            shared: &shared,
+        })
+    };
+    let edits = match compute(&request)? {
+        Some(edits) => edits,
+        None => {
+            let body = body.expect("the body is read only where it is needed");
+            request.body = RequestBody::Whole(Bytes::copy_from_slice(body.as_bytes()));
+            compute(&request)?.expect("the body is read once")
+        }
+    };
+    edits.apply(&mut request);
+    let added = request.upstream.headers.added();
+    let added: Vec<String> = added
+        .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value)))
+        .collect();
+    let body = request.upstream.body.unwrap_or_default();
+    Ok(format!(
+        "{} {}?{} [{}] {}",
+        request.upstream.method.as_deref().unwrap_or("-"),
+        request.upstream.path.as_deref().unwrap_or("-"),
+        request.upstream.query.as_deref().unwrap_or("-"),
+        added.join(", "),
+        String::from_utf8_lossy(&body)
+    ))
+}
+
+const GET: &str = "GET /a?q=1&r=2 HTTP/1.1\r\nHost: a\r\nX-In: v\r\n\r\n";
+const FORM: &str = "POST /a?q=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\nContent-Type: application/x-www-form-urlencoded\r\n\r\n";
+
+#[test]
+fn an_empty_configuration_takes_part_in_no_phase() {
+    let empty = transformer("{}").expect("it is built");
+    assert_eq!(empty.phases(Phases::ACCESS), Phases::NONE);
+    let method = transformer(r#"{"http_method": "GET"}"#).expect("it is built");
+    assert_eq!(method.phases(Phases::ACCESS), Phases::ACCESS);
+}
+
+#[test]
+fn all_parts_of_a_request_change_and_templates_see_it_as_it_was() {
+    let config = r#"{
+        "http_method": "PUT",
+        "remove": {"headers": ["x-in"], "querystring": ["q"]},
+        "replace": {"uri": "/b c/$(uri_captures.uid)/$(query_params.q)"},
+        "add": {"headers": ["x-out:$(headers.x_in)"], "querystring": ["s:$(query_params.q)$(headers.x_in)"]}
+    }"#;
+    assert_eq!(
+        sent(config, GET, None).expect("it is changed"),
+        "PUT /b%20c/ann/1?r=2&s=1v [x-out: v] "
+    );
+}
+
+#[test]
+fn a_form_moves_to_the_query_where_the_method_has_no_body() {
+    let config = r#"{"http_method": "GET", "add": {"querystring": ["z:1"]}}"#;
+    assert_eq!(
+        sent(config, FORM, Some("q=2&b=3")).expect("it is changed"),
+        "GET -?b=3&q=1&q=2&z=1 [] "
+    );
+}
+
+#[test]
+fn a_rule_for_headers_may_change_the_type_of_the_body() {
+    let config =
+        r#"{"replace": {"headers": ["content-type:application/json"]}, "add": {"body": ["a:1"]}}"#;
+    assert_eq!(
+        sent(config, FORM, Some("{}")).expect("it is changed"),
+        r#"- -?- [content-type: application/json] {"a":"1"}"#
+    );
+}
+
+#[test]
+fn a_body_is_read_only_for_rules_that_concern_it() {
+    let config = r#"{"add": {"body": ["a:1"]}}"#;
+    assert_eq!(sent(config, GET, None).expect("it passes"), "- -?- [] ");
+}
+
+#[test]
+fn what_cannot_be_sent_is_an_error_of_the_request() {
+    for config in [
+        r#"{"http_method": "BREW"}"#,
+        r#"{"replace": {"uri": "b"}}"#,
+        r#"{"replace": {"uri": "$(uri_captures.none)"}}"#,
+        r#"{"add": {"headers": ["a:$(headers)"]}}"#,
+        r#"{"add": {"headers": ["a:$()"]}}"#,
+    ] {
+        assert!(sent(config, GET, None).is_err(), "{config}");
+    }
+}
+
+#[test]
+fn an_expression_for_lua_is_refused_with_its_field() {
+    let refused = transformer(r#"{"replace": {"uri": "/$(1 + 1)"}}"#);
+    let error = refused.err().expect("it needs Lua").to_string();
+    assert_eq!(
+        error,
+        "config.replace.uri: the expression `1 + 1` needs Lua, which is not available yet"
+    );
+}
+
+#[test]
+fn a_field_that_the_plugin_does_not_know_is_refused() {
+    assert!(transformer(r#"{"more": 1}"#).is_err());
+}
