@@ -41,6 +41,7 @@ pub(crate) fn build<P: Plugin>(plugin: &str, config: &serde_json::Value) -> Resu
     let cx = BuildCx {
         identity: &identity,
         life: &life,
+        untrusted_lua: Default::default(),
     };
     P::build(config, &cx)
 }
