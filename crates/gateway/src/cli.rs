@@ -95,6 +95,12 @@ pub(crate) enum Command {
     /// List, show, compare and restore revisions of the configuration
     #[command(subcommand)]
     Revisions(RevisionsCommand),
+    /// List the plugins of this program in the order in which they run, and whether they work
+    Plugins {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print every setting with its default, in the form of a kong.conf
     Settings {
         /// Print a page in Markdown instead

@@ -7,7 +7,7 @@ use crate::cli::{
 use crate::client::{ApiClient, ClientError};
 use crate::settings::{self, Inputs, Problem, Resolved, SEARCHED_FILES, Settings};
 use crate::transfer::{self, Imported, Target};
-use crate::{check, events, explain, expr, instance, local, revisions, start, tokens};
+use crate::{check, events, explain, expr, instance, local, plugin_list, revisions, start, tokens};
 use admin::control::Reload;
 use serde_json::Value as Json;
 use std::ffi::OsString;
@@ -109,6 +109,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(&args),
         Command::Expr(command) => expr::run(&command),
         Command::Revisions(command) => revisions::run(command),
+        Command::Plugins { json } => plugin_list::run(json),
         Command::Settings { markdown: true } => say(&settings::page()),
         Command::Settings { markdown: false } => say(&settings::sample()),
         Command::Version => say(concat!("silverback ", env!("CARGO_PKG_VERSION"), "\n")),

@@ -22,6 +22,7 @@ mod memory;
 mod occupant;
 mod output;
 mod plane;
+mod plugin_list;
 mod progress;
 mod reload;
 mod revisions;

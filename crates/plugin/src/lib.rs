@@ -28,6 +28,8 @@ pub mod notice;
 mod request;
 mod response;
 mod stream;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod worker_part;
 
 pub use body::{ParsedBody, RequestBody};

@@ -39,6 +39,7 @@ pub(crate) fn build<P: Plugin>(plugin: &str, config: &serde_json::Value) -> Resu
     let config = BuildError::read_config(&completed(plugin, config))?;
     let (identity, life) = (NodeIdentity::default(), Arc::default());
     let cx = BuildCx {
+        untrusted_lua: plugin::UntrustedLua::default(),
         identity: &identity,
         life: &life,
         untrusted_lua: Default::default(),

@@ -1,5 +1,7 @@
 //! Tests of the table of plugins.
 
+mod configs;
+
 use super::*;
 use plugin::{Implementation, Lack};
 use std::fmt::Write;

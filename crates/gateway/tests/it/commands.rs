@@ -206,10 +206,7 @@ fn check_tells_wrong_settings_with_their_source() {
 fn check_warns_of_settings_without_effect() {
     let (status, _, errors) = check("_format_version: '3.0'\n", &["--set", "db_cache_ttl=1"]);
     assert_eq!(status, 0);
-    assert!(
-        errors.contains("warning: setting db_cache_ttl"),
-        "{errors}"
-    );
+    assert!(errors.contains("warning: setting db_cache_ttl"), "{errors}");
 }
 
 #[test]
@@ -371,4 +368,23 @@ fn stop_stops_a_gateway_and_waits_until_it_has_exited() {
     let output = gateway.launch().other(&["stop"]).output().expect("it runs");
     assert!(output.status.success());
     assert!(gateway.wait().success());
+}
+
+#[test]
+fn plugins_are_listed_in_the_order_in_which_they_run() {
+    let (status, output, errors) = told(&run(&["plugins"]));
+    assert_eq!((status, errors.as_str()), (0, ""));
+    assert!(output.starts_with("NAME"), "{output}");
+    let (status, output, errors) = told(&run(&["plugins", "--json"]));
+    assert_eq!((status, errors.as_str()), (0, ""));
+    let all: serde_json::Value = serde_json::from_str(&output).expect("the output is JSON");
+    let all = all.as_array().expect("the output is a list");
+    let priorities = all.iter().map(|one| one["priority"].as_i64());
+    assert!(priorities.rev().is_sorted());
+    let key_auth = all.iter().find(|one| one["name"] == "key-auth");
+    let wanted = serde_json::json!({
+        "name": "key-auth", "version": "3.9.1", "priority": 1250, "phases": ["access"],
+        "status": "works", "without": null,
+    });
+    assert_eq!(key_auth, Some(&wanted));
 }

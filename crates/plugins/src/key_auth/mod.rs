@@ -207,3 +207,6 @@ fn unix_seconds() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs() as i64)
 }
+
+#[cfg(test)]
+mod tests;

@@ -98,3 +98,6 @@ fn default_message(status: u16) -> Option<&'static str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

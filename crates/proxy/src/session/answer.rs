@@ -1,5 +1,6 @@
 //! Sends responses that the gateway or a plugin produces. They pass the filters of the selected plugins first.
 
+use super::form;
 use super::handling::Handling;
 use super::log_entries::version_of;
 use super::opening::Opening;
@@ -373,7 +374,7 @@ fn filter(
         headers.apply(std::mem::take(&mut filtered.headers));
         filtered.headers = headers;
     }
-    if chain.has(Phases::BODY_FILTER) {
+    if chain.has(Phases::BODY_FILTER) && !form::is_bodiless(request, answer.status) {
         let mut pieces = vec![std::mem::take(&mut answer.body)];
         pieces.append(&mut answer.more);
         for piece in &mut pieces {

@@ -4,7 +4,7 @@
 use super::answer::{Took, milliseconds};
 use super::failure::Failed;
 use super::filtering::parse_trailers;
-use super::form::Form;
+use super::form::{Form, is_bodiless};
 use super::handling::Handling;
 use super::opening::Opening;
 use super::plane::DataPlane;
@@ -147,7 +147,7 @@ fn filter(
         let body = form.replace(response, head, answer, request, chain, settings)?;
         return Ok((form, body));
     }
-    if form.discards {
+    if is_bodiless(request, answer.status) {
         return Ok((form, Vec::new()));
     }
     let mut filtered = Vec::with_capacity(body.len());

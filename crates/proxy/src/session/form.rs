@@ -29,9 +29,7 @@ impl Form {
         streams: bool,
     ) -> Self {
         let version = request.head.version();
-        // Whether the client gets no body is decided by its own request and by the status that it gets.
-        let is_head = request.head.method_bytes() == b"HEAD";
-        let is_bodiless = is_head || matches!(answer.status, 101 | 204 | 304);
+        let is_bodiless = is_bodiless(request, answer.status);
         let mut form = Self {
             framing: ClientFraming::AsReceived,
             length: None,
@@ -118,6 +116,11 @@ impl Form {
         self.discards = true;
         Ok(body)
     }
+}
+
+/// Whether the client gets no body. Its own request and the status that it gets decide this.
+pub(super) fn is_bodiless(request: &Request<'_>, status: u16) -> bool {
+    request.head.method_bytes() == b"HEAD" || matches!(status, 101 | 204 | 304)
 }
 
 /// Returns the length that a filter has set for the body.

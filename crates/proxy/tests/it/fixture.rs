@@ -1,21 +1,14 @@
 //! Requests, plugin contexts and snapshots for tests, without connections.
 
-use model::entities::Config;
-use model::{EntityKind, Object, Value};
 use net::http1::{Limits, RequestHead};
-use plugin::{
-    Decode, Decoded, Entities, EntityKey, LookupError, NoNames, Node, Request, RequestBody,
-    RequestState, Response,
-};
+use plugin::{NoNames, Node, Request, RequestBody, RequestState, Response};
 use proxy::plugins::{Access, Chain, ChainMemory, Instances, Plan};
-use proxy::respond::{self, GatewayResponse};
-use proxy::snapshot::{BuildSettings, Snapshot};
+use proxy::snapshot::BuildSettings;
 use serde_json::json;
 use std::sync::Arc;
 use std::task::Poll;
 use uuid::Uuid;
 
-const PASSWORD: &str = "b202de19e32bf758d6354e9d6766cc3cd5f131f6";
 pub(crate) const REQUEST_ID: &str = "0123456789abcdef0123456789abcdef";
 
 /// Returns a request head from its lines, beginning with the request line.
@@ -37,11 +30,7 @@ pub(crate) struct Context<'r> {
 }
 
 /// Returns a request whose body is in memory.
-pub(crate) fn context<'r>(
-    head: &'r RequestHead,
-    body: &'static str,
-    entities: impl Entities + 'static,
-) -> Context<'r> {
+pub(crate) fn context<'r>(head: &'r RequestHead, body: &'static str) -> Context<'r> {
     let mut request = Request::bare(head);
     request.host = "a.test";
     request.port = 8000;
@@ -50,7 +39,7 @@ pub(crate) fn context<'r>(
     Context {
         request,
         state: RequestState::default(),
-        node: Node::with_entities(Arc::new(entities)).expect("a thread can be started"),
+        node: Node::bare().expect("a thread can be started"),
     }
 }
 
@@ -102,83 +91,6 @@ pub(crate) fn access_of(
     }
 }
 
-pub(crate) const NORA: u128 = 0x4e04a;
-pub(crate) const GUEST: u128 = 0x60e57;
-pub(crate) const OTTO: u128 = 0x0770;
-pub(crate) const CREDENTIAL: u128 = 0xc4ed;
-
-/// Three consumers: nora with the keys `good`, `lasting` and `expired`, otto with the password `pw2`, and guest. The
-/// consumer of the key `orphan` does not exist, and looking up the key `broken` fails.
-pub(crate) struct People;
-
-fn consumer(id: u128) -> Option<serde_json::Value> {
-    let (username, custom_id) = match id {
-        NORA => ("nora", Some("ext-77")),
-        OTTO => ("otto", None),
-        GUEST => ("guest", None),
-        _ => return None,
-    };
-    Some(json!({"id": Uuid::from_u128(id), "username": username, "custom_id": custom_id}))
-}
-
-fn key(key: &str) -> Result<Option<serde_json::Value>, LookupError> {
-    let (consumer, ttl) = match key {
-        "good" => (NORA, None),
-        "lasting" => (NORA, Some(i64::MAX)),
-        "expired" => (NORA, Some(1)),
-        "orphan" => (1, None),
-        "broken" => return Err(LookupError("the store is broken".into())),
-        _ => return Ok(None),
-    };
-    Ok(Some(json!({
-        "id": Uuid::from_u128(CREDENTIAL), "consumer": {"id": Uuid::from_u128(consumer)}, "ttl": ttl,
-    })))
-}
-
-impl Entities for People {
-    fn find(&self, key_of: EntityKey<'_>, decode: Decode) -> Result<Option<Decoded>, LookupError> {
-        let found = match key_of {
-            EntityKey::Id(EntityKind::Consumers, id) => consumer(id.as_u128()),
-            EntityKey::Unique {
-                kind: EntityKind::Consumers,
-                value,
-                ..
-            } => {
-                let known = [NORA, OTTO, GUEST].into_iter().filter_map(consumer);
-                let mut found = known.filter(|one| one["username"] == value);
-                found.next()
-            }
-            EntityKey::Unique {
-                kind: plugins::kinds::KEYAUTH_CREDENTIALS,
-                value,
-                ..
-            } => key(value)?,
-            EntityKey::Unique {
-                kind: plugins::kinds::BASICAUTH_CREDENTIALS,
-                value: "otto",
-                ..
-            } => Some(json!({
-                "id": Uuid::from_u128(CREDENTIAL), "consumer": {"id": Uuid::from_u128(OTTO)},
-                "username": "otto",
-                // This is the SHA-1 of "pw2" followed by the consumer's id.
-                "password": PASSWORD,
-            })),
-            _ => None,
-        };
-        let stored = found.map(|found| {
-            let object: Object = entity(found);
-            decode(&model::codec::encode(&object)).expect("the entity is complete")
-        });
-        Ok(stored)
-    }
-
-    fn object(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError> {
-        let fields = [("id", id.to_string()), ("kind", kind.name().to_owned())];
-        let fields = fields.map(|(name, value)| (name, Value::from(value)));
-        Ok(Some(fields.into_iter().collect()))
-    }
-}
-
 /// Reads an entity from JSON.
 pub(crate) fn entity<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> T {
     serde_json::from_value(value).expect("the entity is complete")
@@ -198,26 +110,4 @@ pub(crate) fn settings() -> BuildSettings {
         plugins: plugins::bundled().to_vec(),
         ..BuildSettings::default()
     }
-}
-
-/// Builds a snapshot that has only global plugins.
-pub(crate) fn snapshot_of(plugins: impl IntoIterator<Item = serde_json::Value>) -> Snapshot {
-    let config = Config {
-        plugins: plugins.into_iter().map(entity).collect(),
-        ..Config::default()
-    };
-    Snapshot::build(config, 1, None, &settings()).expect("the configuration can be served")
-}
-
-/// Runs the access phase of the global plugins and builds the response, if there is one.
-pub(crate) fn access(snapshot: &Snapshot, cx: &mut Context<'_>) -> Option<GatewayResponse> {
-    let plan = snapshot.globals.clone();
-    let answer = run_access(&plan, snapshot.instances(), cx)?;
-    let settings = respond::ResponseSettings::default();
-    Some(GatewayResponse::new(
-        answer,
-        Some(cx.request.head),
-        REQUEST_ID,
-        &settings,
-    ))
 }

@@ -2,8 +2,6 @@
 
 mod fixture;
 mod incremental;
-mod key_auth;
-mod other_plugins;
 mod plan;
 mod rebuilds;
 mod respond;

@@ -3,8 +3,8 @@
 use crate::fixture::{Context, access_of, context, head, ready, run_access, with_chain};
 use model::entities::{Consumer, ConsumerId, RouteId, ServiceId};
 use plugin::{
-    BuildCx, BuildError, Flow, LogCx, LogEntry, NoEntities, Origin, Phases, Plugin, PluginDef,
-    PluginError, RequestBody, RequestCx, Response, ResponseBody, Scope, Scopes, Step,
+    BuildCx, BuildError, Flow, LogCx, LogEntry, Origin, Phases, Plugin, PluginDef, PluginError,
+    RequestBody, RequestCx, Response, ResponseBody, Scope, Scopes, Step,
 };
 use proxy::plugins::{Access, Instance, Instances, Plan, Planner, Plans, ScopeTable, Scoped};
 use serde::de::IgnoredAny;
@@ -153,7 +153,7 @@ impl Bench {
     ) -> (Option<u16>, Vec<String>, bool) {
         let (plan, instances) = self.plan(route.map(RouteId), service.map(ServiceId));
         let request = head(&["GET / HTTP/1.1"]);
-        let mut cx = context(&request, "", NoEntities);
+        let mut cx = context(&request, "");
         cx.state.consumer = with.map(|id| Arc::new(consumer(id)));
         let (answer, logs) = with_chain(&instances, &mut cx, |chain, request| {
             let answer = access_of(chain, &plan, request);
@@ -272,7 +272,7 @@ fn a_failing_plugin_ends_the_request_with_kongs_500() {
     bench.add(2, ACCESS, "after", Act::Pass, Scope::default());
     let plan = bench.globals();
     let request = head(&["GET / HTTP/1.1"]);
-    let mut cx = context(&request, "", NoEntities);
+    let mut cx = context(&request, "");
     let answer = run_access(&plan, &bench.instances, &mut cx);
     let answer = answer.expect("the failing plugin ends the request");
     assert_eq!(answer.status, 500);
@@ -286,7 +286,7 @@ fn a_failing_plugin_ends_the_request_with_kongs_500() {
 fn calls_before_the_body(bench: &Bench) -> Option<Vec<String>> {
     let plan = bench.globals();
     let request = head(&["GET / HTTP/1.1"]);
-    let mut cx: Context<'_> = context(&request, "", NoEntities);
+    let mut cx: Context<'_> = context(&request, "");
     cx.request.body = RequestBody::Unread;
     with_chain(&bench.instances, &mut cx, |chain, request| {
         let stays = &mut |_: &mut std::task::Context<'_>| Poll::Pending;
@@ -357,7 +357,7 @@ fn early_errors_are_logged_by_global_plugins_only() {
     bench.add(3, ACCESS_AND_LOG, "on a route", Act::Pass, route);
     let plan = bench.globals();
     let request = head(&["GET / HTTP/1.1"]);
-    let mut cx = context(&request, "", NoEntities);
+    let mut cx = context(&request, "");
     let entry = LogEntry {
         status: 404,
         origin: Origin::Gateway,

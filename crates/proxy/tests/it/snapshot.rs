@@ -3,7 +3,7 @@
 use crate::fixture::{context, entity, head, plugin, run_access, settings};
 use crate::world::{route, service};
 use model::entities::{Config, Protocol};
-use plugin::{BuildCx, BuildError, NoEntities, Phases, Plugin, PluginDef, Scopes};
+use plugin::{BuildCx, BuildError, Phases, Plugin, PluginDef, Scopes};
 use proxy::balance::{PickInput, Tried};
 use proxy::snapshot::{BuildSettings, RouteInfo, ServiceRef, Snapshot};
 use serde_json::{Value, json};
@@ -204,7 +204,7 @@ fn plugins_that_do_not_work_yet_and_change_or_limit_anything_refuse_every_reques
         };
         let snapshot = draft.build(None, &settings());
         let request = head(&["GET / HTTP/1.1"]);
-        let mut cx = context(&request, "", NoEntities);
+        let mut cx = context(&request, "");
         let answer = run_access(&snapshot.globals, snapshot.instances(), &mut cx);
         assert_eq!(answer.map(|answer| answer.status), Some(500), "{name}");
     }

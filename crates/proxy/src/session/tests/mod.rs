@@ -11,6 +11,7 @@ mod connections;
 mod datagrams;
 mod failures;
 mod filters;
+mod harness;
 mod heads;
 mod http2;
 mod http2_slow;

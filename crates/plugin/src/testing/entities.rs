@@ -1,0 +1,100 @@
+//! Entities in memory.
+
+use crate::entities::{Decode, Decoded, Entities, EntityKey, LookupError};
+use model::{EntityKind, Object};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use uuid::Uuid;
+
+/// Entities of a node for tests. They may change between two requests. Look-ups find what was put last.
+#[derive(Debug, Default)]
+pub struct FakeEntities(RwLock<Content>);
+
+#[derive(Debug, Default)]
+struct Content {
+    entities: Vec<Stored>,
+    failing: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Stored {
+    kind: EntityKind,
+    id: Uuid,
+    entity: Object,
+}
+
+impl FakeEntities {
+    /// Adds an entity in its stored form, which has an `id`. Another entity with this id is replaced.
+    #[must_use]
+    pub fn with(self, kind: EntityKind, entity: serde_json::Value) -> Self {
+        self.put(kind, entity);
+        self
+    }
+
+    /// Makes look-ups of this id or value of a unique field fail, as if the store could not be read.
+    #[must_use]
+    pub fn failing(self, key: impl ToString) -> Self {
+        self.write(|content| content.failing.push(key.to_string()));
+        self
+    }
+
+    /// Adds or replaces an entity in its stored form.
+    pub fn put(&self, kind: EntityKind, entity: serde_json::Value) {
+        let entity: Object = serde_json::from_value(entity).expect("an entity is an object");
+        let id = entity.str("id").expect("an entity has an id");
+        let id = Uuid::try_parse(id).expect("the id of an entity is a UUID");
+        self.remove(kind, id);
+        self.write(|content| content.entities.push(Stored { kind, id, entity }));
+    }
+
+    pub fn remove(&self, kind: EntityKind, id: Uuid) {
+        self.write(|content| {
+            (content.entities).retain(|stored| (stored.kind, stored.id) != (kind, id));
+        });
+    }
+
+    fn write(&self, change: impl FnOnce(&mut Content)) {
+        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Content> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Content {
+    fn check(&self, key: &str) -> Result<(), LookupError> {
+        match self.failing.iter().any(|failing| failing == key) {
+            true => Err(LookupError("the store is broken".into())),
+            false => Ok(()),
+        }
+    }
+
+    fn by_id(&self, kind: EntityKind, id: Uuid) -> Result<Option<&Object>, LookupError> {
+        self.check(&id.to_string())?;
+        let mut all = self.entities.iter();
+        let found = all.find(|stored| (stored.kind, stored.id) == (kind, id));
+        Ok(found.map(|stored| &stored.entity))
+    }
+}
+
+impl Entities for FakeEntities {
+    fn find(&self, key: EntityKey<'_>, decode: Decode) -> Result<Option<Decoded>, LookupError> {
+        let content = self.read();
+        let found = match key {
+            EntityKey::Id(kind, id) => content.by_id(kind, id)?,
+            EntityKey::Unique { kind, field, value } => {
+                content.check(value)?;
+                let of_kind = content.entities.iter().filter(|stored| stored.kind == kind);
+                let mut entities = of_kind.map(|stored| &stored.entity);
+                entities.find(|entity| entity.str(field) == Some(value))
+            }
+        };
+        let decoded = found.map(|entity| decode(&model::codec::encode(entity)));
+        let decoded = decoded.transpose();
+        decoded.map_err(|error| LookupError(Box::new(error)))
+    }
+
+    fn object(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError> {
+        Ok(self.read().by_id(kind, id)?.cloned())
+    }
+}

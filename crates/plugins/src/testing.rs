@@ -1,0 +1,49 @@
+//! What the tests of several plugins use.
+
+use model::EntityKind;
+use plugin::PluginDef;
+use plugin::testing::{Case, FakeEntities};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+pub(crate) const NORA: Uuid = Uuid::from_u128(0x4e04a);
+pub(crate) const GUEST: Uuid = Uuid::from_u128(0x60e57);
+pub(crate) const OTTO: Uuid = Uuid::from_u128(0x0770);
+/// The credential of otto, and that with the key `good`.
+pub(crate) const CREDENTIAL: Uuid = Uuid::from_u128(0xc4ed);
+
+/// A case of one plugin, on a node with [`people`].
+pub(crate) fn case(def: PluginDef, config: Value) -> Case {
+    Case::new(def, config).entities(people())
+}
+
+/// Three consumers: nora with the keys `good`, `lasting` and `expired`, otto with the password `pw2`, and guest. The
+/// consumer of the key `orphan` does not exist, and looking up the key `broken` fails.
+pub(crate) fn people() -> FakeEntities {
+    let consumer = |id: Uuid, name: &str| json!({"id": id, "username": name});
+    let key = |id: Uuid, key: &str, consumer: Uuid| json!({"id": id, "key": key, "consumer": {"id": consumer}});
+    let until = |number: u128, name: &str, ttl: i64| {
+        let mut credential = key(Uuid::from_u128(number), name, NORA);
+        credential["ttl"] = ttl.into();
+        credential
+    };
+    let nora = json!({"id": NORA, "username": "nora", "custom_id": "ext-77"});
+    let keys = crate::kinds::KEYAUTH_CREDENTIALS;
+    FakeEntities::default()
+        .with(EntityKind::Consumers, nora)
+        .with(EntityKind::Consumers, consumer(OTTO, "otto"))
+        .with(EntityKind::Consumers, consumer(GUEST, "guest"))
+        .with(keys, key(CREDENTIAL, "good", NORA))
+        .with(keys, until(2, "lasting", i64::MAX))
+        .with(keys, until(3, "expired", 1))
+        .with(keys, key(Uuid::from_u128(4), "orphan", Uuid::from_u128(1)))
+        .failing("broken")
+        .with(
+            crate::kinds::BASICAUTH_CREDENTIALS,
+            json!({
+                "id": CREDENTIAL, "consumer": {"id": OTTO}, "username": "otto",
+                // This is the SHA-1 of "pw2" followed by the consumer's id.
+                "password": "b202de19e32bf758d6354e9d6766cc3cd5f131f6",
+            }),
+        )
+}
