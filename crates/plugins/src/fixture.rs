@@ -42,7 +42,6 @@ pub(crate) fn build<P: Plugin>(plugin: &str, config: &serde_json::Value) -> Resu
         untrusted_lua: plugin::UntrustedLua::default(),
         identity: &identity,
         life: &life,
-        untrusted_lua: Default::default(),
     };
     P::build(config, &cx)
 }
