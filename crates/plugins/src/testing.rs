@@ -14,6 +14,7 @@ pub(crate) const CREDENTIAL: Uuid = Uuid::from_u128(0xc4ed);
 
 /// A case of one plugin, on a node with [`people`].
 pub(crate) fn case(def: PluginDef, config: Value) -> Case {
+    crate::install();
     Case::new(def, config).entities(people())
 }
 

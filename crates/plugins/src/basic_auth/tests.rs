@@ -74,6 +74,7 @@ fn the_realm_is_that_of_the_configuration() {
 #[test]
 fn two_authentications_are_both_needed_unless_anonymous_is_set() {
     let both_with = |config: Value| {
+        crate::install();
         let case = Case::new(def(), config.clone()).and(key_auth::def(), config);
         case.entities(people())
     };

@@ -75,6 +75,7 @@ fn a_message_and_a_body_exclude_each_other() {
 fn echo() -> Case {
     let route = json!({"id": ROUTE, "kind": "routes"});
     let entities = FakeEntities::default().with(EntityKind::Routes, route);
+    crate::install();
     let case = Case::new(def(), json!({"echo": true}));
     case.entities(entities).identity("node 1", "host")
 }
