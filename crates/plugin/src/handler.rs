@@ -251,7 +251,8 @@ impl<'a> OwnSlot<'a> {
         let Self { states, plugin } = self;
         let at = usize::from(plugin);
         let type_id = TypeId::of::<T>();
-        let is_made = matches!(states.entries.get(at), Some(Some(entry)) if entry.type_id == type_id);
+        let is_made =
+            matches!(states.entries.get(at), Some(Some(entry)) if entry.type_id == type_id);
         if !is_made {
             states.make::<T>(at);
         }
