@@ -324,6 +324,32 @@ pub struct TargetEdits {
 }
 
 impl UpstreamEdits {
+    /// Percent-encodes what would end the request line: spaces and control characters in path, query and method come
+    /// from a client's data that a plugin has inserted.
+    pub fn escape_request_line(&mut self) {
+        for text in [&mut self.path, &mut self.query].into_iter().flatten() {
+            if text.bytes().any(ends_request_line) {
+                let mut escaped = String::with_capacity(text.len() + 8);
+                for letter in text.chars() {
+                    if u8::try_from(letter).is_ok_and(ends_request_line) {
+                        escaped.push_str(&format!("%{:02X}", u32::from(letter)));
+                    } else {
+                        escaped.push(letter);
+                    }
+                }
+                *text = escaped;
+            }
+        }
+        if let Some(method) = &self.method
+            && (method.is_empty()
+                || !method
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphabetic() || byte == b'-'))
+        {
+            self.method = None;
+        }
+    }
+
     pub fn target_mut(&mut self) -> &mut TargetEdits {
         self.target.get_or_insert_default()
     }
@@ -347,6 +373,10 @@ impl UpstreamEdits {
         *target = None;
         *buffer_response = false;
     }
+}
+
+fn ends_request_line(byte: u8) -> bool {
+    byte <= b' ' || byte == 0x7f
 }
 
 #[cfg(test)]
@@ -375,6 +405,20 @@ mod tests {
         edits.add("X-A", "1");
         assert!(!edits.drops("X-A"));
         assert_eq!(edits.value("x-a"), Some(&b"1"[..]));
+    }
+
+    #[test]
+    fn what_would_end_the_request_line_is_escaped() {
+        let mut edits = UpstreamEdits {
+            path: Some("/a b\r\nX: é\u{7f}".to_owned()),
+            query: Some("a=%20b".to_owned()),
+            method: Some("GET /".into()),
+            ..UpstreamEdits::default()
+        };
+        edits.escape_request_line();
+        assert_eq!(edits.path.as_deref(), Some("/a%20b%0D%0AX:%20é%7F"));
+        assert_eq!(edits.query.as_deref(), Some("a=%20b"));
+        assert_eq!(edits.method, None);
     }
 
     #[test]

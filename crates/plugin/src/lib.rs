@@ -57,3 +57,8 @@ pub use stream::{
     StreamProtocol, StreamSession, StreamStep, StreamWait, TlsInfo,
 };
 pub use worker_part::{Life, PerWorker, free_ended_parts, parts_here};
+
+/// Compiles and runs the code of the page about writing plugins.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/writing-plugins.md")]
+struct WritingPlugins;

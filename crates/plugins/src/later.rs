@@ -79,7 +79,6 @@ pub(crate) fn zipkin() -> PluginDef {
         Phases::ACCESS
             .with(Phases::HEADER_FILTER)
             .with(Phases::BODY_FILTER)
-            .with(Phases::PREREAD)
             .with(Phases::LOG),
         Scopes::ALL,
         "No traces are sent to Zipkin.",
@@ -172,7 +171,7 @@ pub(crate) fn ip_restriction() -> PluginDef {
     closed(
         "ip-restriction",
         990,
-        Phases::ACCESS.with(Phases::PREREAD),
+        Phases::ACCESS,
         Scopes::ALL,
         "Clients are not checked by their address.",
     )

@@ -1,5 +1,6 @@
 //! What the tests of several plugins use.
 
+use crate::kinds::{BASICAUTH_CREDENTIALS, KEYAUTH_CREDENTIALS};
 use model::EntityKind;
 use plugin::PluginDef;
 use plugin::testing::{Case, FakeEntities};
@@ -14,6 +15,7 @@ pub(crate) const CREDENTIAL: Uuid = Uuid::from_u128(0xc4ed);
 
 /// A case of one plugin, on a node with [`people`].
 pub(crate) fn case(def: PluginDef, config: Value) -> Case {
+    crate::install();
     Case::new(def, config).entities(people())
 }
 
@@ -28,7 +30,7 @@ pub(crate) fn people() -> FakeEntities {
         credential
     };
     let nora = json!({"id": NORA, "username": "nora", "custom_id": "ext-77"});
-    let keys = crate::kinds::KEYAUTH_CREDENTIALS;
+    let keys = KEYAUTH_CREDENTIALS;
     FakeEntities::default()
         .with(EntityKind::Consumers, nora)
         .with(EntityKind::Consumers, consumer(OTTO, "otto"))
@@ -39,7 +41,7 @@ pub(crate) fn people() -> FakeEntities {
         .with(keys, key(Uuid::from_u128(4), "orphan", Uuid::from_u128(1)))
         .failing("broken")
         .with(
-            crate::kinds::BASICAUTH_CREDENTIALS,
+            BASICAUTH_CREDENTIALS,
             json!({
                 "id": CREDENTIAL, "consumer": {"id": OTTO}, "username": "otto",
                 // This is the SHA-1 of "pw2" followed by the consumer's id.

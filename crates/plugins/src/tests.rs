@@ -1,13 +1,26 @@
 //! Tests of the table of plugins.
 
-mod configs;
-
 use super::*;
 use plugin::{Implementation, Lack};
 use std::fmt::Write;
 use std::fs;
 
+mod configs;
 mod facts;
+
+/// Returns the configuration of a plugin as its schema completes it.
+pub(crate) fn completed(plugin: &str, config: &str) -> Result<model::Value, String> {
+    let config: model::Value = serde_json::from_str(config).map_err(|error| error.to_string())?;
+    let mut input = model::Object::new();
+    input.push("id", "7a2a0000-0000-4000-8000-000000000001".into());
+    input.push("name", plugin.into());
+    input.push("config", config);
+    let context = model::schema::Context::at(std::time::Duration::ZERO);
+    let schema = install().entity(model::EntityKind::Plugins);
+    let completed = schema.complete(input, &context);
+    let mut completed = completed.map_err(|error| format!("{error:?}"))?;
+    Ok(completed.remove("config").unwrap_or_default())
+}
 
 #[test]
 fn the_table_is_in_execution_order() {
@@ -117,7 +130,8 @@ fn page() -> String {
          \x20 plugin answers it, such as key-auth with 401.\n\
          - **ignored**: the plugin is not implemented. Requests pass as if it were absent.\n\n\
          `silverback check kong.yml` names the plugins of a configuration that are not implemented. With `--strict` it then\n\
-         exits with status 1. The log and responses of the Admin API name them too.\n\n\
+         exits with status 1. The log and responses of the Admin API name them too. `silverback plugins` lists all\n\
+         plugins in the order in which they run.\n\n\
          References to vaults (`{vault://…}`) in the configuration of plugins are not resolved yet: their text is used as\n\
          the value. The same reports name the fields that have one.\n\n",
     );

@@ -558,7 +558,7 @@ fn answer(response: &Response) -> GatewayAnswer {
     let message = match &response.body {
         ResponseBody::Error(message) => message.as_deref().unwrap_or_default().to_owned(),
         ResponseBody::Bytes(body) | ResponseBody::Json(body) => text(body),
-        ResponseBody::Pieces(pieces) => text(&pieces.concat()),
+        ResponseBody::Pieces(pieces) => text(pieces.concat()),
         ResponseBody::ServerError => String::new(),
     };
     let header = |name: &str| response.headers.value(name).map(text);

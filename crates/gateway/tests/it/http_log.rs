@@ -143,7 +143,7 @@ fn no_request_fails_while_log_servers_are_broken_and_the_configuration_changes()
                         return;
                     }
                     let answer = client.request("GET", path, &[], b"");
-                    assert_eq!(answer.expect("a response").status, 200);
+                    assert_eq!(answer.status, 200);
                     answered.fetch_add(1, Ordering::SeqCst);
                 }
             });

@@ -33,6 +33,7 @@ pub struct Case {
     plugins: Vec<Planned>,
     identity: NodeIdentity,
     entities: Arc<dyn Entities>,
+    untrusted_lua: UntrustedLua,
     clock: Clock,
     background: Option<Background>,
     node: Option<Arc<Node>>,
@@ -85,7 +86,12 @@ pub fn completed(plugin: &str, config: Json) -> Result<Value, String> {
 /// Returns the reason why a configuration is refused, by its schema or when the plugin is built. Panics if it is not.
 pub fn refusal(def: &PluginDef, config: Json) -> String {
     let (identity, life) = Default::default();
-    let built = completed(&def.name, config).map(|config| build(def, &config, &identity, &life));
+    let cx = BuildCx {
+        identity: &identity,
+        untrusted_lua: UntrustedLua::default(),
+        life: &life,
+    };
+    let built = completed(&def.name, config).map(|config| build(def, &config, &cx));
     match built {
         Err(problems) => problems,
         Ok(Err(error)) => error,
@@ -107,15 +113,9 @@ fn maker(def: &PluginDef) -> &dyn Maker {
 pub(super) fn build(
     def: &PluginDef,
     config: &Value,
-    identity: &NodeIdentity,
-    life: &Arc<Life>,
+    cx: &BuildCx<'_>,
 ) -> Result<Arc<dyn Handler>, String> {
-    let cx = BuildCx {
-        identity,
-        life,
-        untrusted_lua: UntrustedLua::default(),
-    };
-    let built = maker(def).build(config, &cx);
+    let built = maker(def).build(config, cx);
     built.map_err(|error| error.to_string())
 }
 
@@ -137,6 +137,7 @@ impl Case {
             plugins: Vec::new(),
             identity: NodeIdentity::default(),
             entities: Arc::new(FakeEntities::default()),
+            untrusted_lua: UntrustedLua::default(),
             clock: Clock::fixed(UNIX_EPOCH + START),
             background: None,
             node: None,
@@ -217,6 +218,13 @@ impl Case {
         self
     }
 
+    /// Sets the setting `untrusted_lua`.
+    #[must_use]
+    pub fn untrusted_lua(mut self, setting: UntrustedLua) -> Self {
+        self.untrusted_lua = setting;
+        self
+    }
+
     /// Sets the clock of the node. Otherwise it stands still at 1700000000 seconds after 1970, until
     /// `case.node().clock.advance(…)`.
     #[must_use]
@@ -280,7 +288,12 @@ impl Case {
         let mut instances: Vec<Instance> = Vec::new();
         for (at, one) in planned {
             let life = Arc::default();
-            let handler = build(&one.def, &one.config, &node.identity, &life)
+            let cx = BuildCx {
+                identity: &node.identity,
+                untrusted_lua: self.untrusted_lua,
+                life: &life,
+            };
+            let handler = build(&one.def, &one.config, &cx)
                 .unwrap_or_else(|error| panic!("{} cannot be built: {error}", one.def.name));
             let order = match instances.last() {
                 Some(last) if last.def.name == one.def.name => last.order,

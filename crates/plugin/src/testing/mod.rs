@@ -54,6 +54,7 @@
 //! data plane does is left out: routing, the choice of a target, forwarding headers, Kong's own headers, and the formats
 //! of errors (they are JSON here, whatever the client accepts).
 
+mod answering;
 mod call;
 mod case;
 mod entities;

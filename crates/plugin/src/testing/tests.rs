@@ -515,7 +515,12 @@ fn a_refused_configuration_is_explained() {
     let refused = |config: Json| {
         let config = serde_json::from_value(config).expect("JSON is a value");
         let (identity, life) = Default::default();
-        super::case::build(&def(), &config, &identity, &life).err()
+        let cx = BuildCx {
+            identity: &identity,
+            untrusted_lua: Default::default(),
+            life: &life,
+        };
+        super::case::build(&def(), &config, &cx).err()
     };
     assert_eq!(
         refused(json!({"phases": 0})).as_deref(),

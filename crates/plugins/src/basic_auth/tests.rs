@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::key_auth;
-use crate::testing::{CREDENTIAL, NORA, OTTO as OTTO_ID, case, people};
+use crate::testing::{CREDENTIAL, NORA, OTTO as OTTO_ID, case};
 use plugin::testing::Case;
 use serde_json::{Value, json};
 
@@ -73,10 +73,7 @@ fn the_realm_is_that_of_the_configuration() {
 
 #[test]
 fn two_authentications_are_both_needed_unless_anonymous_is_set() {
-    let both_with = |config: Value| {
-        let case = Case::new(def(), config.clone()).and(key_auth::def(), config);
-        case.entities(people())
-    };
+    let both_with = |config: Value| case(def(), config.clone()).and(key_auth::def(), config);
     let both = both_with(json!({}));
     assert_eq!(outcome(&both, &["apikey: good", OTTO]), "otto");
     assert_eq!(outcome(&both, &["apikey: good"]), REFUSED);

@@ -9,13 +9,12 @@ use config::Config;
 use credential::KeyauthCredential;
 use plugin::auth::{self, Attempt};
 use plugin::{
-    BuildCx, BuildError, Credential, Entities, Field, HeaderValue, ParsedBody, Phases, Plugin,
+    BuildCx, BuildError, Credential, Field, HeaderValue, Node, ParsedBody, Phases, Plugin,
     PluginDef, PluginError, Request, RequestBody, RequestCx, Response, Scopes, Step,
 };
 use std::borrow::Cow;
 use std::cell::LazyCell;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) fn def() -> PluginDef {
     PluginDef::bundled::<KeyAuth>("key-auth", 1250, Phases::ACCESS, Scopes::NO_CONSUMER)
@@ -106,7 +105,7 @@ impl KeyAuth {
             Search::Found { key, place } => (key, place),
         };
         let is_empty = key.is_empty();
-        let find = || look_up(&*cx.node.entities, &key);
+        let find = || look_up(cx.node, &key);
         let owner = auth::with_consumer(cx, find, |credential| credential.consumer)?;
         if self.config.hide_credentials {
             place.hide(cx.request);
@@ -188,24 +187,16 @@ fn owned<'r>(field: Field<'_>) -> Field<'r> {
 }
 
 /// Returns the credential with the key, unless it has expired.
-fn look_up(
-    entities: &dyn Entities,
-    key: &[u8],
-) -> Result<Option<Arc<KeyauthCredential>>, PluginError> {
+fn look_up(node: &Node, key: &[u8]) -> Result<Option<Arc<KeyauthCredential>>, PluginError> {
     // Keys are texts, so that no credential matches invalid UTF-8.
     let Some(key) = std::str::from_utf8(key).ok().filter(|key| !key.is_empty()) else {
         return Ok(None);
     };
-    let credential: Option<Arc<KeyauthCredential>> = entities.by_unique("key", key)?;
+    let credential: Option<Arc<KeyauthCredential>> = node.entities.by_unique("key", key)?;
     Ok(credential.filter(|credential| match credential.ttl {
         None => true,
-        Some(end) => unix_seconds() < end,
+        Some(end) => i64::try_from(node.clock.since_epoch().as_secs()).is_ok_and(|now| now < end),
     }))
-}
-
-fn unix_seconds() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs() as i64)
 }
 
 #[cfg(test)]

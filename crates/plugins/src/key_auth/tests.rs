@@ -1,8 +1,11 @@
 //! Tests of key-auth.
 
-use crate::testing::{CREDENTIAL, GUEST, NORA, case};
+use crate::kinds::KEYAUTH_CREDENTIALS;
+use crate::testing::{CREDENTIAL, GUEST, NORA, case, people};
 use plugin::testing::Outcome;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 fn run(config: Value, line: &str, headers: &[&str], body: &'static str) -> Outcome {
@@ -68,6 +71,25 @@ fn a_key_is_searched_in_headers_and_query() {
         let found = outcome(json!({}), line, headers, "");
         assert_eq!(found, wanted, "{line} {headers:?}");
     }
+}
+
+#[test]
+fn a_key_is_valid_until_its_end() {
+    let entities = Arc::new(people());
+    let case = case(super::def(), json!({})).entities(entities.clone());
+    let end = case.node().clock.since_epoch().as_secs() + 60;
+    let id = Uuid::from_u128(9);
+    let key = json!({"id": id, "key": "brief", "consumer": {"id": NORA}, "ttl": end});
+    entities.put(KEYAUTH_CREDENTIALS, key);
+    let status = || {
+        let call = case.request(GET).header("apikey", "brief");
+        call.run_now().client.status
+    };
+    assert_eq!(status(), 200);
+    case.node().clock.advance(Duration::from_secs(59));
+    assert_eq!(status(), 200);
+    case.node().clock.advance(Duration::from_secs(1));
+    assert_eq!(status(), 401);
 }
 
 #[test]

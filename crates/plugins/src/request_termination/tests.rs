@@ -68,6 +68,7 @@ fn a_trigger_is_a_header_or_a_query_argument() {
 
 #[test]
 fn a_message_and_a_body_exclude_each_other() {
+    crate::install();
     let refused = refusal(&def(), json!({"message": "x", "body": "y"}));
     assert!(refused.contains("message cannot be used with"), "{refused}");
 }
@@ -75,7 +76,7 @@ fn a_message_and_a_body_exclude_each_other() {
 fn echo() -> Case {
     let route = json!({"id": ROUTE, "kind": "routes"});
     let entities = FakeEntities::default().with(EntityKind::Routes, route);
-    let case = Case::new(def(), json!({"echo": true}));
+    let case = case(def(), json!({"echo": true}));
     case.entities(entities).identity("node 1", "host")
 }
 

@@ -13,7 +13,8 @@ pub(super) const CHECKS: Checks = Checks {
 fn template_pair(pair: &Value) -> Result<(), Value> {
     let text = pair.as_str().unwrap_or_default();
     let (name, value) = text.split_once(':').unwrap_or((text, ""));
-    if value.is_empty() {
+    // Kong skips all colons after the name.
+    if value.trim_start_matches(':').is_empty() {
         return Err(format!("key '{name}' has no value").into());
     }
     Ok(())

@@ -11,6 +11,9 @@ use std::borrow::Cow;
 pub(super) trait Lines {
     /// Returns the values of all lines with this name, which is compared without case.
     fn values(&self, name: &str) -> SmallVec<[&[u8]; 2]>;
+
+    /// Returns the name as the first such line spells it.
+    fn spelling(&self, name: &str) -> Option<&str>;
 }
 
 /// Changes in the order in which they are made.
@@ -63,7 +66,8 @@ pub(super) fn transform<'v>(
     for rule in &rules.replace {
         let value = Value::of(rule, environment)?;
         if is_host(&rule.name) || state.finds(&rule.name) {
-            state.set(&rule.name, Change::Replace(smallvec![value]));
+            let name = state.spelling(&rule.name);
+            state.set(name, Change::Replace(smallvec![value]));
         }
     }
     for rule in &rules.add {
@@ -127,6 +131,16 @@ impl<'v> State<'v> {
     /// Whether Kong finds a header by this name: `_` also matches `-`.
     fn finds(&self, name: &str) -> bool {
         self.has(name) || (name.contains('_') && self.has(&name.replace('_', "-")))
+    }
+
+    /// Returns the spelling that a header has. One that is replaced keeps it.
+    fn spelling(&self, name: &'v str) -> &'v str {
+        let mut changed = self.changes.list.iter();
+        changed
+            .find(|(other, _)| other.eq_ignore_ascii_case(name))
+            .map(|&(spelled, _)| spelled)
+            .or_else(|| self.lines.spelling(name))
+            .unwrap_or(name)
     }
 
     fn values(&self, name: &str) -> Values<'v> {

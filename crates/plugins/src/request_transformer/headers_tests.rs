@@ -90,7 +90,7 @@ fn only_a_header_that_is_there_is_replaced_but_the_host_always() {
             &[("X-A", "1"), ("x-a", "2")],
             &[("replace", &["x-a:n", "x-b:n", "host:o"])]
         ),
-        ["x-a: n", "host: o"]
+        ["X-A: n", "host: o"]
     );
 }
 

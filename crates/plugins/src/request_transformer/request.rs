@@ -18,6 +18,13 @@ impl Lines for View<'_> {
     fn values(&self, name: &str) -> SmallVec<[&[u8]; 2]> {
         self.request.every_header_line(name).collect()
     }
+
+    fn spelling(&self, name: &str) -> Option<&str> {
+        let mut pairs = self.request.header_pairs();
+        pairs
+            .find(|(other, _)| other.eq_ignore_ascii_case(name))
+            .map(|(spelled, _)| spelled)
+    }
 }
 
 impl Environment for View<'_> {

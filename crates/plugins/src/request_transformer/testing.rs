@@ -30,6 +30,13 @@ impl Lines for Request {
             .filter(|(other, _)| other.eq_ignore_ascii_case(name));
         same.map(|(_, value)| value.as_bytes()).collect()
     }
+
+    fn spelling(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        headers
+            .find(|(other, _)| other.eq_ignore_ascii_case(name))
+            .map(|(spelled, _)| spelled.as_str())
+    }
 }
 
 impl Environment for Request {

@@ -1,31 +1,12 @@
 use super::*;
-use model::{Object, Value};
+use crate::tests::completed;
+use model::Object;
 use net::http1::{Limits, RequestHead};
 use plugin::Capture;
 use std::sync::Arc;
 
 fn transformer(config: &str) -> Result<RequestTransformer, BuildError> {
-    let empty = r#"{"body": [], "headers": [], "querystring": []}"#;
-    let complete = format!(
-        r#"{{"remove": {empty}, "rename": {empty}, "replace": {empty}, "add": {empty}, "append": {empty}}}"#
-    );
-    let mut value: Value = serde_json::from_str(&complete).expect("JSON");
-    let Ok(Value::Object(changes)) = serde_json::from_str(config) else {
-        panic!("the configuration is an object");
-    };
-    let object = value.as_object_mut().expect("an object");
-    for (kind, fields) in changes {
-        match (object.get_mut(&kind), fields) {
-            (Some(Value::Object(entries)), Value::Object(fields)) => {
-                for (name, list) in fields {
-                    entries.insert(name, list);
-                }
-            }
-            (_, other) => {
-                object.insert(kind, other);
-            }
-        }
-    }
+    let value = completed("request-transformer", config).map_err(BuildError::Config)?;
     let config = BuildError::read_config(&value)?;
     let cx = BuildCx {
         identity: &plugin::NodeIdentity::default(),
@@ -118,7 +99,7 @@ fn a_rule_for_headers_may_change_the_type_of_the_body() {
         r#"{"replace": {"headers": ["content-type:application/json"]}, "add": {"body": ["a:1"]}}"#;
     assert_eq!(
         sent(config, FORM, Some("{}")).expect("it is changed"),
-        r#"- -?- [content-type: application/json] {"a":"1"}"#
+        r#"- -?- [Content-Type: application/json] {"a":"1"}"#
     );
 }
 
@@ -152,6 +133,11 @@ fn an_expression_for_lua_is_refused_with_its_field() {
 }
 
 #[test]
-fn a_field_that_the_plugin_does_not_know_is_refused() {
-    assert!(transformer(r#"{"more": 1}"#).is_err());
+fn the_plugin_knows_every_field_of_its_schema() {
+    let lists = r#"{"body": ["a:b"], "headers": ["a:b"], "querystring": ["a:b"]}"#;
+    let replace = r#"{"body": ["a:b"], "headers": ["a:b"], "querystring": ["a:b"], "uri": "/"}"#;
+    let every = format!(
+        r#"{{"http_method": "PUT", "remove": {lists}, "rename": {lists}, "replace": {replace}, "add": {lists}, "append": {lists}}}"#
+    );
+    assert!(transformer(&every).is_ok());
 }

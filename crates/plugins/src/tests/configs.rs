@@ -1,18 +1,9 @@
-//! Whether the plugins that work use all of their configuration, and whether they are the plugins that their schemas
-//! describe.
+//! Whether the plugins that work use all of their configuration.
 
-use super::bundled;
-use model::schema::registry;
-use plugin::{BuildCx, BuildError, Implementation, PluginDef, Scopes};
+use super::{bundled, install};
+use plugin::{BuildCx, BuildError, Implementation, PluginDef, UntrustedLua};
 use serde_json::{Map, Value as Json, json};
-use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// Phases of schemas that are no phases of requests and sessions: every plugin has them here.
-const LIFECYCLE: [&str; 2] = ["init_worker", "configure"];
-
-/// Plugins that use more phases than in Kong, with these phases.
-const MORE_PHASES: [(&str, &[&str]); 0] = [];
 
 /// Values for fields whose schema does not say enough to derive one: plugin, field, value.
 const VALUES: [(&str, &str, &str); 0] = [];
@@ -23,7 +14,7 @@ fn working() -> impl Iterator<Item = &'static Arc<PluginDef>> {
 }
 
 fn schema(def: &PluginDef) -> Json {
-    let schema = registry().plugin(&def.name);
+    let schema = install().plugin(&def.name);
     schema.expect("the plugin has a schema").schema_json()
 }
 
@@ -91,8 +82,8 @@ fn unread(def: &PluginDef, config: &Json) -> Option<String> {
     let config = serde_json::from_value(config.clone()).expect("JSON is a value");
     let (identity, life) = Default::default();
     let cx = BuildCx {
-        untrusted_lua: plugin::UntrustedLua::default(),
         identity: &identity,
+        untrusted_lua: UntrustedLua::default(),
         life: &life,
     };
     match maker.build(&config, &cx) {
@@ -146,52 +137,5 @@ fn a_working_plugin_reads_every_field_of_its_schema_and_no_other() {
                 def.name
             );
         }
-    }
-}
-
-#[test]
-fn phases_are_those_of_the_schema() {
-    for def in bundled() {
-        let schema = registry().plugin(&def.name).expect("it has a schema");
-        let of_schema = schema.phases.iter().map(String::as_str);
-        let more = MORE_PHASES.iter().filter(|(name, _)| *name == def.name);
-        let wanted: BTreeSet<&str> = of_schema
-            .filter(|phase| !LIFECYCLE.contains(phase))
-            .chain(more.flat_map(|(_, phases)| phases.iter().copied()))
-            .collect();
-        let found: BTreeSet<&str> = def.phases.names().collect();
-        assert_eq!(found, wanted, "{}", def.name);
-    }
-}
-
-#[test]
-fn versions_and_scopes_are_those_of_the_schema() {
-    for def in bundled() {
-        assert_eq!(def.version, "3.9.1", "{}", def.name);
-        let schema = schema(def);
-        // A field with `eq` must be null.
-        let allows = |scope| field(&schema, scope).is_none_or(|field| field.get("eq").is_none());
-        let wanted = Scopes {
-            route: allows("route"),
-            service: allows("service"),
-            consumer: allows("consumer"),
-        };
-        assert_eq!(def.scopes, wanted, "{}", def.name);
-    }
-}
-
-#[test]
-fn only_plugins_with_a_phase_of_streams_have_stream_protocols() {
-    const STREAMS: [&str; 4] = ["tcp", "tls", "tls_passthrough", "udp"];
-    for def in bundled() {
-        let schema = schema(def);
-        let protocols = field(&schema, "protocols").map(|field| &field["default"]);
-        let protocols = protocols.and_then(Json::as_array);
-        let protocols = protocols.expect("the schema has default protocols");
-        let has_streams = protocols
-            .iter()
-            .any(|one| one.as_str().is_some_and(|name| STREAMS.contains(&name)));
-        let runs = (def.phases.names()).any(|phase| phase == "preread" || phase == "log");
-        assert!(runs || !has_streams, "{}", def.name);
     }
 }

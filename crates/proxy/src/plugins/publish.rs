@@ -3,6 +3,7 @@
 
 use super::Instances;
 use plugin::{Handler, Implementation, Node, PluginDef};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Prepares the plugins of a snapshot that is about to be published: starts its new instances, and then passes each
@@ -27,12 +28,15 @@ pub fn publish(
             old.life.end();
         }
     }
+    let mut configured: HashMap<*const PluginDef, Vec<&dyn Handler>> = HashMap::new();
+    for instance in instances.iter() {
+        let of_plugin = configured.entry(Arc::as_ptr(&instance.def)).or_default();
+        of_plugin.push(&*instance.plugin);
+    }
     for def in plugins {
-        let Implementation::Ready(maker) = &def.implementation else {
-            continue;
-        };
-        let configured = instances.iter().filter(|one| Arc::ptr_eq(&one.def, def));
-        let configured: Vec<&dyn Handler> = configured.map(|one| &*one.plugin).collect();
-        maker.configure(node, &configured);
+        if let Implementation::Ready(maker) = &def.implementation {
+            let of_plugin = configured.get(&Arc::as_ptr(def));
+            maker.configure(node, of_plugin.map_or(&[], |list| list));
+        }
     }
 }

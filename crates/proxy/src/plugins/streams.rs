@@ -11,15 +11,28 @@ use plugin::{
     StreamSession, StreamStep,
 };
 use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 
 /// A plugin has ended a session or a handshake, or has failed. A failure was logged.
-#[derive(Debug, thiserror::Error)]
-#[error("plugin {plugin} has closed it: {}", end.message)]
+#[derive(Debug)]
 pub struct Closed {
     pub plugin: Cow<'static, str>,
     pub end: StreamEnd,
 }
+
+impl fmt::Display for Closed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "by plugin {}", self.plugin)?;
+        match &*self.end.message {
+            "" => Ok(()),
+            message => write!(formatter, ": {message}"),
+        }
+    }
+}
+
+impl Error for Closed {}
 
 /// The plugins of a snapshot.
 #[derive(Clone, Copy)]

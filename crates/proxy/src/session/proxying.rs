@@ -134,6 +134,7 @@ impl Connection {
                 }
             }
         };
+        handling.request.upstream.escape_request_line();
         self.now = Instant::now();
         Ok(ended)
     }

@@ -5,7 +5,7 @@ use super::handshake::{Caller, HandshakeError, handshake, is_held, tls_info};
 use super::http2::{serve_either, serve_http2};
 use super::plane::DataPlane;
 use super::stream::{serve_datagrams, serve_stream};
-use super::worker::{self, Phase, Which};
+use super::worker::{self, Phase, Which, Worker};
 use super::{Arrival, Connection};
 use net::listen::{Keepalive, Listen, accept_loop, accept_queued, is_out_of_descriptors};
 use net::peek::{first_byte, take_proxy_header};
@@ -99,6 +99,8 @@ async fn serve_on(
             () = until(ending.until) => {
                 end_tunnels().await;
                 abort(worker::with(|worker| worker.connections.handles(Which::All)));
+                // Aborted tasks are dropped when the runtime gets to them. They write their logs then.
+                settle(|worker| worker.connections.count() == 0).await;
                 return;
             }
         }
@@ -251,15 +253,20 @@ impl Doors {
 /// Ends all tunnels, because they might never end by themselves. They end gracefully, so that they are logged.
 async fn end_tunnels() {
     worker::with(|worker| worker.end_tunnels());
-    let none_left = async {
-        while worker::with(|worker| worker.tunnels) > 0 {
+    settle(|worker| worker.tunnels == 0).await;
+}
+
+/// Lets other tasks run until nothing is left of what has been ended, at most for [`LAST_MOMENT`].
+async fn settle(is_over: impl Fn(&Worker) -> bool) {
+    let waiting = async {
+        while !worker::with(|worker| is_over(worker)) {
             yield_now().await;
         }
     };
-    let _ = timeout(LAST_MOMENT, none_left).await;
+    let _ = timeout(LAST_MOMENT, waiting).await;
 }
 
-/// Maximum time for tunnels to end.
+/// Maximum time for connections and tunnels to end that were told to.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 /// Returns the port that clients connect to: the listener's port, mapped by `port_maps`.

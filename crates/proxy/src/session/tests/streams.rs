@@ -1,5 +1,6 @@
 //! Plugins in TCP, TLS and UDP sessions: what `preread` decides, and the log of each session, which is written once.
 
+use super::logging::access_log;
 use super::*;
 use net::tls::{ClientTls, Trust};
 use plugin::{
@@ -370,11 +371,51 @@ fn a_client_that_leaves_during_the_handshake_is_logged_once() {
 }
 
 #[test]
+fn a_plugin_that_ends_the_handshake_of_a_session_gives_its_log_the_status() {
+    for (does, status) in [
+        (Does::Close(403), 403),
+        (Does::CloseLater(200), 200),
+        (Does::Fail, 500),
+    ] {
+        run_paused(async {
+            let mut seen = Seen::new(does, Does::Continue);
+            let gateway = gateway(Protocol::Tls, echo().await);
+            let connected = connect(&gateway, Protocol::Tls).await;
+            let error = connected.err().expect("the handshake fails").to_string();
+            assert!(error.contains("InternalError"), "{does:?}: {error}");
+            assert_eq!(seen.next().await, "certificate a.test");
+            let record = format!("log Tls {status} [] [0, 0, 0, 0] false ");
+            assert_eq!(seen.next().await, record);
+            seen.end(gateway).await;
+        });
+    }
+}
+
+#[test]
+fn a_session_whose_handshake_is_held_too_long_ends_with_the_time_limit() {
+    run_paused(async {
+        let mut seen = Seen::new(Does::WaitForever, Does::Continue);
+        let mut setup = setup(Protocol::Tls, echo().await);
+        setup.settings.header_timeout = Duration::from_secs(7);
+        let gateway = setup.start();
+        let started = Instant::now();
+        assert!(connect(&gateway, Protocol::Tls).await.is_err());
+        assert!(started.elapsed() >= Duration::from_secs(7));
+        assert_eq!(seen.next().await, "certificate a.test");
+        assert_eq!(seen.next().await, "log Tls 400 [] [0, 0, 0, 0] false ");
+        seen.end(gateway).await;
+    });
+}
+
+#[test]
 fn an_aborted_task_is_logged_once() {
     for (protocol, name) in KINDS {
         run(async {
             let mut seen = Seen::new(Does::Continue, Does::WaitForever);
-            let gateway = gateway(protocol, echo().await);
+            let (log, lanes) = access_log("m '$protocol $status $bytes_received $bytes_sent'");
+            let mut setup = setup(protocol, echo().await);
+            setup.settings.stream_log = Some(log);
+            let gateway = setup.start();
             let _client = connect(&gateway, protocol).await.unwrap();
             if protocol == Protocol::Tls {
                 assert_eq!(seen.next().await, "certificate a.test");
@@ -383,6 +424,8 @@ fn an_aborted_task_is_logged_once() {
             gateway.stop.send(Stop::Drain(Duration::ZERO)).unwrap();
             assert_eq!(seen.next().await, logged(name, 500, "[]", [0; 4]));
             seen.end(gateway).await;
+            let lines = String::from_utf8(lanes[0].take(Vec::new())).unwrap();
+            assert_eq!(lines, "TCP 500 0 0\n");
         });
     }
 }
