@@ -2,6 +2,8 @@
 
 use crate::{SetOnDrop, launch};
 use serde_json::json;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,12 +59,74 @@ fn queued_records_are_sent_at_shutdown() {
     let deliveries = sink.arrived();
     assert_eq!(deliveries.len(), 1, "all records in one batch");
     let records = deliveries[0].records();
-    let uris: Vec<_> = records.iter().map(|record| &record["request"]["uri"]).collect();
+    let uris: Vec<_> = records
+        .iter()
+        .map(|record| &record["request"]["uri"])
+        .collect();
     assert_eq!(uris, ["/a?0", "/a?1", "/a?2", "/a?3", "/a?4"]);
     assert_eq!(records[0]["route"]["name"], "a");
     assert_eq!(records[0]["service"]["name"], "logged");
     assert_eq!(records[0]["route"]["ws_id"], records[0]["workspace"]);
     assert_eq!(records[0]["tries"][0]["port"], echo.address.port());
+}
+
+#[test]
+fn a_record_shows_its_entities_as_they_are_now() {
+    let (echo, sink) = (Echo::start(), Sink::start(&[]));
+    let configuration = |host: &str| {
+        let config = json!({"http_endpoint": sink.url()});
+        let plugin = json!({"name": "http-log", "config": config});
+        let route = json!({"name": "a", "paths": ["/a"], "headers": {"x-host": [host]}});
+        let service =
+            json!({"name": "logged", "url": echo.url(), "routes": [route], "plugins": [plugin]});
+        json!({"_format_version": "3.0", "services": [service]}).to_string()
+    };
+    let gateway = launch().configuration(&configuration("one")).start();
+    for host in ["one", "one", "two"] {
+        if host == "two" {
+            let posted = gateway.post_config(&configuration(host));
+            assert!(posted.status < 300, "{}", posted.text());
+        }
+        assert_eq!(gateway.get("/a", &[("x-host", host)]).status, 200);
+        let record = sink.next().json();
+        assert_eq!(record["route"]["headers"], json!({"x-host": [host]}));
+    }
+}
+
+#[test]
+fn sessions_of_streams_are_logged() {
+    let sink = Sink::start(&[]);
+    let upstream = Scripted::start(|mut stream| {
+        let _ = io::copy(&mut stream.try_clone().expect("a socket"), &mut stream);
+        let _ = stream.shutdown(Shutdown::Write);
+    });
+    let plugin = json!({
+        "name": "http-log", "protocols": ["tcp"], "config": {"http_endpoint": sink.url()}
+    });
+    let route = json!({
+        "name": "r", "protocols": ["tcp"], "sources": [{"ip": "127.0.0.0/8"}], "plugins": [plugin]
+    });
+    let service = json!({
+        "name": "s", "protocol": "tcp", "host": "127.0.0.1", "port": upstream.address.port(), "routes": [route]
+    });
+    let configuration = json!({"_format_version": "3.0", "services": [service]});
+    let gateway = launch()
+        .set("stream_listen", "127.0.0.1:0")
+        .configuration(&configuration.to_string())
+        .start();
+    let mut client = TcpStream::connect(gateway.listening("stream")[0]).expect("it listens");
+    client.write_all(b"hello").expect("it reads");
+    client.shutdown(Shutdown::Write).expect("it is open");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).expect("an answer");
+    assert_eq!(answer, "hello");
+    let record = sink.next().json();
+    assert_eq!(record["session"]["received"], 5);
+    assert_eq!(record["session"]["status"], 200);
+    assert_eq!(record["upstream"], json!({"received": 5, "sent": 5}));
+    assert_eq!(record["route"]["name"], "r");
+    assert_eq!(record["service"]["port"], upstream.address.port());
+    assert_eq!(record["tries"][0]["port"], upstream.address.port());
 }
 
 #[test]
@@ -91,6 +155,9 @@ fn records_wait_while_the_log_server_is_away() {
         .start();
     assert_eq!(gateway.get("/a?0", &[]).status, 200);
     assert_eq!(sink.next().json()["request"]["uri"], "/a?0");
+    wait_for("the gateway has the response", || {
+        metric(&gateway, "silverback_queue_sent_total", "") > 0.0
+    });
     sink.kill();
     for number in 1..4 {
         assert_eq!(gateway.get(&format!("/a?{number}"), &[]).status, 200);
@@ -110,9 +177,8 @@ fn records_wait_while_the_log_server_is_away() {
 fn no_request_fails_while_log_servers_are_broken_and_the_configuration_changes() {
     const CLIENTS: usize = 3;
     let echo = Echo::start();
-    let failing = Scripted::answering(
-        b"HTTP/1.1 500 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-    );
+    let failing =
+        Scripted::answering(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     let silent = Scripted::silent();
     let mut dying = Sink::start(&[]);
     let to = |address: &dyn std::fmt::Display| format!("http://{address}");
@@ -124,10 +190,11 @@ fn no_request_fails_while_log_servers_are_broken_and_the_configuration_changes()
     ];
     // Each configuration has another size of batches, so that every change replaces all plugins.
     let configuration = |batch: usize| {
-        let queue = json!({"max_entries": 3, "max_batch_size": batch, "max_coalescing_delay": 0.01});
-        let routes = endpoints.each_ref().map(|(path, url)| {
-            (*path, json!({"http_endpoint": url, "queue": queue}))
-        });
+        let queue =
+            json!({"max_entries": 3, "max_batch_size": batch, "max_coalescing_delay": 0.01});
+        let routes = endpoints
+            .each_ref()
+            .map(|(path, url)| (*path, json!({"http_endpoint": url, "queue": queue})));
         logged(&echo, &routes)
     };
     let gateway = launch().configuration(&configuration(1)).start();
@@ -138,7 +205,10 @@ fn no_request_fails_while_log_servers_are_broken_and_the_configuration_changes()
         for _ in 0..CLIENTS {
             scope.spawn(move || {
                 let mut client = Client::connect(proxy);
-                for path in ["/failing", "/silent", "/refusing", "/dying"].iter().cycle() {
+                for path in ["/failing", "/silent", "/refusing", "/dying"]
+                    .iter()
+                    .cycle()
+                {
                     if stop.load(Ordering::SeqCst) {
                         return;
                     }

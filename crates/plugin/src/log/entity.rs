@@ -15,7 +15,11 @@ pub fn write_entity(kind: EntityKind, entity: &Object, workspace: Uuid, out: &mu
     }
     let is_empty = out.ends_with(b"{}");
     out.pop();
-    out.extend_from_slice(if is_empty { br#""ws_id":"# } else { br#","ws_id":"# });
+    out.extend_from_slice(if is_empty {
+        br#""ws_id":"#
+    } else {
+        br#","ws_id":"#
+    });
     json::id(workspace, out);
     out.push(b'}');
 }

@@ -38,7 +38,8 @@ const OWN: [&str; 18] = [
 pub(super) fn finish(fields: &[LogField], out: &mut Vec<u8>) -> Result<(), RecordError> {
     if are_new(fields) {
         for field in fields {
-            if let (Some(value), LogFieldMode::Set | LogFieldMode::Add) = (&field.value, field.mode) {
+            if let (Some(value), LogFieldMode::Set | LogFieldMode::Add) = (&field.value, field.mode)
+            {
                 out.push(b',');
                 super::json::string(field.key.as_bytes(), out);
                 out.push(b':');

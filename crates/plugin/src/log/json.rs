@@ -17,7 +17,9 @@ pub(super) fn string(text: &[u8], out: &mut Vec<u8>) {
 #[inline]
 pub(super) fn escaped(text: &[u8], out: &mut Vec<u8>) {
     // Without an early end, the compiler can check many bytes at once.
-    let is_plain = text.iter().fold(true, |plain, &byte| plain & is_plain(byte));
+    let is_plain = text
+        .iter()
+        .fold(true, |plain, &byte| plain & is_plain(byte));
     if is_plain {
         out.extend_from_slice(text);
     } else {
@@ -37,7 +39,7 @@ pub(super) fn lower_case(name: &[u8], out: &mut Vec<u8>) {
 
 #[inline]
 fn is_plain(byte: u8) -> bool {
-    (byte >= 0x20) & (byte < 0x7f) & (byte != b'"') & (byte != b'\\')
+    (0x20..0x7f).contains(&byte) & (byte != b'"') & (byte != b'\\')
 }
 
 #[cold]
@@ -48,7 +50,8 @@ fn escape(text: &[u8], out: &mut Vec<u8>) {
                 b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
                 0..0x20 | 0x7f => {
                     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-                    let [high, low] = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+                    let [high, low] =
+                        [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
                     out.extend_from_slice(&[b'\\', b'u', b'0', b'0', high, low]);
                 }
                 _ => out.push(byte),

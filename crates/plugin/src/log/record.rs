@@ -176,7 +176,9 @@ fn write_latencies(entry: &LogEntry<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(br#","request":"#);
     json::number(milliseconds(latencies.request), out);
     out.extend_from_slice(br#","receive":"#);
-    let receive = latencies.upstream.map_or(Duration::ZERO, |_| latencies.receive);
+    let receive = latencies
+        .upstream
+        .map_or(Duration::ZERO, |_| latencies.receive);
     json::number(milliseconds(receive), out);
     out.push(b'}');
 }

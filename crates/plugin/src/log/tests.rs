@@ -281,7 +281,9 @@ fn changes_of_plugins_are_shown_but_the_uri_is_the_one_received() {
 
 #[test]
 fn the_numbers_of_headers_and_arguments_are_limited() {
-    let lines: String = (0..150).map(|number| format!("X-{number}: {number}\r\n")).collect();
+    let lines: String = (0..150)
+        .map(|number| format!("X-{number}: {number}\r\n"))
+        .collect();
     let args: String = (0..150).map(|number| format!("a{number}&")).collect();
     let text = format!("GET /?{args} HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
     let sent = format!("HTTP/1.1 200 OK\r\n{lines}\r\n");
@@ -290,7 +292,10 @@ fn the_numbers_of_headers_and_arguments_are_limited() {
         ..entry()
     };
     let record = record(&text, &entry, |request, _| {
-        request.upstream.headers.set("X-Added", HeaderValue::from("1"));
+        request
+            .upstream
+            .headers
+            .set("X-Added", HeaderValue::from("1"));
     });
     let length = |value: &Json| value.as_object().unwrap().len();
     assert_eq!(length(&record["request"]["headers"]), 100);
@@ -386,7 +391,11 @@ fn fields_are_set_added_replaced_and_removed_at_dotted_keys() {
 
 #[test]
 fn a_key_below_a_value_that_is_no_object_is_an_error() {
-    let error = changed(vec![field("client_ip.x", Some(json!(1)), LogFieldMode::Set)]);
+    let error = changed(vec![field(
+        "client_ip.x",
+        Some(json!(1)),
+        LogFieldMode::Set,
+    )]);
     assert_eq!(
         error.unwrap_err().to_string(),
         "the field client_ip.x of the log record cannot be set, because client_ip is not an object"

@@ -87,7 +87,10 @@ impl Endpoint {
         let response = match client.send(request).await {
             Ok(response) => response,
             Err(error) => {
-                return Err(SendError::new(format!("failed request to {place}: {}", error.kind)));
+                return Err(SendError::new(format!(
+                    "failed request to {place}: {}",
+                    error.kind
+                )));
             }
         };
         let status = response.status.as_u16();

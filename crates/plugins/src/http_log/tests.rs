@@ -89,7 +89,10 @@ fn deprecated_fields_replace_those_of_the_queue_unless_they_have_their_defaults(
     });
     let plugin = build(config).unwrap();
     assert_eq!(plugin.params.max_batch_size, 5);
-    assert_eq!(plugin.params.max_coalescing_delay, Duration::from_millis(500));
+    assert_eq!(
+        plugin.params.max_coalescing_delay,
+        Duration::from_millis(500)
+    );
     assert_eq!(
         plugin.deprecated,
         ["retry_count", "queue_size", "flush_timeout"]
@@ -119,10 +122,7 @@ fn the_name_of_the_queue_is_kongs() {
         "http_endpoint": "http://a/b", "timeout": 9001, "retry_count": 2, "headers": {"a": "b"},
         "queue": {"max_batch_size": 9}, "queue_size": 4
     });
-    assert_eq!(
-        name(other),
-        "http://a/b:POST:application/json:9001:60000:2"
-    );
+    assert_eq!(name(other), "http://a/b:POST:application/json:9001:60000:2");
 }
 
 #[test]
