@@ -14,7 +14,7 @@ use super::routing::Routed;
 use super::tries::{Rules, Verdict, is_idempotent};
 use super::tunnel::Tunnel;
 use super::worker::{self, Worker};
-use super::{After, Connection, Outcome};
+use super::{After, Connection, Outcome, RequestBodyAt};
 use crate::balance::{self, Hashing, NoPeer, PickInput};
 use crate::forward::{BodyLength, Outbound, write_request};
 use crate::health;
@@ -117,6 +117,8 @@ impl Connection {
             let access = chain
                 .access(plan, request, &mut |cx| self.poll_gone(cx))
                 .await;
+            // A plugin may have waited.
+            self.now = Instant::now();
             match access {
                 Access::Done(ended) => break ended,
                 Access::ClientGone => return Err(BodyError::Gone),
@@ -135,13 +137,12 @@ impl Connection {
             }
         };
         handling.request.upstream.escape_request_line();
-        self.now = Instant::now();
         Ok(ended)
     }
 
     /// Ready when the client has left, for plugins that wait only as long as the client does. What the client sends in
     /// the meantime is kept, up to a limit.
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         const MAX_KEPT: usize = 16 * 1024;
         if self.stream.poll_given_up(cx).is_ready() {
             return Poll::Ready(());
@@ -457,6 +458,10 @@ impl Connection {
             self.received += length as u64;
             worker::with(|worker| self.take_carried(worker, length));
         }
+        if exchanged.whole {
+            // What follows in `carry` is the next request.
+            self.request_body = RequestBodyAt::Memory;
+        }
         let after = match exchanged {
             Exchanged {
                 keep_alive: true, ..
@@ -475,6 +480,7 @@ impl Connection {
             upstream: Some((exchanged.sent, exchanged.headed)),
             pieces: Vec::new(),
             upstream_body: None,
+            _share: None,
         }
     }
 
@@ -521,8 +527,12 @@ impl Connection {
                 Failed::ClientTimeout => ServerError::from(408),
                 Failed::ClientBody | Failed::ClientRequest => ServerError::from(400),
                 Failed::TooLarge => ServerError::from(413),
-                Failed::TooLargeToHold => ServerError::from(502),
-                Failed::Filter => return self.broken_by_filter(),
+                Failed::TooLargeToHold | Failed::Incomplete => ServerError::from(502),
+                Failed::RequestFilter if told.is_none() => {
+                    let response = Response::unexpected_error();
+                    return self.produce(response, Origin::Plugin, call.opening, handling);
+                }
+                Failed::Filter | Failed::RequestFilter => return self.broken_by_filter(),
                 Failed::ClientGone | Failed::Broken => return self.gone(told),
                 Failed::BrokenUnnoticed => {
                     self.reset_on_close();
@@ -553,7 +563,7 @@ impl Connection {
     }
 
     /// The outcome when nothing more can be sent to the client, which may have received a response head.
-    fn gone(&mut self, told: Option<ReportedStatus>) -> Outcome {
+    pub(super) fn gone(&mut self, told: Option<ReportedStatus>) -> Outcome {
         let tried = !self.tries.made().is_empty();
         Outcome {
             status: told.map_or(CLIENT_GONE, |told| told.status),
@@ -563,6 +573,7 @@ impl Connection {
             upstream: tried.then(|| (self.tries.contacted(), Instant::now())),
             pieces: Vec::new(),
             upstream_body: None,
+            _share: None,
         }
     }
 }
