@@ -15,11 +15,12 @@ use super::tries::{Rules, Verdict, is_idempotent};
 use super::tunnel::Tunnel;
 use super::worker::{self, Worker};
 use super::{After, Connection, Outcome, RequestBodyAt};
-use crate::balance::{self, Hashing, NoPeer, PickInput};
+use crate::balance::{self, Hashing, NoPeer, PickInput, Tried};
 use crate::forward::{BodyLength, Outbound, write_request};
 use crate::health;
 use crate::plugins::{Access, Ended, FilterFailed, Plan};
-use crate::snapshot::{RouteInfo, ServiceRef, Snapshot};
+use crate::redirect::Redirect;
+use crate::snapshot::{Chosen, RouteInfo, ServiceRef, Snapshot};
 use crate::upstream::{Http2, Target};
 use bytes::Bytes;
 use model::entities::Protocol;
@@ -35,6 +36,8 @@ struct Call<'a> {
     opening: &'a Opening<'a>,
     route: &'a RouteInfo,
     service: ServiceRef<'a>,
+    /// Set if a plugin leads the request elsewhere. Boxed because it is rare.
+    redirect: Option<Box<Redirect<'a>>>,
     /// Extra response headers: debug headers and the cookie for consistent hashing. Boxed because they are rare and
     /// would enlarge the task of every connection.
     debug_headers: Option<Box<HeaderEdits>>,
@@ -85,8 +88,19 @@ impl Connection {
             Ok(share) => share,
             Err(error) => return self.refuse_body(error, opening, handling),
         };
+        let edits = handling.request.upstream.target.as_deref();
+        let redirect = match edits.map(|edits| Redirect::new(service, edits)).transpose() {
+            Ok(redirect) => redirect.map(Box::new),
+            Err(error) => {
+                let (service, route) = (service.as_ref(), route.as_ref());
+                let request_id = opening.request_id();
+                tracing::error!(%service, %route, request_id, "{error}");
+                return self.produce_error(ServerError::from(500), None, opening, handling);
+            }
+        };
         let call = Call {
             opening,
+            redirect,
             debug_headers: self
                 .debug_headers(route, Some(service), handling.request.head)
                 .map(Box::new),
@@ -255,12 +269,13 @@ impl Connection {
         loop {
             let chosen = match kept.take() {
                 Some(same) => Ok(same),
-                None => call.service.pick(input, &failed_at),
+                None => call.pick(input, &failed_at, self.now),
             };
             let chosen = match chosen {
                 Err(NoPeer::Unresolved) => {
-                    Box::pin(call.service.resolve()).await;
-                    call.service.pick(input, &failed_at)
+                    Box::pin(call.resolve()).await;
+                    self.now = Instant::now();
+                    call.pick(input, &failed_at, self.now)
                 }
                 chosen => chosen,
             };
@@ -582,9 +597,33 @@ impl Call<'_> {
     /// The hash key of the request, if the load balancer uses one. If the key is in a new cookie, the response sets it.
     #[inline]
     fn pick_input(&mut self, handling: &Handling<'_>) -> PickInput {
-        match self.service.hashing() {
+        let hashing = match &self.redirect {
+            None => self.service.hashing(),
+            Some(redirect) if redirect.stays() => self.service.hashing(),
+            Some(redirect) => redirect.upstream().and_then(|one| one.hashing.as_ref()),
+        };
+        match hashing {
             None => PickInput::default(),
             Some(hashing) => self.hash(hashing, handling),
+        }
+    }
+
+    /// Picks the target for the next try.
+    #[inline]
+    fn pick(&self, input: PickInput, tried: &Tried, now: Instant) -> Result<Chosen<'_>, NoPeer> {
+        let Some(redirect) = &self.redirect else {
+            return self.service.pick(input, tried);
+        };
+        let edited = worker::with(|worker| redirect.pick(input, tried, &mut worker.places, now));
+        edited.map(|edited| Chosen::Edited(Box::new(edited)))
+    }
+
+    /// Waits until the names of targets are resolved.
+    #[cold]
+    async fn resolve(&self) {
+        match self.redirect.as_deref().and_then(Redirect::upstream) {
+            Some(upstream) => upstream.resolve(self.service.connect_timeout()).await,
+            None => self.service.resolve().await,
         }
     }
 
@@ -629,7 +668,8 @@ fn streams_by_nature(service: ServiceRef<'_>, head: &RequestHead) -> bool {
 pub(super) const CLIENT_GONE: u16 = 499;
 
 fn host_for<'c>(call: &Call<'_>, head: &'c RequestHead, target: &'c Target) -> Name<'c> {
-    let preserved = if call.route.preserve_host {
+    let sets_host = call.redirect.as_deref().is_some_and(Redirect::sets_host);
+    let preserved = if call.route.preserve_host && !sets_host {
         head.host_bytes()
     } else {
         None

@@ -6,6 +6,7 @@ mod leaving;
 mod replacing;
 mod request_body;
 mod rewrite;
+mod targets;
 mod whole;
 
 use super::*;
