@@ -44,6 +44,7 @@ pub use real_ip::{RealIp, Source};
 pub use server::{Entrances, Stop, serve};
 
 use crate::forward::usual_forwarded;
+use crate::plugins::ClientLeft;
 use bytes::Bytes;
 use handling::Handling;
 use net::deadline::Deadline;
@@ -57,7 +58,7 @@ use routing::Routed;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use tries::Tries;
@@ -166,6 +167,9 @@ struct Outcome {
     pieces: Vec<Bytes>,
     /// The upstream's whole body, if the response was read into memory.
     upstream_body: Option<Bytes>,
+    /// The memory of the response's body, if that is accounted for. It is given back when the response was sent and
+    /// logged.
+    _share: Option<BodyShare>,
 }
 
 impl Connection {
@@ -233,13 +237,18 @@ impl Connection {
         let ended = if snapshot.globals.has(Phases::REWRITE) {
             handling.use_memory();
             let Handling { request, chain, .. } = &mut handling;
-            chain.rewrite(&snapshot.globals, request).await
+            let mut poll_gone = |cx: &mut Context<'_>| self.poll_gone(cx);
+            let rewrite = chain.rewrite(&snapshot.globals, request, &mut poll_gone);
+            let ended = rewrite.await;
+            self.now = Instant::now();
+            ended
         } else {
-            None
+            Ok(None)
         };
         let outcome = match ended {
-            Some(ended) => self.answer_plugin(ended, &opening, &mut handling),
-            None => {
+            Err(ClientLeft) => self.gone(None),
+            Ok(Some(ended)) => self.answer_plugin(ended, &opening, &mut handling),
+            Ok(None) => {
                 let routed = Routed::find(snapshot, &mut handling.request, arrival, &self.stream);
                 let request = &mut handling.request;
                 request.route = routed.route(snapshot).map(|route| route.as_ref());
