@@ -116,11 +116,7 @@ impl Connection {
         let settings = &self.plane.settings.respond;
         let filtered = filter(request, chain, &head, &body, &mut answer, settings);
         let Ok((form, payload)) = filtered else {
-            return Outcome {
-                upstream_status: kept.upstream_status,
-                upstream: kept.upstream,
-                ..self.broken_by_filter()
-            };
+            return self.broken_by_filter();
         };
         let closes = form.framing.ends_by_closing(head.framing());
         let after = match kept.after {
