@@ -175,8 +175,7 @@ impl Connection {
                 Took::Nothing | Took::Proxied => None,
             },
             pieces: if sends_body { answer.more } else { Vec::new() },
-            upstream_body: None,
-            _share: None,
+            whole: None,
         }
     }
 
@@ -190,8 +189,7 @@ impl Connection {
             after: After::Abort,
             upstream: None,
             pieces: Vec::new(),
-            upstream_body: None,
-            _share: None,
+            whole: None,
         }
     }
 
