@@ -340,10 +340,20 @@ impl Request<'_> {
         read.chain(edits.values(name))
     }
 
-    /// The names and values of all header lines, after changes.
+    /// The names and values of the header lines, after changes.
     pub fn header_pairs(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.header_pairs_among(MAX_HEADERS)
+    }
+
+    /// The names and values of all header lines, after changes, however many lines the request has. For plugins that
+    /// must see what the upstream sees.
+    pub fn every_header_pair(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.header_pairs_among(usize::MAX)
+    }
+
+    fn header_pairs_among(&self, looked_at: usize) -> impl Iterator<Item = (&str, &[u8])> {
         let edits = &self.upstream.headers;
-        let read = self.head.headers().take(MAX_HEADERS);
+        let read = self.head.headers().take(looked_at);
         read.filter(|(name, _)| !edits.drops(name))
             .chain(edits.added())
     }

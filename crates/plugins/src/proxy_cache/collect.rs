@@ -23,6 +23,9 @@ const OF_ONE_MESSAGE: [&str; 12] = [
     "http2-settings",
 ];
 
+/// The id of a request, which a response to another one does not have.
+const REQUEST_ID: &str = "X-Kong-Request-Id";
+
 /// A request whose response is stored if it turns out to be storable.
 pub(super) struct Pending {
     pub(super) key: CacheKey,
@@ -134,7 +137,7 @@ impl Pending {
 fn is_storable(name: &str) -> bool {
     const REMAINING: &[u8] = b"ratelimit-remaining";
     let is = |other: &&str| other.eq_ignore_ascii_case(name);
-    let is_replaced = [AGE, CACHE_STATUS, CACHE_KEY].iter().any(is);
+    let is_replaced = [AGE, CACHE_STATUS, CACHE_KEY, REQUEST_ID].iter().any(is);
     let mut parts = name.as_bytes().windows(REMAINING.len());
     !is_replaced
         && !OF_ONE_MESSAGE.iter().any(is)

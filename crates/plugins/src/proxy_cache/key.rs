@@ -4,7 +4,8 @@
 //! The text is `prefix|method|request line|arguments|headers`. Kong joins decoded values with `:`, `=` and `,`, so that
 //! a client can write the text of another request: `?a=1%3Ab%3D2` has that of `?a=1&b=2`. Whoever does that could
 //! have a response stored for others. For this reason the text ends with the lengths of its parts if a part has one of
-//! these characters. All other keys are Kong's.
+//! these characters. For the same reason, arguments that Kong does not look at are a part of the key: those without a
+//! name, and those after the first hundred. All other keys are Kong's.
 
 use plugin::args::Arg;
 use ring::digest::{Context, SHA256};
@@ -104,6 +105,16 @@ impl KeyText {
         for (number, group) in args.chunk_by(is_same).enumerate() {
             let values = group.iter().map(|arg| arg.value.as_deref());
             self.field(number == 0, &group[0].name, values.collect());
+        }
+    }
+
+    /// Adds the arguments that have no name, such as `=x`. Kong leaves them out, but the upstream sees them.
+    pub(super) fn nameless_arguments(&mut self, query: &str) {
+        use std::fmt::Write as _;
+        for piece in query.split('&').filter(|piece| piece.starts_with('=')) {
+            self.is_ambiguous = true;
+            // Writing to a string cannot fail.
+            let _ = write!(self.lengths, "q{},{piece}", piece.len());
         }
     }
 
@@ -210,7 +221,8 @@ mod tests {
     fn key(query: &str, headers: &[(&str, &str)]) -> CacheKey {
         let mut text = KeyText::new(owner(), "GET");
         text.request_line("GET /a", false);
-        text.all_arguments(args::parse(query.as_bytes()));
+        text.all_arguments(args::parse_all(query.as_bytes()));
+        text.nameless_arguments(query);
         text.end_arguments();
         let values = |name: &str| {
             let same = headers.iter().filter(|(other, _)| *other == name);
@@ -317,6 +329,11 @@ mod tests {
             "a=1|x=2",
             "%00",
             "a=%00",
+            "=b",
+            "=b&=c",
+            "=b%26=c",
+            "a=1&=b",
+            "a=1&b=2&=b",
         ];
         let headers: [&[(&str, &str)]; 6] = [
             &[],

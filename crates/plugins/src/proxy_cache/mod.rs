@@ -191,9 +191,13 @@ impl ProxyCache {
         let mut text = KeyText::new(owner, request.method());
         let ignores_case = config.ignore_uri_case.unwrap_or(false);
         text.request_line(&request_line(request), ignores_case);
-        let args = args::parse(request.query().as_bytes());
+        // All arguments, not the first hundred as in Kong: the upstream sees all of them.
+        let args = args::parse_all(request.query().as_bytes());
         match config.vary_query_params.as_deref().unwrap_or_default() {
-            [] => text.all_arguments(args),
+            [] => {
+                text.all_arguments(args);
+                text.nameless_arguments(request.query());
+            }
             names => text.arguments(names.iter().map(|name| name.as_str()), args),
         }
         text.end_arguments();
@@ -307,10 +311,11 @@ fn request_line(request: &Request<'_>) -> String {
 }
 
 /// Returns the values of a header by a configured name. A `_` in the name also matches `-`, as in Kong's header tables.
+/// All lines count, however many the request has: the upstream sees them, too.
 fn header_values<'s>(request: &'s Request<'_>, name: &str) -> impl Iterator<Item = &'s [u8]> {
     let same =
         |one: u8, other: u8| one.eq_ignore_ascii_case(&other) || (one == b'_' && other == b'-');
-    let lines = request.header_pairs();
+    let lines = request.every_header_pair();
     lines.filter_map(move |(other, value)| {
         let is_same = name.len() == other.len()
             && name

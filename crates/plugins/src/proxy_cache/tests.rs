@@ -323,3 +323,43 @@ fn headers_that_vary_are_found_with_dashes_for_underscores() {
     assert_eq!(cache.get(&["X-Lang: en"]), asked("Miss"));
     assert_eq!(cache.get(&["x-lang: de"]), stored("onetwo"));
 }
+
+#[test]
+fn a_header_that_varies_counts_after_many_others_too() {
+    let cache = cache(json!({"vary_headers": ["x-lang"]}));
+    let many: Vec<String> = (0..120).map(|number| format!("X-{number}: 1")).collect();
+    let mut lines: Vec<&str> = many.iter().map(String::as_str).collect();
+    lines.push("X-Lang: de");
+    assert_eq!(cache.get(&lines), asked("Miss"));
+    assert_eq!(cache.get(&[]), asked("Miss"));
+    assert_eq!(cache.get(&["X-Lang: de"]), stored("onetwo"));
+}
+
+#[test]
+fn an_argument_counts_after_many_others_too() {
+    let many: Vec<String> = (0..120).map(|number| format!("a{number}=1")).collect();
+    let many = many.join("&");
+    for config in [json!({}), json!({"vary_query_params": ["x"]})] {
+        let cache = cache(config);
+        let get = |query: &str| {
+            let line = format!("GET /a?{query} HTTP/1.1");
+            cache.exchange(&[&line], PLAIN, &["x"], |_| {})
+        };
+        assert_eq!(get(&format!("{many}&x=1")), asked("Miss"));
+        assert_eq!(get(&many), asked("Miss"));
+        assert_eq!(get(&format!("{many}&x=1")), stored("x"));
+    }
+}
+
+#[test]
+fn the_id_of_the_first_request_is_not_sent_to_others() {
+    let cache = cache(json!({}));
+    let upstream = [PLAIN, &["X-Kong-Request-Id: 1"]].concat();
+    assert!(cache.stores(&upstream, &["x"]));
+    let head = head(&["GET /a HTTP/1.1"]);
+    let mut exchange = Exchange::new(&head, &cache.node);
+    let id = Uuid::from_u128(1);
+    exchange.request.route = Some(EntityRef { id, name: None });
+    let response = exchange.access(&cache.plugin).expect("it was stored");
+    assert_eq!(response.headers.value("X-Kong-Request-Id"), None);
+}

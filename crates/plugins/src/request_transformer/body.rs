@@ -73,7 +73,8 @@ fn transform_json(
     body: &[u8],
     environment: &dyn Environment,
 ) -> Result<Option<Vec<u8>>, Failure> {
-    let mut object = match serde_json::from_slice(body) {
+    let parsed = serde_json::from_slice(body).or_else(|_| serde_json::from_str(&mended(body)));
+    let mut object = match parsed {
         Ok(Value::Object(object)) => object,
         Err(_) if body.is_empty() => Object::new(),
         Ok(_) | Err(_) => return Ok(None),
@@ -81,6 +82,39 @@ fn transform_json(
     let changed = transform_object(rules, &mut object, body.is_empty(), environment)?;
     // A value that was read from JSON can be written as JSON.
     Ok(changed.then(|| serde_json::to_vec(&object).ok()).flatten())
+}
+
+/// Replaces what is no Unicode: bytes that are not UTF-8, and escaped halves of surrogate pairs. Kong and many upstreams
+/// accept it, so that a client could otherwise pass a field that the rules remove.
+fn mended(json: &[u8]) -> String {
+    let text = String::from_utf8_lossy(json);
+    let mut out = String::with_capacity(text.len());
+    let mut rest = &*text;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        out.push_str(before);
+        let length = match (code_unit(escape), escape.get(6..).and_then(code_unit)) {
+            (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => 12,
+            (Some(0xD800..=0xDFFF), _) => {
+                out.push_str("\\ufffd");
+                rest = &escape[6..];
+                continue;
+            }
+            // The backslash, and the character after it, which may be a backslash itself.
+            _ => 1 + escape[1..].chars().next().map_or(0, char::len_utf8),
+        };
+        out.push_str(&escape[..length]);
+        rest = &escape[length..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Returns the number of an escape such as `\u0041` at the beginning of a text.
+fn code_unit(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u16::from_str_radix(digits, 16).ok().filter(|_| is_hex)
 }
 
 fn transform_object(
@@ -143,15 +177,28 @@ fn appended(old: Option<Value>, value: Value) -> Value {
             Value::Array(values)
         }
         Some(Value::Object(mut object)) if !object.is_empty() => {
-            let mut number = 1_usize;
-            while object.contains(&number.to_string()) {
-                number += 1;
-            }
-            object.push(number.to_string(), value);
+            object.push(free_number(&object).to_string(), value);
             Value::Object(object)
         }
         _ => Value::Array(vec![value]),
     }
+}
+
+/// Returns the smallest number from 1 that is no name of the object. Looking up one number after the other would take
+/// time that grows with the square of what the client sends.
+fn free_number(object: &Object) -> usize {
+    let mut is_taken = vec![false; object.len() + 1];
+    for (name, _) in object
+        .iter()
+        .filter(|(name, _)| !name.starts_with(['0', '+']))
+    {
+        let number: Option<usize> = name.parse().ok();
+        if let Some(taken) = number.and_then(|number| is_taken.get_mut(number - 1)) {
+            *taken = true;
+        }
+    }
+    let free = is_taken.iter().position(|taken| !taken);
+    free.unwrap_or(object.len()) + 1
 }
 
 fn transform_multipart(

@@ -162,3 +162,65 @@ fn a_value_cannot_smuggle_parts() {
     let error = transform(&rules, Kind::Multipart, PARTS, b"--BB--", &request);
     assert!(matches!(error, Err(BodyError::Boundary)));
 }
+
+#[test]
+fn an_object_gets_a_value_under_its_first_free_number() {
+    let rules = RuleSet {
+        append: pairs(&[("o", "v")]),
+        ..RuleSet::default()
+    };
+    for (before, after) in [
+        (r#"{"1":0,"2":0,"4":0}"#, r#"{"1":0,"2":0,"4":0,"3":"v"}"#),
+        (
+            r#"{"01":0,"+1":0,"0":0}"#,
+            r#"{"01":0,"+1":0,"0":0,"1":"v"}"#,
+        ),
+        (r#"{"1":0}"#, r#"{"1":0,"2":"v"}"#),
+    ] {
+        let body = format!(r#"{{"o":{before}}}"#);
+        let wanted = format!(r#"{{"o":{after}}}"#);
+        assert_eq!(changed(&rules, JSON, &body), Some(wanted));
+    }
+}
+
+#[test]
+fn appending_costs_as_much_as_the_body_is_long() {
+    let rules = RuleSet {
+        append: pairs(&[("o", "v")]),
+        ..RuleSet::default()
+    };
+    testkit::cost::assert_linear(
+        500,
+        |size| {
+            let fields: Vec<String> = (1..=size)
+                .map(|number| format!(r#""{number}":0"#))
+                .collect();
+            format!(r#"{{"o":{{{}}}}}"#, fields.join(","))
+        },
+        |body: String| {
+            std::hint::black_box(changed(&rules, JSON, &body));
+        },
+    );
+}
+
+#[test]
+fn text_that_lenient_parsers_accept_does_not_hide_a_field() {
+    let rules = RuleSet {
+        remove: ["admin".into()].into(),
+        ..RuleSet::default()
+    };
+    let request = Request::with_headers(&[]);
+    for (value, wanted) in [
+        (&b"\xff"[..], "\u{fffd}"),
+        (br"\ud800", "\u{fffd}"),
+        (br"\uDC00x", "\u{fffd}x"),
+        (br"\ud800\ud83d\ude00", "\u{fffd}\u{1f600}"),
+        (br"\\ud800\ud800", "\\\\ud800\u{fffd}"),
+        (br"\uD800\n", "\u{fffd}\\n"),
+    ] {
+        let body = [br#"{"admin":1,"x":""#, value, br#""}"#].concat();
+        let changed = transform(&rules, Kind::Json, JSON, &body, &request).expect("rendered");
+        let wanted = format!(r#"{{"x":"{wanted}"}}"#);
+        assert_eq!(changed.as_deref(), Some(wanted.as_bytes()));
+    }
+}

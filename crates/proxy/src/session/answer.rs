@@ -172,7 +172,9 @@ impl Connection {
             after,
             upstream: match took {
                 Took::Tried(contacted) => Some((contacted, self.now)),
-                Took::Nothing | Took::Proxied => None,
+                // A cached response waits for no upstream, and logs show that as zero milliseconds.
+                Took::Proxied => Some((self.now, self.now)),
+                Took::Nothing => None,
             },
             pieces: if sends_body { answer.more } else { Vec::new() },
             whole: None,

@@ -160,7 +160,8 @@ struct Outcome {
     /// Status of the upstream's response.
     upstream_status: Option<u16>,
     after: After,
-    /// When the last upstream was contacted and when its response head arrived, if one was contacted.
+    /// When the last upstream was contacted and when its response head arrived, if one was contacted. For a response that
+    /// counts as the upstream's, as that of a cache, both are its time.
     upstream: Option<(Instant, Instant)>,
     /// The pieces of the response's body that are still to be sent.
     pieces: Vec<Bytes>,

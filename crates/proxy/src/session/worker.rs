@@ -49,6 +49,8 @@ pub(crate) struct Worker {
     /// The running connections, by number.
     pub(super) connections: Connections,
     spare: Vec<Vec<u8>>,
+    /// Boxed, because a request moves one around.
+    #[expect(clippy::vec_box)]
     chains: Vec<Box<ChainMemory>>,
     drained: Arc<Notify>,
     /// Number of running tunnels.
