@@ -177,8 +177,7 @@ impl Connection {
                 Took::Nothing => None,
             },
             pieces: if sends_body { answer.more } else { Vec::new() },
-            upstream_body: None,
-            _share: None,
+            whole: None,
         }
     }
 
@@ -192,8 +191,7 @@ impl Connection {
             after: After::Abort,
             upstream: None,
             pieces: Vec::new(),
-            upstream_body: None,
-            _share: None,
+            whole: None,
         }
     }
 

@@ -11,7 +11,7 @@ use super::plane::DataPlane;
 use super::proxying::CLIENT_GONE;
 use super::request_body::BodyShare;
 use super::worker;
-use super::{After, Connection, Outcome};
+use super::{After, Connection, Outcome, WholeBody};
 use crate::forward::{write_header, write_line};
 use crate::forward_response::{ClientFraming, Inbound, write_response};
 use crate::plugins::{Chain, ClientLeft, FilterFailed};
@@ -87,8 +87,10 @@ impl Connection {
         // A plugin may have waited.
         self.now = Instant::now();
         let kept = Outcome {
-            upstream_body: Some(body.clone()),
-            _share: Some(share),
+            whole: Some(Box::new(WholeBody {
+                bytes: body.clone(),
+                _share: share,
+            })),
             ..exchanged
         };
         let replaced = match ran {
@@ -116,11 +118,7 @@ impl Connection {
         let settings = &self.plane.settings.respond;
         let filtered = filter(request, chain, &head, &body, &mut answer, settings);
         let Ok((form, payload)) = filtered else {
-            return Outcome {
-                upstream_status: kept.upstream_status,
-                upstream: kept.upstream,
-                ..self.broken_by_filter()
-            };
+            return self.broken_by_filter();
         };
         let closes = form.framing.ends_by_closing(head.framing());
         let after = match kept.after {

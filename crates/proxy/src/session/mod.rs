@@ -165,11 +165,14 @@ struct Outcome {
     upstream: Option<(Instant, Instant)>,
     /// The pieces of the response's body that are still to be sent.
     pieces: Vec<Bytes>,
-    /// The upstream's whole body, if the response was read into memory.
-    upstream_body: Option<Bytes>,
-    /// The memory of the response's body, if that is accounted for. It is given back when the response was sent and
-    /// logged.
-    _share: Option<BodyShare>,
+    /// The upstream's whole body, if the response was read into memory. Boxed because it is rare.
+    whole: Option<Box<WholeBody>>,
+}
+
+/// A response's body in memory. It is given back when the response was sent and logged.
+struct WholeBody {
+    bytes: Bytes,
+    _share: BodyShare,
 }
 
 impl Connection {
@@ -304,7 +307,7 @@ impl Connection {
             response_size: self.out.sent(),
             response_head: sent_head,
             upstream_path: request.upstream_path(),
-            upstream_body: outcome.upstream_body.as_ref(),
+            upstream_body: outcome.whole.as_deref().map(|whole| &whole.bytes),
         }
     }
 

@@ -494,8 +494,7 @@ impl Connection {
             after,
             upstream: Some((exchanged.sent, exchanged.headed)),
             pieces: Vec::new(),
-            upstream_body: None,
-            _share: None,
+            whole: None,
         }
     }
 
@@ -587,8 +586,7 @@ impl Connection {
             after: After::Abort,
             upstream: tried.then(|| (self.tries.contacted(), Instant::now())),
             pieces: Vec::new(),
-            upstream_body: None,
-            _share: None,
+            whole: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod endings;
 mod framing;
 mod leaving;
+mod over_http2;
 mod replacing;
 mod request_body;
 mod rewrite;
@@ -56,7 +57,7 @@ async fn wait_for(event: &str) {
     }
 }
 
-/// Acts on one field, and returns the rest as it is.
+/// Defines functions that set what a phase does.
 macro_rules! acts {
     ($($phase:ident($($argument:ty),*) -> $result:ty;)*) => {
         impl Acts {
@@ -75,12 +76,16 @@ acts! {
     response(&mut ResponseCx<'_, '_>) -> Result<Step<'static>, PluginError>;
     header_filter(&mut ResponseCx<'_, '_>) -> Result<Filtered, PluginError>;
     body_filter(&mut ResponseCx<'_, '_>, &mut Chunk) -> Result<(), PluginError>;
-    log(&LogCx<'_, '_>, u32) -> ();
 }
 
 impl Acts {
     fn new() -> Self {
         Self::default()
+    }
+
+    fn log(mut self, act: impl Fn(&LogCx<'_, '_>, u32) + 'static) -> Self {
+        self.log = Some(Rc::new(act));
+        self
     }
 
     /// Notes the status in the log phase.

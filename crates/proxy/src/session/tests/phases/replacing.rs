@@ -109,8 +109,9 @@ fn the_type_of_the_content_is_that_of_the_new_body_unless_the_plugin_or_a_later_
     run(async {
         let json = || Response::message(418, "x");
         let typed = || Response::message(418, "x").with_header("Content-Type", "a/b");
-        let cases: [(fn() -> Response, bool, &str); 3] = [
-            (json, false, "application/json; charset=utf-8"),
+        type Make = fn() -> Response;
+        let cases = [
+            (json as Make, false, "application/json; charset=utf-8"),
             (typed, false, "a/b"),
             (json, true, "c/d"),
         ];

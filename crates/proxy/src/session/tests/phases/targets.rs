@@ -156,7 +156,8 @@ fn a_service_with_a_name_is_led_to_an_upstream() {
 #[test]
 fn what_cannot_be_reached_gives_nginxs_error_500() {
     run(async {
-        let cases: [(&str, fn(&mut TargetEdits)); 4] = [
+        type Edit = fn(&mut TargetEdits);
+        let cases: [(&str, Edit); 4] = [
             ("127.0.0.1", |target| {
                 target.set_address("nosuch.invalid", 80)
             }),
