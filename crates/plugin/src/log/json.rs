@@ -30,11 +30,18 @@ pub(super) fn lower_case(name: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     // Names of headers are tokens, which need no escapes.
     out.extend_from_slice(name);
-    let (words, rest) = out[start..].as_chunks_mut::<8>();
-    for word in words {
-        *word = lower(u64::from_le_bytes(*word)).to_le_bytes();
+    let written = &mut out[start..];
+    let lowered = |word: &mut [u8; 8]| *word = lower(u64::from_le_bytes(*word)).to_le_bytes();
+    written.as_chunks_mut().0.iter_mut().for_each(lowered);
+    match written.last_chunk_mut() {
+        // Letters that are in lower case already stay so.
+        Some(last) => lowered(last),
+        None => {
+            for letter in written {
+                letter.make_ascii_lowercase();
+            }
+        }
     }
-    rest.make_ascii_lowercase();
     out.push(b'"');
 }
 

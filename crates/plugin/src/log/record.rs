@@ -365,7 +365,8 @@ fn grouped(
         out.push(b':');
         let mut is_list = false;
         for other in at + 1..count {
-            if written >> other & 1 == 0 && is_same(at, other) {
+            // Most names differ, so that this is asked first.
+            if is_same(at, other) && written >> other & 1 == 0 {
                 written |= 1 << other;
                 if !std::mem::replace(&mut is_list, true) {
                     out.push(b'[');
