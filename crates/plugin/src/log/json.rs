@@ -142,7 +142,7 @@ mod tests {
                     string(&text, &mut out);
                     let read: String = serde_json::from_slice(&out).unwrap();
                     assert_eq!(read, String::from_utf8_lossy(&text));
-                    let is_escaped = byte < 0x20 || byte >= 0x7f || b"\"\\".contains(&byte);
+                    let is_escaped = !(0x20..0x7f).contains(&byte) || b"\"\\".contains(&byte);
                     assert_eq!(is_plain(&text), !is_escaped, "{byte} at {at} of {length}");
                 }
             }
