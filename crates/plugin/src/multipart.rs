@@ -145,8 +145,12 @@ fn strip_line_break(text: &[u8]) -> &[u8] {
 
 /// Returns the value of `; name=value` or `; name="value"` in a header.
 fn parameter<'a>(header: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let mut is_quoted = false;
     header
-        .split(|&byte| byte == b';')
+        .split(|&byte| {
+            is_quoted ^= byte == b'"';
+            byte == b';' && !is_quoted
+        })
         .skip(1)
         .map(<[u8]>::trim_ascii)
         .find_map(|piece| {
@@ -186,6 +190,15 @@ mod tests {
         let wanted = [part("a", "x"), part("b", "2"), part("c%22%0D%0A", "y")].concat();
         assert_eq!(text(&parsed), wanted + "--B--\r\n");
         assert_eq!(parsed.first(b"b"), Some(&b"2"[..]));
+    }
+
+    #[test]
+    fn a_semicolon_in_quotes_ends_no_parameter() {
+        let head = "Content-Disposition: form-data; filename=\"; name=b\"; name=\"a\"";
+        let body = format!("--B\r\n{head}\r\n\r\n1\r\n--B--\r\n");
+        let parsed = Multipart::parse(TYPE, body.as_bytes()).expect("well formed");
+        assert_eq!(parsed.first(b"a"), Some(&b"1"[..]));
+        assert_eq!(parsed.first(b"b\""), None);
     }
 
     #[test]

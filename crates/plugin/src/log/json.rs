@@ -16,11 +16,7 @@ pub(super) fn string(text: &[u8], out: &mut Vec<u8>) {
 /// Writes a part of a string.
 #[inline]
 pub(super) fn escaped(text: &[u8], out: &mut Vec<u8>) {
-    // Without an early end, the compiler can check many bytes at once.
-    let is_plain = text
-        .iter()
-        .fold(true, |plain, &byte| plain & is_plain(byte));
-    if is_plain {
+    if is_plain(text) {
         out.extend_from_slice(text);
     } else {
         escape(text, out);
@@ -28,18 +24,58 @@ pub(super) fn escaped(text: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Writes a header name in lower case as a string.
+#[inline]
 pub(super) fn lower_case(name: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     let start = out.len();
     // Names of headers are tokens, which need no escapes.
     out.extend_from_slice(name);
-    out[start..].make_ascii_lowercase();
+    let (words, rest) = out[start..].as_chunks_mut::<8>();
+    for word in words {
+        *word = lower(u64::from_le_bytes(*word)).to_le_bytes();
+    }
+    rest.make_ascii_lowercase();
     out.push(b'"');
 }
 
+/// A word in which each byte is 1.
+const ONES: u64 = u64::MAX / 255;
+/// The highest bit of each byte.
+const HIGH: u64 = ONES << 7;
+
+/// Whether a text consists of printable ASCII characters that need no escape. It looks at eight bytes at a time.
 #[inline]
-fn is_plain(byte: u8) -> bool {
-    (0x20..0x7f).contains(&byte) & (byte != b'"') & (byte != b'\\')
+fn is_plain(text: &[u8]) -> bool {
+    let (words, rest) = text.as_chunks::<8>();
+    let mut special = 0;
+    for word in words {
+        special |= specials(u64::from_le_bytes(*word));
+    }
+    let is_plain = |byte: &u8| (0x20..0x7f).contains(byte) && *byte != b'"' && *byte != b'\\';
+    match text.last_chunk::<8>() {
+        // Bytes that were looked at already do not matter.
+        Some(last) => special | specials(u64::from_le_bytes(*last)) == 0,
+        None => rest.iter().all(is_plain),
+    }
+}
+
+/// Returns zero if no byte of the word is a control character, `"`, `\` or not ASCII.
+#[inline]
+fn specials(word: u64) -> u64 {
+    let is_zero = |word: u64| word.wrapping_sub(ONES) & !word;
+    let is = |byte: u8| is_zero(word ^ (ONES * u64::from(byte)));
+    let is_control = word.wrapping_sub(ONES * 0x20) & !word;
+    (is_control | is(b'"') | is(b'\\') | is(0x7f) | word) & HIGH
+}
+
+/// Returns the word with its ASCII letters in lower case.
+#[inline]
+fn lower(word: u64) -> u64 {
+    let low = word & !HIGH;
+    let from_a = low + ONES * u64::from(0x80 - b'A');
+    let after_z = low + ONES * u64::from(0x7f - b'Z');
+    let is_upper = (from_a ^ after_z) & !word & HIGH;
+    word | is_upper >> 2
 }
 
 #[cold]
@@ -89,4 +125,43 @@ pub(super) fn address(address: IpAddr, out: &mut Vec<u8>) {
         IpAddr::V6(address) => out.extend_from_slice(address.to_string().as_bytes()),
     }
     out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_at_every_place_is_escaped_if_it_must_be() {
+        for length in 1..=20 {
+            for at in 0..length {
+                for byte in 0..=u8::MAX {
+                    let mut text = vec![b'a'; length];
+                    text[at] = byte;
+                    let mut out = Vec::new();
+                    string(&text, &mut out);
+                    let read: String = serde_json::from_slice(&out).unwrap();
+                    assert_eq!(read, String::from_utf8_lossy(&text));
+                    let is_escaped = !(0x20..0x7f).contains(&byte) || b"\"\\".contains(&byte);
+                    assert_eq!(is_plain(&text), !is_escaped, "{byte} at {at} of {length}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_letter_at_every_place_is_lowered() {
+        for length in 1..=20 {
+            for at in 0..length {
+                for byte in 0..=u8::MAX {
+                    let mut name = vec![b'Z'; length];
+                    name[at] = byte;
+                    let mut out = Vec::new();
+                    lower_case(&name, &mut out);
+                    name.make_ascii_lowercase();
+                    assert_eq!(out[1..=length], name);
+                }
+            }
+        }
+    }
 }

@@ -108,13 +108,19 @@ fn write_request(request: &Request<'_>, entry: &LogEntry<'_>, out: &mut Vec<u8>)
     json::number(request.port, out);
     out.extend_from_within(uri);
     out.extend_from_slice(br#"","querystring":"#);
-    write_query(request.query(), out);
+    let query = match &request.upstream.query {
+        Some(query) => query.as_bytes(),
+        None => request.head.query_bytes().unwrap_or_default(),
+    };
+    write_query(query, out);
     out.extend_from_slice(br#","method":"#);
-    json::string(request.method().as_bytes(), out);
+    let method = match &request.upstream.method {
+        Some(method) => method.as_bytes(),
+        None => request.head.method_bytes(),
+    };
+    json::string(method, out);
     out.extend_from_slice(br#","headers":"#);
-    let headers = request.header_pairs();
-    let headers = headers.map(|(name, value)| (name.as_bytes(), value));
-    write_headers(headers, &REDACTED, out);
+    write_headers(request.header_bytes(), &REDACTED, out);
     out.extend_from_slice(br#","size":"#);
     json::number(entry.request_size, out);
     write_tls(request.tls, out);
@@ -123,10 +129,6 @@ fn write_request(request: &Request<'_>, entry: &LogEntry<'_>, out: &mut Vec<u8>)
 
 /// Writes the path and the query as they were received.
 fn write_uri(request: &Request<'_>, out: &mut Vec<u8>) {
-    let target = request.head.target();
-    if target.starts_with('/') {
-        return json::escaped(target.as_bytes(), out);
-    }
     json::escaped(request.head.path_bytes(), out);
     if let Some(query) = request.head.query_bytes() {
         out.push(b'?');
@@ -273,11 +275,11 @@ pub(super) fn write_workspace(entities: &dyn crate::Entities, out: &mut Vec<u8>)
     out.extend_from_slice(br#","workspace_name":"default""#);
 }
 
-fn write_query(query: &str, out: &mut Vec<u8>) {
+fn write_query(query: &[u8], out: &mut Vec<u8>) {
     if query.is_empty() {
         return out.extend_from_slice(b"{}");
     }
-    let args: SmallVec<[Arg<'_>; 8]> = args::parse(query.as_bytes()).collect();
+    let args: SmallVec<[Arg<'_>; 8]> = args::parse(query).collect();
     debug_assert!(args.len() <= MAX_ARGS, "which limits the comparisons");
     grouped(
         args.len(),
@@ -297,26 +299,49 @@ fn write_headers<'h>(
     redacted: &[&[u8]],
     out: &mut Vec<u8>,
 ) {
-    let mut shown: SmallVec<[(&[u8], &[u8]); 24]> = SmallVec::new();
+    let mut shown: SmallVec<[Header<'_>; 24]> = SmallVec::new();
     let mut has_redacted = 0_u8;
     for (name, value) in headers.take(MAX_HEADERS) {
         let mut hidden = redacted.iter();
-        match hidden.position(|one| one.eq_ignore_ascii_case(name)) {
-            None => shown.push((name, value)),
+        let hidden = hidden.position(|one| one.eq_ignore_ascii_case(name));
+        let value = match hidden {
+            None => value,
             Some(at) if has_redacted >> at & 1 == 0 => {
                 has_redacted |= 1 << at;
-                shown.push((name, b"REDACTED"));
+                b"REDACTED"
             }
-            Some(_) => {}
-        }
+            Some(_) => continue,
+        };
+        shown.push(Header {
+            mark: mark(name),
+            name,
+            value,
+        });
     }
     grouped(
         shown.len(),
-        |one, other| shown[one].0.eq_ignore_ascii_case(shown[other].0),
-        |at, out| json::lower_case(shown[at].0, out),
-        |at, out| json::string(shown[at].1, out),
+        |one, other| {
+            let (one, other) = (&shown[one], &shown[other]);
+            one.mark == other.mark && one.name.eq_ignore_ascii_case(other.name)
+        },
+        |at, out| json::lower_case(shown[at].name, out),
+        |at, out| json::string(shown[at].value, out),
         out,
     );
+}
+
+struct Header<'h> {
+    mark: u32,
+    name: &'h [u8],
+    value: &'h [u8],
+}
+
+/// Returns a number that is equal for equal names, and mostly different for others: the length, the first and the last
+/// letter in lower case.
+#[inline]
+fn mark(name: &[u8]) -> u32 {
+    let letter = |byte: Option<&u8>| u32::from(byte.copied().unwrap_or_default() | 0x20);
+    letter(name.first()) | letter(name.last()) << 8 | (name.len() as u32) << 16
 }
 
 /// Writes at most 128 names with their values as an object. A name that occurs several times gets a list.

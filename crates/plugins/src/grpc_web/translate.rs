@@ -10,6 +10,10 @@ use prost_reflect::MessageDescriptor;
 /// Maximum size of a message in JSON, or of one that becomes JSON. It is gRPC's usual limit for a received message.
 pub(super) const MAX_MESSAGE: usize = 4 * 1024 * 1024;
 
+/// Maximum size of the JSON that one piece of a response becomes. A message can be much larger in JSON, because fields
+/// without a value are written too.
+pub(super) const MAX_JSON: usize = 4 * MAX_MESSAGE;
+
 /// The encoding of a request, which the response has too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Encoding {
@@ -171,7 +175,8 @@ impl ResponseBody {
                 frames.push(piece);
                 while let Some(found) = frames.next()? {
                     check_message(&found)?;
-                    let json = to_json(message, &found.content)?;
+                    let json =
+                        to_json(message, &found.content, MAX_JSON - out.len().min(MAX_JSON))?;
                     match self.encoding.framed {
                         true => out.extend(frame(0, &json)),
                         false => out.extend(json),

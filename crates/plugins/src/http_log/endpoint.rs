@@ -100,7 +100,7 @@ impl Endpoint {
         let shown = &response.body[..response.body.len().min(SHOWN_BODY)];
         let shown = String::from_utf8_lossy(shown);
         Err(SendError::new(format!(
-            "request to {place} returned status code {status} and body {shown}"
+            "request to {place} returned status code {status} and body {shown:?}"
         )))
     }
 

@@ -22,6 +22,8 @@ pub(crate) enum JsonError {
     Field { field: String, reason: String },
     #[error("the message is not of type {0}")]
     Decode(String),
+    #[error("a message is larger than {0} bytes in JSON")]
+    TooLarge(usize),
 }
 
 /// Encodes a JSON object as a message. Fields that the message does not have are ignored, as in Kong.
@@ -36,16 +38,38 @@ pub(crate) fn from_json(descriptor: &MessageDescriptor, json: &Json) -> Result<V
     Ok(message.encode_to_vec())
 }
 
-/// Writes a message as JSON. The text is UTF-8 unless a `bytes` field is not.
+/// Writes a message as JSON. The text is UTF-8 unless a `bytes` field is not. An empty message of two bytes becomes a
+/// text with all its fields, so that the text has a limit of its own.
 pub(crate) fn to_json(
     descriptor: &MessageDescriptor,
     message: &[u8],
+    limit: usize,
 ) -> Result<Vec<u8>, JsonError> {
     let message = DynamicMessage::decode(descriptor.clone(), message)
         .map_err(|_| JsonError::Decode(descriptor.full_name().to_owned()))?;
-    let mut out = Vec::new();
-    write_message(&mut out, descriptor, &message);
-    Ok(out)
+    let mut text = Text {
+        out: Vec::new(),
+        limit,
+    };
+    write_message(&mut text, descriptor, &message)?;
+    text.check()?;
+    Ok(text.out)
+}
+
+/// A text that is being written.
+struct Text {
+    out: Vec<u8>,
+    limit: usize,
+}
+
+impl Text {
+    /// Whether the limit is kept. Called before each field, so that the text exceeds it by one field at most.
+    fn check(&self) -> Result<(), JsonError> {
+        if self.out.len() > self.limit {
+            return Err(JsonError::TooLarge(self.limit));
+        }
+        Ok(())
+    }
 }
 
 /// What is wrong, and the names of the fields that lead there, the innermost first.
@@ -219,26 +243,32 @@ macro_rules! put {
     ($out:expr, $($arguments:tt)*) => {{ let _ = write!($out, $($arguments)*); }};
 }
 
-fn write_message(out: &mut Vec<u8>, descriptor: &MessageDescriptor, message: &DynamicMessage) {
+fn write_message(
+    text: &mut Text,
+    descriptor: &MessageDescriptor,
+    message: &DynamicMessage,
+) -> Result<(), JsonError> {
     if descriptor.full_name() == TIMESTAMP
         && let Some(time) = timestamp(message)
     {
-        return write_text(out, time.as_bytes());
+        write_text(&mut text.out, time.as_bytes());
+        return Ok(());
     }
-    out.push(b'{');
+    text.out.push(b'{');
     let mut first = true;
     for field in descriptor.fields() {
         if field.supports_presence() && !message.has_field(&field) {
             continue;
         }
         if !std::mem::take(&mut first) {
-            out.push(b',');
+            text.out.push(b',');
         }
-        write_text(out, field.name().as_bytes());
-        out.push(b':');
-        write_value(out, &field.kind(), &message.get_field(&field));
+        write_text(&mut text.out, field.name().as_bytes());
+        text.out.push(b':');
+        write_value(text, &field.kind(), &message.get_field(&field))?;
     }
-    out.push(b'}');
+    text.out.push(b'}');
+    Ok(())
 }
 
 fn timestamp(message: &DynamicMessage) -> Option<String> {
@@ -249,7 +279,9 @@ fn timestamp(message: &DynamicMessage) -> Option<String> {
     time.format(&Rfc3339).ok()
 }
 
-fn write_value(out: &mut Vec<u8>, kind: &Kind, value: &Value) {
+fn write_value(text: &mut Text, kind: &Kind, value: &Value) -> Result<(), JsonError> {
+    text.check()?;
+    let out = &mut text.out;
     match value {
         Value::Bool(value) => put!(out, "{value}"),
         Value::I32(value) => put!(out, "{value}"),
@@ -260,7 +292,7 @@ fn write_value(out: &mut Vec<u8>, kind: &Kind, value: &Value) {
         Value::F64(value) if value.is_finite() => put!(out, "{value}"),
         Value::F32(value) => write_special(out, f64::from(*value)),
         Value::F64(value) => write_special(out, *value),
-        Value::String(text) => write_text(out, text.as_bytes()),
+        Value::String(string) => write_text(out, string.as_bytes()),
         Value::Bytes(bytes) => write_text(out, bytes),
         Value::EnumNumber(number) => {
             let name = kind.as_enum().and_then(|kind| kind.get_value(*number));
@@ -271,20 +303,21 @@ fn write_value(out: &mut Vec<u8>, kind: &Kind, value: &Value) {
         }
         Value::Message(message) => {
             use prost_reflect::ReflectMessage;
-            write_message(out, &message.descriptor(), message);
+            write_message(text, &message.descriptor(), message)?;
         }
         Value::List(values) => {
             out.push(b'[');
             for (at, value) in values.iter().enumerate() {
                 if at > 0 {
-                    out.push(b',');
+                    text.out.push(b',');
                 }
-                write_value(out, kind, value);
+                write_value(text, kind, value)?;
             }
-            out.push(b']');
+            text.out.push(b']');
         }
-        Value::Map(map) => write_map(out, kind, map),
+        Value::Map(map) => write_map(text, kind, map)?,
     }
+    Ok(())
 }
 
 /// JSON has no text for these numbers. Protobuf's mapping writes them as strings.
@@ -297,23 +330,24 @@ fn write_special(out: &mut Vec<u8>, number: f64) {
     write_text(out, text);
 }
 
-fn write_map(out: &mut Vec<u8>, kind: &Kind, map: &HashMap<MapKey, Value>) {
+fn write_map(text: &mut Text, kind: &Kind, map: &HashMap<MapKey, Value>) -> Result<(), JsonError> {
     let value_kind = kind
         .as_message()
         .map(|entry| entry.map_entry_value_field().kind());
     // Sorted, so that equal messages give equal texts.
     let mut entries: Vec<_> = map.iter().collect();
     entries.sort_unstable_by_key(|(key, _)| *key);
-    out.push(b'{');
+    text.out.push(b'{');
     for (at, (key, value)) in entries.into_iter().enumerate() {
         if at > 0 {
-            out.push(b',');
+            text.out.push(b',');
         }
-        write_text(out, key_text(key).as_bytes());
-        out.push(b':');
-        write_value(out, value_kind.as_ref().unwrap_or(kind), value);
+        write_text(&mut text.out, key_text(key).as_bytes());
+        text.out.push(b':');
+        write_value(text, value_kind.as_ref().unwrap_or(kind), value)?;
     }
-    out.push(b'}');
+    text.out.push(b'}');
+    Ok(())
 }
 
 fn key_text(key: &MapKey) -> String {

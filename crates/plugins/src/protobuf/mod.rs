@@ -16,6 +16,9 @@ const INCLUDES: [&str; 3] = [
     "/usr/include",
 ];
 
+/// Maximum size of a file. A device or a pipe would be read for ever.
+const MAX_FILE: u64 = 16 * 1024 * 1024;
+
 /// The methods of a compiled file, by their path: `/package.Service/Method`.
 #[derive(Debug)]
 pub(crate) struct Services {
@@ -44,6 +47,11 @@ impl Services {
             file: file.to_owned(),
             reason,
         };
+        if let Ok(found) = std::fs::metadata(file)
+            && !(found.is_file() && found.len() <= MAX_FILE)
+        {
+            return Err(error(format!("not a file of at most {MAX_FILE} bytes")));
+        }
         let (directory, name) = locate(Path::new(file));
         let includes = directory.into_iter().chain(INCLUDES.map(PathBuf::from));
         let mut compiler =

@@ -44,7 +44,7 @@ fn round_trip(json: &str) -> Result<String, JsonError> {
     let item = item();
     let json: Json = serde_json::from_str(json).expect("JSON");
     let message = from_json(&item, &json)?;
-    let text = to_json(&item, &message)?;
+    let text = to_json(&item, &message, usize::MAX)?;
     Ok(String::from_utf8(text).expect("a text"))
 }
 
@@ -142,7 +142,7 @@ fn any_bytes_are_decoded_or_refused_without_a_panic() {
     for _ in 0..20_000 {
         let mut bytes = vec![0; random.usize(..40)];
         random.fill(&mut bytes);
-        std::hint::black_box(to_json(&item, &bytes).is_ok());
+        std::hint::black_box(to_json(&item, &bytes, usize::MAX).is_ok());
     }
     // Messages within messages are refused by their depth.
     let mut nested = Vec::new();
@@ -156,7 +156,42 @@ fn any_bytes_are_decoded_or_refused_without_a_panic() {
     prost::encoding::encode_varint(nested.len() as u64, &mut deep);
     deep.append(&mut nested);
     assert_eq!(
-        to_json(&item, &deep),
+        to_json(&item, &deep, usize::MAX),
         Err(JsonError::Decode("shop.Item".to_owned()))
     );
+}
+
+#[test]
+fn a_message_that_becomes_too_large_is_refused() {
+    const BASE: &str = r#"
+        syntax = "proto3";
+        message All { repeated One all = 1; }
+        message One { string a_name_of_some_length = 1; string another_name = 2; }
+        service S { rpc Call(All) returns (All); }
+    "#;
+    let services = services(BASE).expect("it compiles");
+    let all = services
+        .method("/S/Call")
+        .expect("it is there")
+        .input
+        .clone();
+    let empty = [10, 0].repeat(1000);
+    let size = to_json(&all, &empty, usize::MAX)
+        .expect("it has no limit")
+        .len();
+    assert!(size > 20 * empty.len());
+    assert!(to_json(&all, &empty, size).is_ok());
+    assert_eq!(
+        to_json(&all, &empty, size - 1),
+        Err(JsonError::TooLarge(size - 1))
+    );
+    assert_eq!(to_json(&all, &empty, 0), Err(JsonError::TooLarge(0)));
+}
+
+#[test]
+fn a_path_that_is_no_file_is_refused() {
+    for path in ["/dev/zero", "/"] {
+        let error = Services::compile(path).expect_err("it is no file");
+        assert!(error.to_string().contains("not a file"), "{error}");
+    }
 }

@@ -27,7 +27,9 @@
 //! as removed, in one step with the check that its window is over, and then taken out of the map. Workers that hold the
 //! marked counter look for a new one.
 //!
-//! At most `max` keys have a counter of their own. Beyond that, a live counter is never evicted: its client would get a
+//! Keys of consumers, credentials and services always have a counter of their own: there are only as many as are
+//! configured. Texts and addresses are what clients choose. Of these, at most `max` keys have a counter of their own,
+//! so that a stranger cannot use up what a consumer may do. Beyond that, a live counter is never evicted: its client would get a
 //! second allowance. Instead, keys without a counter share counters: 65,536 for each period, chosen by the hash. No key
 //! can exceed its limit that way, but keys that share a counter use up one allowance together. When a key gets a counter
 //! of its own later, that counter continues from the shared one.
@@ -41,7 +43,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use uuid::Uuid;
 
-/// Maximum number of keys with a counter of their own. Kong's shared memory of 12 MiB has room for fewer.
+/// Maximum number of keys of strangers with a counter of their own. Kong's shared memory of 12 MiB has room for fewer.
 pub(super) const MAX_COUNTERS: usize = 1 << 19;
 
 /// Number of counters of a period that keys beyond the maximum share.
@@ -72,11 +74,14 @@ pub(super) enum Identifier<'a> {
 
 /// The hash of a counter's key without its period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity(u128);
+pub(super) struct Identity {
+    hash: u128,
+    is_stranger: bool,
+}
 
 pub(super) struct Counters {
     map: papaya::HashMap<Key, Counter, BuildHasherDefault<KeyHash>>,
-    /// Number of counters in the map, including those that are about to be inserted.
+    /// Number of counters of strangers in the map, including those that are about to be inserted.
     used: AtomicUsize,
     max: usize,
     shared: [OnceLock<Box<[Counter]>>; Period::COUNT],
@@ -119,6 +124,7 @@ impl Counters {
         parts[..16].copy_from_slice(route.unwrap_or_default().as_bytes());
         parts[16..32].copy_from_slice(service.unwrap_or_default().as_bytes());
         let mut own: &[u8] = &[];
+        let is_stranger = !matches!(identifier, Identifier::Id(_));
         match identifier {
             Identifier::Text(text) => own = text,
             Identifier::Id(id) => {
@@ -139,7 +145,10 @@ impl Counters {
         if !own.is_empty() {
             hasher.write(own);
         }
-        Identity(hasher.finish128().as_u128())
+        Identity {
+            hash: hasher.finish128().as_u128(),
+            is_stranger,
+        }
     }
 
     /// Judges a request and counts it if it passes. The allowances are ordered by period, the shortest first.
@@ -229,6 +238,7 @@ impl Counters {
     fn requests(&self, own: Option<&Counter>, key: Key, moment: &Moment) -> u64 {
         match own {
             Some(counter) => counter.requests(moment),
+            None if !key.is_stranger => 0,
             None => self.shared[key.period as usize]
                 .get()
                 .map_or(0, |shared| shared[key.share()].requests(moment)),
@@ -240,7 +250,10 @@ impl Counters {
         if let Some(counter) = map.get(&key) {
             return counter;
         }
-        let reserve = |used: usize| (used < self.max).then_some(used + 1);
+        let reserve = |used: usize| match key.is_stranger {
+            true => (used < self.max).then_some(used + 1),
+            false => Some(used),
+        };
         let reserved = self
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
@@ -252,7 +265,7 @@ impl Counters {
         match map.try_insert(key, counter) {
             Ok(counter) => counter,
             Err(occupied) => {
-                self.used.fetch_sub(1, Ordering::Relaxed);
+                self.give_room(key);
                 occupied.current
             }
         }
@@ -271,9 +284,16 @@ impl Counters {
         let removed = map.remove_if(&key, |_, counter| counter.is_removed());
         let is_taken_out = matches!(removed, Ok(Some(_)));
         if is_taken_out {
-            self.used.fetch_sub(1, Ordering::Relaxed);
+            self.give_room(key);
         }
         is_taken_out
+    }
+
+    /// Gives back the room that the counter of a key had.
+    fn give_room(&self, key: Key) {
+        if key.is_stranger {
+            self.used.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Whether the caller is the first one that asks, and has to see to it that [`Counters::sweep`] runs now and then.
@@ -288,7 +308,7 @@ impl Counters {
 
     /// Whether no key has a counter of its own.
     pub(super) fn is_empty(&self) -> bool {
-        self.used.load(Ordering::Relaxed) == 0
+        self.map.is_empty()
     }
 
     /// Removes the counters whose windows are over, and returns their number. Requests go on meanwhile. The time grows
@@ -310,8 +330,9 @@ impl Counters {
 impl Identity {
     fn key(self, period: Period) -> Key {
         Key {
-            hash: self.0,
+            hash: self.hash,
             period,
+            is_stranger: self.is_stranger,
         }
     }
 }
@@ -320,6 +341,8 @@ impl Identity {
 struct Key {
     hash: u128,
     period: Period,
+    /// Whether clients can choose keys like this one, so that there may be any number of them.
+    is_stranger: bool,
 }
 
 impl Key {

@@ -215,3 +215,25 @@ fn a_key_that_gets_a_counter_of_its_own_keeps_its_count() {
     assert_eq!(counters.used(), 1);
     assert!(!judge(&counters, "late", &day, NOW + 60).passes);
 }
+
+#[test]
+fn strangers_cannot_use_up_the_limit_of_a_consumer() {
+    let counters = Counters::new(1);
+    let allowances = [allowance(Period::Year, 1)];
+    // Enough keys that one shares each counter.
+    for number in 0..2_000_000_u32 {
+        let stranger = Identifier::Address(IpAddr::V4(Ipv4Addr::from(number)));
+        let stranger = counters.identity(None, None, stranger);
+        counters.judge(stranger, &allowances, &counters.moment(NOW));
+    }
+    let consumer = Identifier::Id(Uuid::from_u128(1));
+    let consumer = counters.identity(None, None, consumer);
+    let passes = || {
+        let verdict = counters.judge(consumer, &allowances, &counters.moment(NOW));
+        verdict.passes
+    };
+    assert_eq!((passes(), passes()), (true, false));
+    assert_eq!(counters.used(), 1);
+    assert_eq!(counters.sweep(NOW + 400 * 86_400), 2);
+    assert!(counters.is_empty());
+}
