@@ -163,14 +163,16 @@ impl<'s> Redirect<'s> {
             }
             To::Service => {
                 let chosen = self.service.pick(input, tried)?;
-                let (host, port) = (chosen.host.name().to_owned(), chosen.host.port());
-                let own = chosen.authority.clone();
-                let name = own.strip_suffix(&*format!(":{port}")).unwrap_or(&own);
-                let authority = match self.edits.scheme {
-                    Some(_) => self.authority(name, port),
-                    None => own.to_string(),
+                let target = match self.edits.scheme {
+                    None => self.limited(Target::clone(&chosen)),
+                    Some(_) => {
+                        let (host, port) = (chosen.host.name(), chosen.host.port());
+                        let own = &*chosen.authority;
+                        let name = own.strip_suffix(&*format!(":{port}")).unwrap_or(own);
+                        let authority = self.authority(name, port);
+                        self.target(host, port, &authority, places, now)
+                    }
                 };
-                let target = self.target(&host, port, &authority, places, now);
                 Ok(Edited {
                     visit: chosen.into_visit(),
                     target,
@@ -208,8 +210,13 @@ impl<'s> Redirect<'s> {
             Base::Host(own) => own.at(host, slot, authority),
             Base::Way(way) => way.at(host, slot, authority),
         };
-        let edits = &self.edits;
         target.tls = self.tls.clone();
+        self.limited(target)
+    }
+
+    /// Applies the limits of the plugin.
+    fn limited(&self, mut target: Target) -> Target {
+        let edits = &self.edits;
         for (value, edit) in [
             (&mut target.connect_timeout, edits.connect_timeout),
             (&mut target.write_timeout, edits.write_timeout),

@@ -147,3 +147,26 @@ fn a_grpc_answer_without_a_body_passes_filters() {
         assert_eq!(noted(), [" end"]);
     });
 }
+
+/// The upstream reports that it did nothing, but the start of the body is gone.
+#[test]
+fn a_body_of_which_only_framing_has_arrived_is_not_sent_again() {
+    run(async {
+        let calls = Rc::new(std::cell::Cell::new(0));
+        let seen = calls.clone();
+        let upstream = upstream_of(move |_, (_, mut respond)| {
+            seen.set(seen.get() + 1);
+            respond.send_reset(h2::Reason::REFUSED_STREAM);
+            async {}
+        });
+        let mut setup = gateway_to(upstream.await, Protocol::Http);
+        setup.upstream_http2 = true;
+        setup.route.request_buffering = false;
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        let head = "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        client.send(format!("{head}5\r\n")).await;
+        assert_eq!(status(&client.answer().await), "502");
+        assert_eq!(calls.get(), 1);
+    });
+}

@@ -1,6 +1,7 @@
 //! Header filters that replace the response, or its status.
 
 use super::*;
+use crate::session::tests::http2;
 use crate::session::tests::websocket::{ASK, SWITCH};
 
 fn replaces(response: fn() -> Response) -> Acts {
@@ -223,4 +224,42 @@ fn a_status_that_is_not_final_ends_the_connection() {
             assert_eq!(header(&answer, "connection"), Some("close"), "{answer}");
         }
     });
+}
+
+#[test]
+fn a_response_that_loses_its_body_by_its_status_ends_for_every_client() {
+    const IN_CHUNKS: &str =
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    for (new, in_memory) in [(204, false), (204, true), (304, false), (304, true)] {
+        run(async move {
+            let acts = Acts::new()
+                .access(move |cx, _| {
+                    cx.request.upstream.buffer_response = in_memory;
+                    Ok(Step::Continue)
+                })
+                .header_filter(move |cx| {
+                    cx.answer.status = new;
+                    Ok(Filtered::Continue)
+                })
+                .body_filter(|_, _| unreachable!("there is no body"));
+            let mut setup = http2::gateway_to(always(IN_CHUNKS).await, Protocol::Http);
+            setup.plugins = vec![acts.define::<0>()];
+            let gateway = setup.start();
+            let mut client = gateway.client().await;
+            for _ in 0..2 {
+                client.send(GET).await;
+                let head = client.head().await;
+                assert_eq!(status(&head), new.to_string());
+                assert_eq!(header(&head, "connection"), Some("keep-alive"));
+            }
+            let mut client = http2::connect(&gateway).await;
+            for _ in 0..2 {
+                let (answer, _) = client.send_request(http2::get("/"), true).unwrap();
+                let answer = answer.await.unwrap();
+                assert_eq!(answer.status(), new);
+                let mut body = answer.into_body();
+                assert_eq!(http2::body(&mut body).await.unwrap(), b"");
+            }
+        });
+    }
 }
