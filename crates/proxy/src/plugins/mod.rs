@@ -13,7 +13,8 @@ pub use publish::publish;
 
 use plan::Layer;
 use plugin::{Handler, Life, Node, Phases, PluginDef};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tables::Slots;
 
 /// Index of a plugin instance in the snapshot's [`Instances`]. It is smaller than an `Arc<dyn Plugin>` and needs no
@@ -37,7 +38,7 @@ pub struct Instance {
     /// them, or if `plugin` replaces one that is not implemented.
     pub phases: Phases,
     /// Whether the instance was started. Every snapshot with this instance has the same flag.
-    started: Arc<Once>,
+    started: Arc<AtomicBool>,
     life: Arc<Life>,
 }
 
@@ -53,14 +54,17 @@ impl Instance {
             plugin,
             def,
             phases,
-            started: Arc::new(Once::new()),
+            started: Arc::default(),
             life,
         }
     }
 
     /// Starts the instance if it was not started before.
     pub(crate) fn start(&self, node: &Arc<Node>) {
-        self.started.call_once(|| self.plugin.start(node));
+        // A plugin that panics here is not started again by the next publication, which would panic too.
+        if !self.started.swap(true, Ordering::AcqRel) {
+            self.plugin.start(node);
+        }
     }
 }
 
