@@ -131,6 +131,8 @@ pub(super) struct Exchange<'a, 'r> {
     progress: Instant,
     /// Payload bytes of the request's body so far.
     received: u64,
+    /// Whether any byte of the request's body was taken from the client.
+    consumed: bool,
     /// Whether the client's body was not read because a plugin has replaced it.
     unread: bool,
     /// Rate at which the client sends its body, measured while the upstream accepts it.
@@ -214,6 +216,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
             answer: None,
             progress: now,
             received: 0,
+            consumed: false,
             unread,
             pace: Pace::new(now, 0),
             blocked: None,
@@ -255,10 +258,10 @@ impl<'a, 'r> Exchange<'a, 'r> {
         self.answer.as_mut()?.collected.take()
     }
 
-    /// Whether the request can be sent again: no byte of its body was consumed, and the client has received no interim
-    /// response.
+    /// Whether the request can be sent again: no byte of its body was consumed, not even of its framing, and the client
+    /// has received no interim response.
     pub(super) fn repeatable(&self) -> bool {
-        self.received == 0 && !self.interim_told
+        !self.consumed && !self.interim_told
     }
 
     /// Returns the status of the response, if its head was written for the client.
@@ -322,6 +325,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
 
     fn count_body(&mut self, taken: usize, payload: usize) -> Result<(), Failed> {
         self.received += payload as u64;
+        self.consumed |= taken > 0;
         self.client.received += taken as u64;
         let most = self.client.plane.settings.max_body;
         if most != 0 && self.received > most {
