@@ -14,6 +14,7 @@ use tokio::time::Instant;
 pub(super) struct Handling<'r> {
     pub(super) request: Request<'r>,
     pub(super) chain: Chain<'r>,
+    globals: &'r Plan,
     started: Instant,
     pub(super) is_logged: bool,
 }
@@ -30,6 +31,7 @@ impl<'r> Handling<'r> {
         Self {
             request,
             chain,
+            globals: &snapshot.globals,
             started,
             is_logged: false,
         }
@@ -73,7 +75,14 @@ impl<'r> Handling<'r> {
 
 impl Drop for Handling<'_> {
     fn drop(&mut self) {
-        if self.is_logged || !self.chain.has(Phases::LOG) || std::thread::panicking() {
+        if self.is_logged || std::thread::panicking() {
+            return;
+        }
+        if self.request.route.is_none() {
+            // It was still in its rewrite phase, which chooses no instances.
+            self.chain.pick_defaults(self.globals);
+        }
+        if !self.chain.has(Phases::LOG) {
             return;
         }
         let took = self.started.elapsed();
