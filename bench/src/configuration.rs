@@ -139,14 +139,16 @@ pub struct Shape {
 impl Shape {
     /// Writes the configuration entity by entity, because a single JSON tree would need gigabytes for the largest one.
     pub fn text(&self, upstream: SocketAddr) -> String {
+        self.text_with(upstream, &self.plugins.entities())
+    }
+
+    /// Does the same as [`Self::text`] with these plugins on every route.
+    pub fn text_with(&self, upstream: SocketAddr, plugins: &[Value]) -> String {
         let (host, port) = (upstream.ip(), upstream.port());
         let mut text = format!(
             r#"{{"_format_version":"3.0","services":[{{"name":"bench","protocol":"http","host":"{host}","port":{port},"routes":["#
         );
-        let plugins = self.plugins.entities();
-        list(&mut text, self.routes, |number| {
-            self.route(number, &plugins)
-        });
+        list(&mut text, self.routes, |number| self.route(number, plugins));
         text.push_str(r#"]}],"consumers":["#);
         list(&mut text, self.consumers, |number| self.consumer(number));
         text.push_str("]}");

@@ -24,6 +24,7 @@ mod report;
 mod rounds;
 mod rules;
 mod scenario;
+mod sink;
 mod slots;
 mod statistics;
 mod upstream;

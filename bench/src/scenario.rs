@@ -7,6 +7,7 @@ mod gateway;
 mod http2;
 mod idle;
 mod micro;
+mod plugins;
 mod proxy;
 mod pushes;
 mod rebuild;
@@ -25,6 +26,8 @@ pub enum Name {
     Proxy,
     /// Cost against size: routes of every kind, credentials, key-auth, rate limiting
     Gateway,
+    /// Cost of single plugins and of a chain of five
+    Plugins,
     /// Changes of the configuration: their duration and their effect on traffic
     Config,
     /// Writes and lists of the Admin API on the embedded store
@@ -55,6 +58,7 @@ impl Name {
         let run = match self {
             Name::Proxy => proxy::run,
             Name::Gateway => gateway::run,
+            Name::Plugins => plugins::run,
             Name::Config => config::run,
             Name::Admin => admin::run,
             Name::Scrape => scrape::run,

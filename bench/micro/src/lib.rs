@@ -10,6 +10,7 @@ mod fixtures;
 mod heads;
 mod history;
 mod limits;
+mod logs;
 mod operation;
 mod phases;
 mod plans;
@@ -36,6 +37,7 @@ pub fn operations() -> Vec<Operation> {
         plans::operations(),
         phases::operations(),
         limits::operations(),
+        logs::operations(),
         snapshots::operations(),
         heads::operations(),
         storage::operations(),

@@ -10,6 +10,7 @@ use plugin::{
     Origin, Phases, Plugin, PluginDef, PluginError, Request, RequestCx, ResponseCx, Scopes, Step,
 };
 use proxy::plugins::{Chain, ChainMemory};
+use proxy::respond::ResponseSettings;
 use proxy::snapshot::Snapshot;
 use serde::de::IgnoredAny;
 use serde_json::json;
@@ -124,13 +125,15 @@ fn phases<Own: Count>(name: &str) -> Operation {
         let (head, upstream) = (head(), response_head());
         let node = Node::bare().expect("a thread can be started");
         let mut memory = Some(Box::new(ChainMemory::default()));
+        let responses = ResponseSettings::default();
         move || {
             let mut request = Request::bare(&head);
             let mut chain = Chain::new(built.instances(), &NoNames, &node);
             chain.use_memory(memory.take().unwrap_or_default());
             run_access(&mut chain, &built, &mut request);
             let mut answer = Answer::new(Origin::Upstream, upstream.status(), HeaderEdits::new());
-            let filtered = chain.header_filter(&request, Some(&upstream), None, &mut answer);
+            let filtered =
+                chain.header_filter(&request, Some(&upstream), None, &mut answer, &responses);
             assert!(matches!(filtered, Ok(None)), "no plugin fails or answers");
             let entry = LogEntry {
                 status: answer.status,

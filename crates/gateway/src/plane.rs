@@ -33,7 +33,7 @@ pub(crate) fn build_settings(
     let build = BuildSettings {
         plugins: plugins::bundled()
             .iter()
-            .filter(|def| settings.model.plugins.contains(&*def.name))
+            .filter(|def| settings.model.plugins.contains(&def.name))
             .cloned()
             .collect(),
         router: router::Options {

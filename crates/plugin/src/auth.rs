@@ -78,13 +78,16 @@ fn consumer_of(cx: &RequestCx<'_, '_>, id: ConsumerId) -> Result<Arc<Consumer>, 
     })
 }
 
+/// A credential and its consumer.
+pub type Owned<C> = (Arc<C>, Arc<Consumer>);
+
 /// Returns a credential and its consumer. `find` looks the credential up, and `consumer` names its consumer. Both may be
 /// deleted between the two look-ups; then the credential does not exist any more.
 pub fn with_consumer<C>(
     cx: &RequestCx<'_, '_>,
     find: impl Fn() -> Result<Option<Arc<C>>, PluginError>,
     consumer: impl Fn(&C) -> ConsumerId,
-) -> Result<Option<(Arc<C>, Arc<Consumer>)>, PluginError> {
+) -> Result<Option<Owned<C>>, PluginError> {
     let Some(credential) = find()? else {
         return Ok(None);
     };

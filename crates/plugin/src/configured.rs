@@ -44,6 +44,11 @@ pub trait ConfiguredNames: Send + Sync {
     /// Returns the name of the configured plugin in this scope. `plugin` is the position of the plugin in the execution
     /// order.
     fn configured_name(&self, plugin: u16, scope: Scope) -> Option<ConfiguredName<'_>>;
+
+    /// Whether there is an upstream entity with this name.
+    fn has_upstream(&self, _name: &str) -> bool {
+        false
+    }
 }
 
 /// No configured plugin has a name. For tests and measurements.
@@ -80,6 +85,12 @@ impl<'c> Configured<'c> {
             service: id(ScopeSet::SERVICE, request.service).map(ServiceId),
             consumer: self.consumer,
         }
+    }
+
+    /// Whether there is an upstream entity with this name, to which the plugin may lead the request
+    /// ([`crate::TargetEdits::set_upstream`]).
+    pub fn has_upstream(&self, name: &str) -> bool {
+        self.names.has_upstream(name)
     }
 
     /// Returns the id and name of the configured plugin.

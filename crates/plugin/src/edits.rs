@@ -323,6 +323,23 @@ pub struct TargetEdits {
     pub read_timeout: Option<Duration>,
 }
 
+impl TargetEdits {
+    /// Leads the request to this server. `Host` is then `host` without the port, also on routes that preserve it.
+    /// A service whose own host is an address cannot be led to a name: such a request gets status 500, as in Kong.
+    pub fn set_address(&mut self, host: impl Into<CompactString>, port: u16) {
+        self.address = Some((host.into(), port));
+        self.upstream = None;
+    }
+
+    /// Leads the request to the targets of an upstream entity. The plugin must know that it exists
+    /// ([`crate::Configured::has_upstream`]), and the service's own host must be a name. Otherwise the request gets
+    /// status 500.
+    pub fn set_upstream(&mut self, name: impl Into<CompactString>) {
+        self.upstream = Some(name.into());
+        self.address = None;
+    }
+}
+
 impl UpstreamEdits {
     /// Percent-encodes what would end the request line: spaces and control characters in path, query and method come
     /// from a client's data that a plugin has inserted.

@@ -2,6 +2,7 @@
 //! implements it with the entity tables of the store. The trait keeps the data plane independent of the store.
 
 use model::codec::DecodeError;
+use model::declarative::DEFAULT_WORKSPACE;
 use model::entities::Consumer;
 use model::{EntityKind, Object};
 use serde::de::DeserializeOwned;
@@ -18,6 +19,26 @@ pub trait Entities: Send + Sync {
 
     /// Returns an entity with all its fields, for plugins that show it.
     fn object(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError>;
+
+    /// Appends an entity as log records show it ([`crate::write_entity`]). Returns whether it exists. Every record has
+    /// up to three entities, so an implementation may keep their text until an entity of the kind changes.
+    fn write_logged(
+        &self,
+        kind: EntityKind,
+        id: Uuid,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, LookupError> {
+        let entity = self.object(kind, id)?;
+        if let Some(entity) = &entity {
+            crate::log::write_entity(kind, entity, self.workspace(), out);
+        }
+        Ok(entity.is_some())
+    }
+
+    /// Returns the id of the workspace `default`, which holds all entities.
+    fn workspace(&self) -> Uuid {
+        DEFAULT_WORKSPACE
+    }
 }
 
 /// A decoded entity. Its type is that of [`Decode`].

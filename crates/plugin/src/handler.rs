@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::request::{Request, RequestCx};
 use crate::response::{Chunk, ResponseCx};
 use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -206,6 +206,8 @@ pub struct OwnStates {
 
 struct Entry {
     is_used: bool,
+    /// The type of `state`. Comparing it here costs less than asking the state.
+    type_id: TypeId,
     state: Box<dyn Any + Send>,
     reset: fn(&mut (dyn Any + Send)),
 }
@@ -248,14 +250,17 @@ impl<'a> OwnSlot<'a> {
         }
         let Self { states, plugin } = self;
         let at = usize::from(plugin);
-        let is_made = matches!(states.entries.get(at), Some(Some(entry)) if entry.state.is::<T>());
+        let type_id = TypeId::of::<T>();
+        let is_made =
+            matches!(states.entries.get(at), Some(Some(entry)) if entry.type_id == type_id);
         if !is_made {
             states.make::<T>(at);
         }
-        let entry = states.entries[at].as_mut().expect("it was made");
+        let OwnStates { entries, used } = states;
+        let entry = entries[at].as_mut().expect("it was made");
         if !entry.is_used {
             entry.is_used = true;
-            states.used.push(plugin);
+            used.push(plugin);
         }
         entry.state.downcast_mut().expect("the type was compared")
     }
@@ -269,6 +274,7 @@ impl OwnStates {
         }
         self.entries[at] = Some(Entry {
             is_used: false,
+            type_id: TypeId::of::<T>(),
             state: Box::new(T::default()),
             reset: |state| {
                 if let Some(state) = state.downcast_mut::<T>() {

@@ -358,6 +358,17 @@ impl Request<'_> {
             .chain(edits.added())
     }
 
+    /// Like [`Request::header_pairs`], for the log record: it does without checks that the names are text.
+    #[inline]
+    pub(crate) fn header_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let edits = &self.upstream.headers;
+        let read = self.head.fields().take(MAX_HEADERS);
+        let kept = read.filter(|(_, name, _)| !edits.drops(name));
+        let added = edits.added();
+        let added = added.map(|(name, value)| (name.as_bytes(), value));
+        kept.map(|(_, name, value)| (name, value)).chain(added)
+    }
+
     /// The query string, after changes.
     pub fn query(&self) -> &str {
         match &self.upstream.query {

@@ -322,15 +322,6 @@ pub(crate) fn prometheus() -> PluginDef {
         "`/metrics` has no metrics of Kong's.",
     )
 }
-pub(crate) fn http_log() -> PluginDef {
-    ignored(
-        "http-log",
-        12,
-        Phases::LOG,
-        Scopes::ALL,
-        "No log is sent over HTTP.",
-    )
-}
 pub(crate) fn statsd() -> PluginDef {
     ignored(
         "statsd",

@@ -181,7 +181,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         proxy_cache::def(),
         later::opentelemetry(),
         later::prometheus(),
-        later::http_log(),
+        http_log::def(),
         later::statsd(),
         later::datadog(),
         later::file_log(),

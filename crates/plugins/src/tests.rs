@@ -106,7 +106,6 @@ fn only_plugins_that_observe_or_save_work_are_left_out_until_they_work() {
             "acme",
             "opentelemetry",
             "prometheus",
-            "http-log",
             "statsd",
             "datadog",
             "file-log",

@@ -28,6 +28,14 @@ pub struct Inbound<'a> {
     pub headers: HeaderSet,
 }
 
+impl Inbound<'_> {
+    /// Whether the client gets the upstream's protocol switch. A header filter may have put another response in its
+    /// place.
+    fn switches(&self) -> bool {
+        self.status == 101 && self.head.switches()
+    }
+}
+
 /// Framing of the body for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientFraming {
@@ -88,9 +96,7 @@ pub fn write_response(
             out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
         // A 204 (RFC 9112 section 6.1) and a protocol switch must not have this header.
-        ClientFraming::AsReceived
-            if seen.chunked && answer.status != 204 && !answer.head.switches() =>
-        {
+        ClientFraming::AsReceived if seen.chunked && answer.status != 204 && !answer.switches() => {
             out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
         ClientFraming::Sized => {
@@ -98,7 +104,7 @@ pub fn write_response(
         }
         ClientFraming::AsReceived | ClientFraming::Unchunked => {}
     }
-    let connection: &[u8] = if answer.head.switches() {
+    let connection: &[u8] = if answer.switches() {
         b"Connection: upgrade\r\n"
     } else if answer.keep_alive {
         b"Connection: keep-alive\r\n"
@@ -192,7 +198,10 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
             KnownHeader::ContentLength => {
                 !matches!(answer.status, 101 | 204) && answer.framing == ClientFraming::AsReceived
             }
-            KnownHeader::Upgrade => answer.request.asks_for_websocket() && head.offers_websocket(),
+            KnownHeader::Upgrade => {
+                let asked = answer.request.asks_for_websocket() && head.offers_websocket();
+                asked && (answer.switches() || !head.switches())
+            }
             KnownHeader::TransferEncoding => {
                 seen.chunked = true;
                 false

@@ -11,6 +11,7 @@ mod forward_response;
 pub mod health;
 pub mod plugins;
 pub mod protocols;
+mod redirect;
 pub mod respond;
 pub mod session;
 pub mod snapshot;

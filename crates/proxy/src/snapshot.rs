@@ -27,15 +27,17 @@ use crate::balance::{Hashing, NoPeer, PickInput, Stay, Tried, Upstream, Visit};
 use crate::health::Outcome;
 use crate::plugins::streams::Installed;
 use crate::plugins::{Instances, Plan};
-use crate::upstream::Target;
+use crate::redirect::{Edited, RedirectSettings};
+use crate::upstream::{Target, Way};
 use arc_swap::{ArcSwap, Guard};
 use model::entities::{Protocol, RouteId, ServiceId, UpstreamId};
 use net::tls::{CertificateSource, Certificates};
-use plugin::{ConfiguredNames, EntityRef, Node};
+use plugin::{ConfiguredName, ConfiguredNames, EntityRef, Node, Scope};
 use router::{RouteIndex, Router};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 #[derive(Clone)]
@@ -140,6 +142,35 @@ impl<'s> ServiceRef<'s> {
         }
     }
 
+    /// What the service says about its connections.
+    pub(crate) fn base(self) -> Base<'s> {
+        match &self.info.destination {
+            Destination::Host(target) => Base::Host(target),
+            Destination::Upstream(index, way) => {
+                let upstream = self.services.upstream(*index);
+                Base::Way(&upstream.settings.ways[*way as usize])
+            }
+        }
+    }
+
+    /// Whether the service's host is an address and not a name.
+    pub(crate) fn has_address(self) -> bool {
+        match &self.info.destination {
+            Destination::Host(target) => target.host.is_address(),
+            Destination::Upstream(..) => false,
+        }
+    }
+
+    pub(crate) fn upstream_named(self, name: &str) -> Option<&'s Upstream> {
+        self.services
+            .upstream_named(name)
+            .map(|upstream| &**upstream)
+    }
+
+    pub(crate) fn redirects(self) -> &'s RedirectSettings {
+        self.services.redirects()
+    }
+
     /// Returns the destination of the requests, for reports such as explain.
     pub fn leads_to(self) -> LeadsTo<'s> {
         match &self.info.destination {
@@ -193,6 +224,13 @@ impl<'s> ServiceRef<'s> {
         }
     }
 
+    pub(crate) fn connect_timeout(self) -> Duration {
+        match self.base() {
+            Base::Host(target) => target.connect_timeout,
+            Base::Way(way) => way.connect_timeout(),
+        }
+    }
+
     /// The hash settings of the upstream, if it balances by hashing.
     #[inline]
     pub fn hashing(self) -> Option<&'s Hashing> {
@@ -210,6 +248,13 @@ pub enum LeadsTo<'s> {
     Upstream(&'s Arc<Upstream>),
 }
 
+/// The settings of a service for its connections.
+#[derive(Clone, Copy)]
+pub(crate) enum Base<'s> {
+    Host(&'s Target),
+    Way(&'s Way),
+}
+
 /// The target picked for one try.
 #[derive(Debug)]
 pub enum Chosen<'s> {
@@ -217,30 +262,46 @@ pub enum Chosen<'s> {
     Host(&'s Target),
     /// A target of the service's upstream. The target counts the request as active until this is dropped.
     Peer(Visit<'s>),
+    /// A target that a plugin has changed. Boxed because it is rare.
+    Edited(Box<Edited<'s>>),
 }
 
-impl Chosen<'_> {
+impl<'s> Chosen<'s> {
+    #[inline]
+    fn visit(&self) -> Option<&Visit<'s>> {
+        match self {
+            Self::Host(_) => None,
+            Self::Peer(visit) => Some(visit),
+            Self::Edited(edited) => edited.visit.as_ref(),
+        }
+    }
+
+    pub(crate) fn into_visit(self) -> Option<Visit<'s>> {
+        match self {
+            Self::Host(_) => None,
+            Self::Peer(visit) => Some(visit),
+            Self::Edited(edited) => edited.visit,
+        }
+    }
+
     /// Reports the outcome of the try to the health checks and the balancer.
     #[inline]
     pub fn report(&self, outcome: Outcome) {
-        if let Self::Peer(visit) = self {
+        if let Some(visit) = self.visit() {
             visit.report(outcome);
         }
     }
 
     /// Adds the target to `tried`, so that the next try avoids it.
     pub fn avoid(&self, tried: &mut Tried) {
-        if let Self::Peer(visit) = self {
+        if let Some(visit) = self.visit() {
             tried.add(visit);
         }
     }
 
     /// Keeps the request counted at its target after the try is over, for instance for a tunnel.
     pub fn into_stay(self) -> Option<Stay> {
-        match self {
-            Self::Host(_) => None,
-            Self::Peer(visit) => Some(visit.into_stay()),
-        }
+        self.into_visit().map(Visit::into_stay)
     }
 }
 
@@ -252,6 +313,7 @@ impl Deref for Chosen<'_> {
         match self {
             Self::Host(target) => target,
             Self::Peer(visit) => visit,
+            Self::Edited(edited) => &edited.target,
         }
     }
 }
@@ -287,7 +349,7 @@ impl Snapshot {
     /// The names of the configured plugins.
     #[inline]
     pub fn configured_names(&self) -> &dyn ConfiguredNames {
-        &self.plugins
+        self
     }
 
     /// The plugins, for sessions of streams and for TLS handshakes.
@@ -310,6 +372,16 @@ impl Snapshot {
     /// Returns the certificates for a TLS client that asks for this server name, or for none.
     pub fn certificates(&self, name: Option<&str>) -> Option<&Arc<Certificates>> {
         self.certificates.by_name.find(name)
+    }
+}
+
+impl ConfiguredNames for Snapshot {
+    fn configured_name(&self, plugin: u16, scope: Scope) -> Option<ConfiguredName<'_>> {
+        self.plugins.configured_name(plugin, scope)
+    }
+
+    fn has_upstream(&self, name: &str) -> bool {
+        self.services.upstream_named(name).is_some()
     }
 }
 

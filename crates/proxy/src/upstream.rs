@@ -171,6 +171,25 @@ impl Way {
         self.connect_timeout
     }
 
+    pub fn tls(&self) -> Option<&ClientTls> {
+        self.tls.as_ref()
+    }
+
+    /// The target at a place that the caller has found.
+    pub fn at(&self, host: Arc<Host>, slot: Arc<Slot>, authority: Arc<str>) -> Target {
+        Target {
+            host,
+            slot,
+            tls: self.tls.clone(),
+            http2: self.http2,
+            authority,
+            connect_timeout: self.connect_timeout,
+            write_timeout: self.write_timeout,
+            read_timeout: self.read_timeout,
+            retries: self.retries,
+        }
+    }
+
     /// The target at `host`, with `name` in Host and SNI.
     /// Source: kong/runloop/balancer/init.lua set_host_header().
     pub fn to(&self, host: &str, port: u16, name: &str) -> Target {
@@ -179,22 +198,39 @@ impl Way {
             port,
             tls: self.tls.as_ref().map(ClientTls::number),
         });
+        let authority = if self.usual_port == Some(port) {
+            in_authority(name).into()
+        } else {
+            format!("{}:{port}", in_authority(name)).into()
+        };
+        self.at(self.resolver.host(host, port), slot, authority)
+    }
+}
+
+impl Target {
+    /// The same target at another place.
+    pub fn at(&self, host: Arc<Host>, slot: Arc<Slot>, authority: Arc<str>) -> Target {
         Target {
-            host: self.resolver.host(host, port),
+            host,
             slot,
-            tls: self.tls.clone(),
-            http2: self.http2,
-            authority: if self.usual_port == Some(port) {
-                in_authority(name).into()
-            } else {
-                format!("{}:{port}", in_authority(name)).into()
-            },
-            connect_timeout: self.connect_timeout,
-            write_timeout: self.write_timeout,
-            read_timeout: self.read_timeout,
-            retries: self.retries,
+            authority,
+            ..self.clone()
         }
     }
+}
+
+/// TLS with upstreams for services that have no settings of their own.
+pub(crate) fn default_tls(defaults: &TlsDefaults) -> Result<ClientTls, CertificateError> {
+    let trust = if defaults.verify {
+        Trust::Authorities {
+            pems: defaults.trusted.iter().cloned().collect(),
+            depth: defaults.depth,
+            common_name: defaults.common_name,
+        }
+    } else {
+        Trust::Anyone
+    };
+    ClientTls::new(trust, defaults.identity.clone())
 }
 
 /// Returns a host as `Host` contains it: an IPv6 address is in brackets (RFC 9110 section 7.2).

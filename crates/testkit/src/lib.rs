@@ -19,6 +19,7 @@ pub mod memory;
 mod message;
 pub mod random;
 pub mod rules;
+pub mod sink;
 pub mod upstream;
 
 pub use backend::Backend;
@@ -26,4 +27,5 @@ pub use dns::NameServer;
 pub use echo::Echo;
 pub use gateway::{Gateway, Launch};
 pub use http::{Client, HttpResponse, get, request};
+pub use sink::Sink;
 pub use upstream::Scripted;

@@ -5,7 +5,8 @@
 //! exist, so that guessed keys cannot evict the keys in use. An entry is ignored if any entity of its types has changed
 //! since it was read.
 
-use std::hash::{BuildHasher, RandomState};
+use siphasher::sip128::{Hasher128, SipHasher13};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use store::Revision;
 
 /// Number of slots in a set. Each key belongs to one set. A new entry replaces the oldest one of its set.
@@ -16,7 +17,7 @@ const SETS: usize = 8192;
 pub(super) struct Cache<V> {
     /// Empty until the first entry, so that a worker without lookups needs no memory.
     entries: Vec<Option<Entry<V>>>,
-    hashers: [RandomState; 2],
+    hasher: SipHasher13,
 }
 
 struct Entry<V> {
@@ -34,13 +35,18 @@ impl<V: Clone> Cache<V> {
     pub(super) fn new() -> Self {
         Self {
             entries: Vec::new(),
-            hashers: [RandomState::new(), RandomState::new()],
+            // The standard library offers random numbers only in this form.
+            hasher: SipHasher13::new_with_keys(
+                RandomState::new().hash_one(0),
+                RandomState::new().hash_one(1),
+            ),
         }
     }
 
     pub(super) fn tag(&self, key: &[u8]) -> Tag {
-        let [high, low] = &self.hashers;
-        Tag(u128::from(high.hash_one(key)) << 64 | u128::from(low.hash_one(key)))
+        let mut hasher = self.hasher;
+        hasher.write(key);
+        Tag(hasher.finish128().as_u128())
     }
 
     /// Returns an entry that was read at revision `since` or later.

@@ -2,15 +2,18 @@
 //! store at its newest revision. Each worker keeps what it has looked up, until an entity of the same kind changes.
 
 mod cache;
+mod logged;
 
 use cache::Cache;
+use logged::Logged;
 use model::EntityKind;
 use model::Object;
 use model::codec;
+use model::declarative::DEFAULT_WORKSPACE;
 use plugin::{Decode, Decoded, Entities, EntityKey, LookupError};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use store::{Reader, Store, StoreError, View};
+use store::{Reader, Revision, Store, StoreError, View};
 use uuid::Uuid;
 
 /// Look-ups for all workers. Each thread has its own reader, so workers share no lock.
@@ -26,6 +29,9 @@ struct Local {
     number: u64,
     reader: Reader,
     found: Cache<Decoded>,
+    logged: Logged,
+    /// The id of the workspace, and the revision at which it was read.
+    workspace: Option<(Revision, Uuid)>,
     /// Buffer for the name of an entity in the cache.
     name: Vec<u8>,
 }
@@ -65,6 +71,8 @@ impl StoreEntities {
                 number: self.number,
                 reader: self.store.reader(),
                 found: Cache::new(),
+                logged: Logged::default(),
+                workspace: None,
                 name: Vec::new(),
             })),
         })
@@ -88,6 +96,12 @@ fn stored<'v>(view: &'v View<'_>, key: EntityKey<'_>) -> Result<Option<&'v [u8]>
         Some(id) => Ok(view.get(kind, id)?),
         None => Ok(None),
     }
+}
+
+/// Returns the id of the workspace. It never changes while there are entities in it.
+fn workspace(view: &View<'_>) -> Result<Uuid, ReadError> {
+    let found = view.id_by_unique(EntityKind::Workspaces, "name", "default")?;
+    Ok(found.unwrap_or(DEFAULT_WORKSPACE))
 }
 
 /// Writes what distinguishes an entity from all others.
@@ -135,6 +149,47 @@ impl Entities for StoreEntities {
                 let entity = view.get(kind, id)?;
                 Ok(entity.map(codec::decode).transpose()?)
             })
+        })
+    }
+
+    fn write_logged(
+        &self,
+        kind: EntityKind,
+        id: Uuid,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, LookupError> {
+        let since = self.store.last_change(kind);
+        self.with_local(|local| {
+            if let Some(text) = local.logged.get(kind, id, since) {
+                out.extend_from_slice(text);
+                return Ok(true);
+            }
+            let (revision, workspace, entity) = read(&local.reader, |view| {
+                let entity: Option<Object> = view.get(kind, id)?.map(codec::decode).transpose()?;
+                Ok((view.revision(), workspace(view)?, entity))
+            })?;
+            let Some(entity) = entity else {
+                return Ok(false);
+            };
+            let start = out.len();
+            plugin::write_entity(kind, &entity, workspace, out);
+            local.logged.put(kind, id, revision, &out[start..]);
+            Ok(true)
+        })
+    }
+
+    fn workspace(&self) -> Uuid {
+        let kind = EntityKind::Workspaces;
+        let since = self.store.last_change(kind);
+        self.with_local(|local| {
+            if let Some((_, id)) = local.workspace.filter(|(read, _)| *read >= since) {
+                return id;
+            }
+            let found = read(&local.reader, |view| {
+                Ok((view.revision(), workspace(view)?))
+            });
+            local.workspace = found.ok();
+            local.workspace.map_or(DEFAULT_WORKSPACE, |(_, id)| id)
         })
     }
 }

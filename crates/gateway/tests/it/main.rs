@@ -22,6 +22,7 @@ mod expression_routes;
 mod expressions;
 mod flavors;
 mod health_checks;
+mod http_log;
 mod kills;
 mod local;
 mod metrics;

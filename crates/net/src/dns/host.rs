@@ -241,6 +241,11 @@ impl Host {
         &self.name
     }
 
+    /// Whether the host is an address, not a name.
+    pub fn is_address(&self) -> bool {
+        matches!(self.source, Source::Fixed(_))
+    }
+
     /// Returns the port of the handle. The port of an SRV record overrides it.
     pub fn port(&self) -> u16 {
         self.port

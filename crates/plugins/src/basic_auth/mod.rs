@@ -8,8 +8,7 @@ pub(crate) mod source;
 
 use config::Config;
 use credential::BasicauthCredential;
-use model::entities::Consumer;
-use plugin::auth::{self, Attempt};
+use plugin::auth::{self, Attempt, Owned};
 use plugin::base64;
 use plugin::{
     BuildCx, BuildError, Credential, HeaderValue, Phases, Plugin, PluginDef, PluginError,
@@ -17,15 +16,14 @@ use plugin::{
 };
 use sha1::{Digest, Sha1};
 use std::fmt::Write;
-use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
 pub(crate) fn def() -> PluginDef {
     PluginDef::bundled::<BasicAuth>("basic-auth", 1100, Phases::ACCESS, Scopes::NO_CONSUMER)
 }
 
-/// A credential and its consumer.
-type Owner = (Arc<BasicauthCredential>, Arc<Consumer>);
+/// The credential of a username, its consumer, and the password that the request has.
+type Given = (Owned<BasicauthCredential>, Vec<u8>);
 
 struct BasicAuth {
     config: Config,
@@ -83,7 +81,7 @@ impl BasicAuth {
         &self,
         cx: &mut RequestCx<'_, '_>,
         header: &'static str,
-    ) -> Result<Option<(Owner, Vec<u8>)>, PluginError> {
+    ) -> Result<Option<Given>, PluginError> {
         let given = cx.request.header(header).and_then(username_and_password);
         if self.config.hide_credentials {
             cx.request.upstream.headers.remove(header);

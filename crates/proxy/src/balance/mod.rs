@@ -334,6 +334,23 @@ impl Tried {
 }
 
 impl Visit<'_> {
+    /// The host and port of the peer.
+    pub fn place(&self) -> (&str, u16) {
+        let place = &self.stay.member().peer.place;
+        (&place.host, place.port)
+    }
+
+    /// The name for the `Host` header.
+    pub fn name(&self) -> &str {
+        let member = self.stay.member();
+        let settings = &self.upstream.settings;
+        peers::name(
+            settings,
+            &settings.targets[member.target],
+            member.srv.as_deref(),
+        )
+    }
+
     /// Reports the outcome of the try to the balancer and the passive health checks.
     pub fn report(&self, outcome: Outcome) {
         let peer = &self.stay.member().peer;

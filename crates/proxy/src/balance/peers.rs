@@ -260,16 +260,25 @@ fn ways(
     srv: Option<&str>,
     peer: &Peer,
 ) -> Box<[crate::upstream::Target]> {
-    let entity = &settings.entity;
-    let srv = srv.filter(|_| entity.use_srv_name);
-    let name = entity
-        .host_header
-        .as_deref()
-        .or(srv)
-        .unwrap_or(&target.host);
+    let name = name(settings, target, srv);
     let PeerAddress { host, port } = &peer.place;
     let ways = settings.ways.iter();
     ways.map(|way| way.to(host, *port, name)).collect()
+}
+
+/// Returns the name of a target for the `Host` header.
+pub(super) fn name<'s>(
+    settings: &'s BalancerSettings,
+    target: &'s TargetSettings,
+    srv: Option<&'s str>,
+) -> &'s str {
+    let entity = &settings.entity;
+    let srv = srv.filter(|_| entity.use_srv_name);
+    entity
+        .host_header
+        .as_deref()
+        .or(srv)
+        .unwrap_or(&target.host)
 }
 
 /// Returns the initial latency of a new peer: the mean of the others, so that it is neither preferred nor avoided.

@@ -3,6 +3,7 @@
 //! Source: kong/init.lua execute_collecting_plugins_iterator(), execute_collected_plugins_iterator().
 
 use super::{Instance, InstanceIndex, Instances, Plan};
+use crate::respond::{GatewayResponse, ResponseSettings};
 use bytes::Bytes;
 use model::entities::ConsumerId;
 use net::http1::ResponseHead;
@@ -107,8 +108,15 @@ pub struct Ended {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilterFailed;
 
-/// The response that `header_filter` has put in place of another one.
-pub type Replaced = Option<Response>;
+/// The client has left, and a plugin did not want to go on without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientLeft;
+
+/// The body that `header_filter` has put in place of another one. Status and headers are already in the answer.
+pub type Replaced = Option<GatewayResponse>;
+
+/// Ready when the client has left.
+pub type PollGone<'p> = &'p mut (dyn FnMut(&mut Context<'_>) -> Poll<()> + Send);
 
 /// What a handler has decided, or that it was given up.
 enum Ran {
@@ -207,8 +215,15 @@ impl<'r> Chain<'r> {
     }
 
     /// Runs the rewrite phase of the global instances, in order, until one ends the request.
-    pub async fn rewrite(&mut self, globals: &Plan, request: &mut Request<'_>) -> Option<Ended> {
-        let memory = self.memory.as_deref_mut()?;
+    pub async fn rewrite(
+        &mut self,
+        globals: &Plan,
+        request: &mut Request<'_>,
+        poll_gone: PollGone<'_>,
+    ) -> Result<Option<Ended>, ClientLeft> {
+        let Some(memory) = self.memory.as_deref_mut() else {
+            return Ok(None);
+        };
         for at in 0..globals.slots.len() {
             let slot = &globals.slots[at];
             let Some(choice) = slot.default else {
@@ -231,9 +246,12 @@ impl<'r> Chain<'r> {
                 node: self.node,
             };
             let step = instance.plugin.rewrite(cx, memory.own.slot(slot.order));
-            let ran = finish(step, &mut |_| Poll::Pending).await;
-            let response = match ran {
-                Ok(Ran::Decided(Flow::Continue) | Ran::ClientGone) => continue,
+            let response = match finish(step, poll_gone).await {
+                Ok(Ran::Decided(Flow::Continue)) => continue,
+                Ok(Ran::ClientGone) => {
+                    self.pick_defaults(globals);
+                    return Err(ClientLeft);
+                }
                 Ok(Ran::Decided(Flow::Respond(response) | Flow::Exit(response))) => response,
                 Ok(Ran::Decided(Flow::ReadBody)) => {
                     report("rewrite", &instance.def, &asked_too_often());
@@ -246,22 +264,22 @@ impl<'r> Chain<'r> {
             };
             self.pick_defaults(globals);
             self.set_answered_by(choice.instance);
-            return Some(Ended {
+            return Ok(Some(Ended {
                 response,
                 at_once: true,
-            });
+            }));
         }
-        None
+        Ok(None)
     }
 
     /// Runs the access phase of each plugin in order. After a plugin responds or fails, no further access handler runs.
     /// The walk still visits the remaining plugins, because their later phases run too. The walk pauses when a plugin
-    /// asks for the body. `poll_gone` is ready when the client has left.
+    /// asks for the body.
     pub async fn access(
         &mut self,
         plan: &Plan,
         request: &mut Request<'_>,
-        poll_gone: &mut (dyn FnMut(&mut Context<'_>) -> Poll<()> + Send),
+        poll_gone: PollGone<'_>,
     ) -> Access {
         let Some(memory) = self.memory.as_deref_mut() else {
             return Access::Done(None);
@@ -317,6 +335,12 @@ impl<'r> Chain<'r> {
             response,
             at_once: false,
         }))
+    }
+
+    /// Whether the request has memory, but no instance was chosen for it yet.
+    pub fn is_before_access(&self) -> bool {
+        let memory = self.memory.as_deref();
+        memory.is_some_and(|memory| memory.next == 0 && memory.picked.is_empty())
     }
 
     /// Chooses the global instances without running `access`, for requests that end before it.
@@ -375,8 +399,11 @@ impl<'r> Chain<'r> {
         upstream: &ResponseHead,
         body: &Bytes,
         answer: &mut Answer,
-    ) -> Option<Response> {
-        let memory = self.memory.as_deref_mut()?;
+        poll_gone: PollGone<'_>,
+    ) -> Result<Option<Response>, ClientLeft> {
+        let Some(memory) = self.memory.as_deref_mut() else {
+            return Ok(None);
+        };
         for at in 0..memory.picked.len() {
             let picked = memory.picked[at];
             let instance = self.instances.get(picked.instance);
@@ -393,9 +420,9 @@ impl<'r> Chain<'r> {
                 answer,
             };
             let step = instance.plugin.response(cx, memory.own.slot(picked.plugin));
-            let ran = finish(step, &mut |_| Poll::Pending).await;
-            let response = match ran {
-                Ok(Ran::Decided(Flow::Continue) | Ran::ClientGone) => continue,
+            let response = match finish(step, poll_gone).await {
+                Ok(Ran::Decided(Flow::Continue)) => continue,
+                Ok(Ran::ClientGone) => return Err(ClientLeft),
                 Ok(Ran::Decided(Flow::Respond(response) | Flow::Exit(response))) => response,
                 Ok(Ran::Decided(Flow::ReadBody)) => {
                     report("response", &instance.def, &asked_too_often());
@@ -407,19 +434,20 @@ impl<'r> Chain<'r> {
                 }
             };
             memory.answered_by = Some(picked.instance);
-            return Some(response);
+            return Ok(Some(response));
         }
-        None
+        Ok(None)
     }
 
     /// Filters the head of a response. Headers that plugins have set before there was a response are added first.
-    /// Returns a response that replaces this one, except for its headers.
+    /// Returns the body that replaces the response's.
     pub fn header_filter(
         &mut self,
         request: &Request<'_>,
         upstream: Option<&ResponseHead>,
         body: Option<&Bytes>,
         answer: &mut Answer,
+        settings: &ResponseSettings,
     ) -> Result<Replaced, FilterFailed> {
         let Some(memory) = self.memory.as_deref_mut() else {
             return Ok(None);
@@ -444,11 +472,12 @@ impl<'r> Chain<'r> {
                 .header_filter(&mut cx, own.slot(picked.plugin));
             match filtered {
                 Ok(Filtered::Continue) => {}
-                Ok(Filtered::Replace(mut response)) => {
-                    answer.status = response.status;
-                    let headers = std::mem::take(&mut response.headers);
-                    answer.headers.apply(headers);
-                    replaced = Some(response);
+                Ok(Filtered::Replace(response)) => {
+                    let (head, id) = (Some(request.head), request.request_id);
+                    let mut made = GatewayResponse::new(response, head, id, settings);
+                    answer.status = made.status;
+                    answer.headers.apply(std::mem::take(&mut made.headers));
+                    replaced = Some(made);
                 }
                 Err(error) => {
                     report("header_filter", &instance.def, &error);
@@ -603,7 +632,7 @@ fn with<'a>(
 /// Waits for the result of a handler.
 async fn finish(
     step: Result<Step<'_>, PluginError>,
-    poll_gone: &mut (dyn FnMut(&mut Context<'_>) -> Poll<()> + Send),
+    poll_gone: PollGone<'_>,
 ) -> Result<Ran, PluginError> {
     let Wait {
         mut future,

@@ -7,7 +7,7 @@ mod plan;
 mod publish;
 pub mod streams;
 
-pub use chain::{Access, Chain, ChainMemory, Ended, FilterFailed, Replaced};
+pub use chain::{Access, Chain, ChainMemory, ClientLeft, Ended, FilterFailed, PollGone, Replaced};
 pub use plan::{Plan, Planned, Planner, Plans, RouteScope, ScopeTable, Scoped};
 pub use publish::publish;
 

@@ -172,10 +172,12 @@ impl Connection {
             after,
             upstream: match took {
                 Took::Tried(contacted) => Some((contacted, self.now)),
-                Took::Nothing | Took::Proxied => None,
+                // A cached response waits for no upstream, and logs show that as zero milliseconds.
+                Took::Proxied => Some((self.now, self.now)),
+                Took::Nothing => None,
             },
             pieces: if sends_body { answer.more } else { Vec::new() },
-            upstream_body: None,
+            whole: None,
         }
     }
 
@@ -189,7 +191,7 @@ impl Connection {
             after: After::Abort,
             upstream: None,
             pieces: Vec::new(),
-            upstream_body: None,
+            whole: None,
         }
     }
 
@@ -363,16 +365,10 @@ fn filter(
     let Handling { request, chain, .. } = handling;
     let headers = std::mem::take(&mut answer.headers);
     let mut filtered = Answer::new(origin, answer.status, headers);
-    let replaced = chain.header_filter(request, None, None, &mut filtered)?;
+    let replaced = chain.header_filter(request, None, None, &mut filtered, settings)?;
     answer.status = filtered.status;
-    if let Some(response) = replaced {
-        let head = Some(request.head);
-        let made = GatewayResponse::new(response, head, request.request_id, settings);
+    if let Some(made) = replaced {
         (answer.body, answer.more) = (made.body, made.more);
-        let mut headers = made.headers;
-        std::mem::swap(&mut headers, &mut filtered.headers);
-        headers.apply(std::mem::take(&mut filtered.headers));
-        filtered.headers = headers;
     }
     if chain.has(Phases::BODY_FILTER) && !form::is_bodiless(request, answer.status) {
         let mut pieces = vec![std::mem::take(&mut answer.body)];

@@ -8,18 +8,24 @@ use super::form::{Form, is_bodiless};
 use super::handling::Handling;
 use super::opening::Opening;
 use super::plane::DataPlane;
+use super::proxying::CLIENT_GONE;
 use super::request_body::BodyShare;
 use super::worker;
-use super::{After, Connection, Outcome};
+use super::{After, Connection, Outcome, WholeBody};
 use crate::forward::{write_header, write_line};
 use crate::forward_response::{ClientFraming, Inbound, write_response};
-use crate::plugins::{Chain, FilterFailed};
-use crate::respond::inject;
+use crate::plugins::{Chain, ClientLeft, FilterFailed};
+use crate::respond::{ResponseSettings, inject};
 use crate::session::filtering::{write_chunk_size, write_end_of_chunks};
 use bytes::Bytes;
 use net::http1::{Framing, ResponseHead};
-use plugin::{Answer, Chunk, HeaderEdits, Origin, Request};
+use plugin::{Answer, Chunk, HeaderEdits, Origin, Phases, Request};
 use std::sync::Arc;
+use std::task::Context;
+use tokio::time::Instant;
+
+/// Size of the pieces in which a response is queued for the client.
+const PIECE: usize = 16 * 1024;
 
 /// A response of an upstream in memory.
 pub(super) struct Collected {
@@ -75,25 +81,51 @@ impl Connection {
         let mut answer = Answer::new(Origin::Upstream, head.status(), HeaderEdits::new());
         answer.trailers = parse_trailers(&trailers);
         let Handling { request, chain, .. } = &mut *handling;
-        if let Some(response) = chain.response(request, &head, &body, &mut answer).await {
-            let after = exchanged.after;
+        let mut poll_gone = |cx: &mut Context<'_>| self.poll_gone(cx);
+        let ran = chain.response(request, &head, &body, &mut answer, &mut poll_gone);
+        let ran = ran.await;
+        // A plugin may have waited.
+        self.now = Instant::now();
+        let kept = Outcome {
+            whole: Some(Box::new(WholeBody {
+                bytes: body.clone(),
+                _share: share,
+            })),
+            ..exchanged
+        };
+        let replaced = match ran {
+            Ok(replaced) => replaced,
+            Err(ClientLeft) => {
+                return Outcome {
+                    status: CLIENT_GONE,
+                    origin: Origin::Gateway,
+                    after: After::Abort,
+                    ..kept
+                };
+            }
+        };
+        if let Some(response) = replaced {
             let took = Took::Tried(contacted);
-            let mut outcome = self.produce_after(response, took, opening, handling);
-            outcome.after = least(outcome.after, after);
-            outcome.upstream_status = exchanged.upstream_status;
-            outcome.upstream_body = Some(body);
-            return outcome;
+            let produced = self.produce_after(response, took, opening, handling);
+            return Outcome {
+                status: produced.status,
+                origin: produced.origin,
+                after: least(produced.after, kept.after),
+                pieces: produced.pieces,
+                ..kept
+            };
         }
-        let filtered = filter(request, chain, &head, &body, &mut answer, self);
+        let settings = &self.plane.settings.respond;
+        let filtered = filter(request, chain, &head, &body, &mut answer, settings);
         let Ok((form, payload)) = filtered else {
             return self.broken_by_filter();
         };
         let closes = form.framing.ends_by_closing(head.framing());
-        let after = match exchanged.after {
+        let after = match kept.after {
+            _ if answer.status < 200 => After::Linger,
             After::Next if closes => After::Close,
             after => after,
         };
-        let settings = &self.plane.settings.respond;
         let inbound = Inbound {
             head: &head,
             request: request.head,
@@ -109,7 +141,7 @@ impl Connection {
             request_id: request.request_id.as_bytes(),
             headers: settings.headers,
         };
-        worker::with(|worker| {
+        let pieces = worker::with(|worker| {
             worker.out.clear();
             let (date, now) = (&mut worker.date, self.now);
             write_response(&inbound, &mut worker.out, |out| {
@@ -118,15 +150,15 @@ impl Connection {
             inject(&settings.injections, answer.status, &mut worker.out);
             chain.keep_head(&worker.out);
             self.head_size += worker.out.len() as u64;
-            write_body(&payload, &form, &answer, &mut worker.out);
+            let pieces = write_body(payload, &form, &answer, &mut worker.out);
             self.out.push(&worker.out);
+            pieces
         });
-        drop(share);
         Outcome {
             status: answer.status,
             after,
-            upstream_body: Some(body),
-            ..exchanged
+            pieces,
+            ..kept
         }
     }
 }
@@ -138,24 +170,31 @@ fn filter(
     head: &ResponseHead,
     body: &Bytes,
     answer: &mut Answer,
-    connection: &Connection,
-) -> Result<(Form, Vec<u8>), FilterFailed> {
-    let replaced = chain.header_filter(request, Some(head), Some(body), answer)?;
+    settings: &ResponseSettings,
+) -> Result<(Form, Bytes), FilterFailed> {
+    let replaced = chain.header_filter(request, Some(head), Some(body), answer, settings)?;
     let mut form = Form::choose(head, answer, request, chain, false);
-    if let Some(response) = replaced {
-        let settings = &connection.plane.settings.respond;
-        let body = form.replace(response, head, answer, request, chain, settings)?;
-        return Ok((form, body));
+    if let Some(made) = replaced {
+        let body = form.replace(made, head, answer, request, chain)?;
+        return Ok((form, body.into()));
     }
     if is_bodiless(request, answer.status) {
-        return Ok((form, Vec::new()));
+        return Ok((form, Bytes::new()));
     }
-    let mut filtered = Vec::with_capacity(body.len());
-    // As in Kong, the filters see the whole body and then the end.
-    for (data, last) in [(body.clone(), false), (Bytes::new(), true)] {
-        let mut chunk = Chunk { data, last };
-        chain.body_filter(request, Some(head), Some(body), answer, &mut chunk)?;
-        filtered.extend_from_slice(&chunk.data);
+    let mut filtered = body.clone();
+    if chain.has(Phases::BODY_FILTER) {
+        // As in Kong, the filters see the whole body and then the end.
+        let mut pass = |data: Bytes, last: bool| {
+            let mut chunk = Chunk { data, last };
+            chain.body_filter(request, Some(head), Some(body), answer, &mut chunk)?;
+            Ok(chunk.data)
+        };
+        let (whole, end) = (pass(filtered, false)?, pass(Bytes::new(), true)?);
+        filtered = if end.is_empty() {
+            whole
+        } else {
+            [whole, end].concat().into()
+        };
     }
     if form.framing == ClientFraming::AsReceived && matches!(head.framing(), Framing::Chunked) {
         form.framing = ClientFraming::Chunked;
@@ -173,23 +212,33 @@ fn filter(
     }
 }
 
-fn write_body(payload: &[u8], form: &Form, answer: &Answer, out: &mut Vec<u8>) {
-    let chunked = matches!(
+/// Writes the start of the body after the head in `out`, and returns the pieces that follow. Small bodies are written
+/// as a whole.
+fn write_body(payload: Bytes, form: &Form, answer: &Answer, out: &mut Vec<u8>) -> Vec<Bytes> {
+    let in_chunks = matches!(
         form.framing,
         ClientFraming::Chunked | ClientFraming::Rechunked
     );
-    if !chunked {
-        return out.extend_from_slice(payload);
+    let mut end = Vec::new();
+    if in_chunks {
+        if !payload.is_empty() {
+            write_chunk_size(out, payload.len(), false);
+        }
+        write_end_of_chunks(&mut end, !payload.is_empty());
+        for (name, value) in &answer.trailers {
+            write_header(&mut end, name.as_bytes(), value.as_bytes());
+        }
+        end.extend_from_slice(b"\r\n");
     }
-    if !payload.is_empty() {
-        write_chunk_size(out, payload.len(), false);
-        out.extend_from_slice(payload);
+    if payload.len() <= PIECE {
+        out.extend_from_slice(&payload);
+        out.extend_from_slice(&end);
+        return Vec::new();
     }
-    write_end_of_chunks(out, !payload.is_empty());
-    for (name, value) in &answer.trailers {
-        write_header(out, name.as_bytes(), value.as_bytes());
-    }
-    out.extend_from_slice(b"\r\n");
+    let starts = (0..payload.len()).step_by(PIECE);
+    let pieces = starts.map(|start| payload.slice(start..payload.len().min(start + PIECE)));
+    let end = Some(Bytes::from(end)).filter(|end| !end.is_empty());
+    pieces.chain(end).collect()
 }
 
 /// The next step that both allow.

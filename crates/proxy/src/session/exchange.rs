@@ -131,8 +131,8 @@ pub(super) struct Exchange<'a, 'r> {
     progress: Instant,
     /// Payload bytes of the request's body so far.
     received: u64,
-    /// Whether any byte of the request's body was taken from the client.
-    consumed: bool,
+    /// Whether any byte of the request's body was taken, framing included.
+    has_taken: bool,
     /// Whether the client's body was not read because a plugin has replaced it.
     unread: bool,
     /// Rate at which the client sends its body, measured while the upstream accepts it.
@@ -216,7 +216,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
             answer: None,
             progress: now,
             received: 0,
-            consumed: false,
+            has_taken: false,
             unread,
             pace: Pace::new(now, 0),
             blocked: None,
@@ -258,10 +258,10 @@ impl<'a, 'r> Exchange<'a, 'r> {
         self.answer.as_mut()?.collected.take()
     }
 
-    /// Whether the request can be sent again: no byte of its body was consumed, not even of its framing, and the client
-    /// has received no interim response.
+    /// Whether the request can be sent again: no byte of its body was consumed, and the client has received no interim
+    /// response.
     pub(super) fn repeatable(&self) -> bool {
-        !self.consumed && !self.interim_told
+        !self.has_taken && !self.interim_told
     }
 
     /// Returns the status of the response, if its head was written for the client.
@@ -324,8 +324,8 @@ impl<'a, 'r> Exchange<'a, 'r> {
     }
 
     fn count_body(&mut self, taken: usize, payload: usize) -> Result<(), Failed> {
+        self.has_taken |= taken > 0;
         self.received += payload as u64;
-        self.consumed |= taken > 0;
         self.client.received += taken as u64;
         let most = self.client.plane.settings.max_body;
         if most != 0 && self.received > most {
@@ -344,7 +344,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
         let mut write = |data: Bytes, last: bool| {
             let mut chunk = Chunk { data, last };
             let filtered = self.chain.request_body(self.terms.request, &mut chunk);
-            filtered.map_err(|_| Failed::Filter)?;
+            filtered.map_err(|_| Failed::RequestFilter)?;
             if !chunk.data.is_empty() {
                 write_chunk_size(out, chunk.data.len(), false);
                 out.extend_from_slice(&chunk.data);
@@ -569,13 +569,18 @@ impl<'a, 'r> Exchange<'a, 'r> {
             return Err(Failed::Upstream(UpstreamFailure::Nonsense));
         }
         self.pass_head(worker, head)?;
+        let partial = std::mem::take(&mut self.partial);
+        let mut first = span.of(worker, &partial);
         if let Some(answer) = &mut self.answer {
             answer.upstream_keeps = false;
             answer.keep_alive = false;
-            answer.switched = true;
+            // A header filter may have put another response in place of the switch.
+            answer.switched = answer.status == 101;
+            if !answer.switched {
+                first = b"";
+            }
         }
-        let partial = std::mem::take(&mut self.partial);
-        self.send_client(cx, &worker.out, span.of(worker, &partial))?;
+        self.send_client(cx, &worker.out, first)?;
         Ok(true)
     }
 

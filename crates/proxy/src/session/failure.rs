@@ -57,8 +57,12 @@ pub(super) enum Failed {
     TooLarge,
     /// The upstream's response is too large to be read into memory, as a plugin wants it.
     TooLargeToHold,
+    /// The upstream broke off a response that is read into memory, so the client has received nothing of it.
+    Incomplete,
     /// A filter phase of a plugin failed. The error was logged.
     Filter,
+    /// A plugin failed on a piece of the client's body. The error was logged.
+    RequestFilter,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,8 +97,10 @@ impl Failed {
             Self::Upstream(UpstreamFailure::Rejected | UpstreamFailure::Interrupted) => {
                 Owner::Unclear
             }
-            Self::Upstream(_) | Self::Broken | Self::BrokenUnnoticed => Owner::Upstream,
-            Self::TooLargeToHold | Self::Filter => Owner::Gateway,
+            Self::Upstream(_) | Self::Broken | Self::BrokenUnnoticed | Self::Incomplete => {
+                Owner::Upstream
+            }
+            Self::TooLargeToHold | Self::Filter | Self::RequestFilter => Owner::Gateway,
             Self::ClientGone
             | Self::ClientTimeout
             | Self::ClientBody
@@ -176,13 +182,17 @@ impl TryFailure {
                 UpstreamFailure::Nonsense => "upstream sent a malformed response",
                 UpstreamFailure::Timeout => "upstream did not respond in time",
             },
-            Failed::Broken | Failed::BrokenUnnoticed => "upstream broke off a response",
+            Failed::Broken | Failed::BrokenUnnoticed | Failed::Incomplete => {
+                "upstream broke off a response"
+            }
             Failed::ClientBody => "a request gets 400: malformed request body",
             Failed::ClientRequest => "a request gets 400: HTTP/2 has no form for it",
             Failed::TooLargeToHold => "the response is too large for a plugin that reads it whole",
-            Failed::ClientGone | Failed::ClientTimeout | Failed::TooLarge | Failed::Filter => {
-                return None;
-            }
+            Failed::ClientGone
+            | Failed::ClientTimeout
+            | Failed::TooLarge
+            | Failed::Filter
+            | Failed::RequestFilter => return None,
         };
         Some((text, None))
     }
@@ -204,13 +214,15 @@ impl TryFailure {
                 Failed::Upstream(_)
                 | Failed::Broken
                 | Failed::BrokenUnnoticed
+                | Failed::Incomplete
                 | Failed::TooLargeToHold => TryEnd::Failed(502),
                 Failed::ClientGone
                 | Failed::ClientTimeout
                 | Failed::ClientBody
                 | Failed::ClientRequest
                 | Failed::TooLarge
-                | Failed::Filter => TryEnd::Abandoned,
+                | Failed::Filter
+                | Failed::RequestFilter => TryEnd::Abandoned,
             },
         })
     }

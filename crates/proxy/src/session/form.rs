@@ -3,10 +3,10 @@
 
 use crate::forward_response::ClientFraming;
 use crate::plugins::{Chain, FilterFailed};
-use crate::respond::{GatewayResponse, ResponseSettings};
+use crate::respond::GatewayResponse;
 use bytes::Bytes;
 use net::http1::{Framing, ResponseHead, Version};
-use plugin::{Answer, Chunk, Phases, Request, Response};
+use plugin::{Answer, Chunk, Phases, Request};
 
 pub(super) struct Form {
     pub(super) framing: ClientFraming,
@@ -42,12 +42,15 @@ impl Form {
         let loses_length = !answer.headers.is_empty() && answer.headers.drops("content-length");
         let declared = match head.framing() {
             Framing::Length(length) if !loses_length => Some(length),
-            // A plugin has made a HEAD request of the client's, so there is no body.
-            Framing::None if request.method() == "HEAD" => Some(0),
             Framing::None if !loses_length => Some(0),
             _ => None,
         };
-        if form.filters || request.method() == "HEAD" {
+        if head.framing() == Framing::None && !form.filters {
+            // The upstream's response cannot have a body, but the client's may: a plugin has changed the status, or has
+            // made a HEAD request of the client's.
+            form.length = Some(0);
+            form.framing = ClientFraming::Sized;
+        } else if form.filters {
             form.length = stated_length(answer).or(declared);
             form.framing = match form.length {
                 Some(_) => ClientFraming::Sized,
@@ -76,15 +79,12 @@ impl Form {
     /// after the body filters.
     pub(super) fn replace(
         &mut self,
-        response: Response,
+        made: GatewayResponse,
         head: &ResponseHead,
         answer: &mut Answer,
         request: &Request<'_>,
         chain: &mut Chain<'_>,
-        settings: &ResponseSettings,
     ) -> Result<Vec<u8>, FilterFailed> {
-        let made = GatewayResponse::new(response, Some(request.head), request.request_id, settings);
-        answer.headers.apply(made.headers);
         let mut body = Vec::new();
         let pieces = std::iter::once(made.body).chain(made.more);
         if self.filters {

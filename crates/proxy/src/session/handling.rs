@@ -6,6 +6,7 @@ use super::worker;
 use crate::plugins::{Chain, Plan};
 use crate::snapshot::Snapshot;
 use plugin::{Latencies, LogEntry, Origin, Phases, Request};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 use tokio::time::Instant;
 
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 pub(super) struct Handling<'r> {
     pub(super) request: Request<'r>,
     pub(super) chain: Chain<'r>,
+    /// The global instances, which log a request that ends before its access phase.
     globals: &'r Plan,
     started: Instant,
     pub(super) is_logged: bool,
@@ -75,16 +77,30 @@ impl<'r> Handling<'r> {
 
 impl Drop for Handling<'_> {
     fn drop(&mut self) {
-        if self.is_logged || std::thread::panicking() {
+        if self.is_logged {
             return;
         }
-        if self.request.route.is_none() {
-            // It was still in its rewrite phase, which chooses no instances.
+        if self.chain.is_before_access() {
             self.chain.pick_defaults(self.globals);
         }
         if !self.chain.has(Phases::LOG) {
             return;
         }
+        // After a panic of a plugin, a second one would end the process.
+        let logged = catch_unwind(AssertUnwindSafe(|| self.log_broken_off()));
+        if logged.is_err() {
+            let request_id = self.request.request_id;
+            tracing::error!(
+                request_id,
+                "the log phase of a request that broke off has panicked"
+            );
+        }
+    }
+}
+
+impl Handling<'_> {
+    /// Runs the log phase of a request whose task ended before it was done.
+    fn log_broken_off(&mut self) {
         let took = self.started.elapsed();
         let entry = LogEntry {
             status: CLIENT_GONE,

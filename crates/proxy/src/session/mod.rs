@@ -44,6 +44,7 @@ pub use real_ip::{RealIp, Source};
 pub use server::{Entrances, Stop, serve};
 
 use crate::forward::usual_forwarded;
+use crate::plugins::ClientLeft;
 use bytes::Bytes;
 use handling::Handling;
 use net::deadline::Deadline;
@@ -57,7 +58,7 @@ use routing::Routed;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use tries::Tries;
@@ -159,12 +160,19 @@ struct Outcome {
     /// Status of the upstream's response.
     upstream_status: Option<u16>,
     after: After,
-    /// When the last upstream was contacted and when its response head arrived, if one was contacted.
+    /// When the last upstream was contacted and when its response head arrived, if one was contacted. For a response that
+    /// counts as the upstream's, as that of a cache, both are its time.
     upstream: Option<(Instant, Instant)>,
     /// The pieces of the response's body that are still to be sent.
     pieces: Vec<Bytes>,
-    /// The upstream's whole body, if the response was read into memory.
-    upstream_body: Option<Bytes>,
+    /// The upstream's whole body, if the response was read into memory. Boxed because it is rare.
+    whole: Option<Box<WholeBody>>,
+}
+
+/// A response's body in memory. It is given back when the response was sent and logged.
+struct WholeBody {
+    bytes: Bytes,
+    _share: BodyShare,
 }
 
 impl Connection {
@@ -232,13 +240,18 @@ impl Connection {
         let ended = if snapshot.globals.has(Phases::REWRITE) {
             handling.use_memory();
             let Handling { request, chain, .. } = &mut handling;
-            chain.rewrite(&snapshot.globals, request).await
+            let mut poll_gone = |cx: &mut Context<'_>| self.poll_gone(cx);
+            let rewrite = chain.rewrite(&snapshot.globals, request, &mut poll_gone);
+            let ended = rewrite.await;
+            self.now = Instant::now();
+            ended
         } else {
-            None
+            Ok(None)
         };
         let outcome = match ended {
-            Some(ended) => self.answer_plugin(ended, &opening, &mut handling),
-            None => {
+            Err(ClientLeft) => self.gone(None),
+            Ok(Some(ended)) => self.answer_plugin(ended, &opening, &mut handling),
+            Ok(None) => {
                 let routed = Routed::find(snapshot, &mut handling.request, arrival, &self.stream);
                 let request = &mut handling.request;
                 request.route = routed.route(snapshot).map(|route| route.as_ref());
@@ -294,7 +307,7 @@ impl Connection {
             response_size: self.out.sent(),
             response_head: sent_head,
             upstream_path: request.upstream_path(),
-            upstream_body: outcome.upstream_body.as_ref(),
+            upstream_body: outcome.whole.as_deref().map(|whole| &whole.bytes),
         }
     }
 

@@ -14,12 +14,13 @@ use super::routing::Routed;
 use super::tries::{Rules, Verdict, is_idempotent};
 use super::tunnel::Tunnel;
 use super::worker::{self, Worker};
-use super::{After, Connection, Outcome};
-use crate::balance::{self, Hashing, NoPeer, PickInput};
+use super::{After, Connection, Outcome, RequestBodyAt};
+use crate::balance::{self, Hashing, NoPeer, PickInput, Tried};
 use crate::forward::{BodyLength, Outbound, write_request};
 use crate::health;
 use crate::plugins::{Access, Ended, FilterFailed, Plan};
-use crate::snapshot::{RouteInfo, ServiceRef, Snapshot};
+use crate::redirect::Redirect;
+use crate::snapshot::{Chosen, RouteInfo, ServiceRef, Snapshot};
 use crate::upstream::{Http2, Target};
 use bytes::Bytes;
 use model::entities::Protocol;
@@ -35,6 +36,8 @@ struct Call<'a> {
     opening: &'a Opening<'a>,
     route: &'a RouteInfo,
     service: ServiceRef<'a>,
+    /// Set if a plugin leads the request elsewhere. Boxed because it is rare.
+    redirect: Option<Box<Redirect<'a>>>,
     /// Extra response headers: debug headers and the cookie for consistent hashing. Boxed because they are rare and
     /// would enlarge the task of every connection.
     debug_headers: Option<Box<HeaderEdits>>,
@@ -85,8 +88,19 @@ impl Connection {
             Ok(share) => share,
             Err(error) => return self.refuse_body(error, opening, handling),
         };
+        let edits = handling.request.upstream.target.as_deref();
+        let redirect = match edits.map(|edits| Redirect::new(service, edits)).transpose() {
+            Ok(redirect) => redirect.map(Box::new),
+            Err(error) => {
+                let (service, route) = (service.as_ref(), route.as_ref());
+                let request_id = opening.request_id();
+                tracing::error!(%service, %route, request_id, "{error}");
+                return self.produce_error(ServerError::from(500), None, opening, handling);
+            }
+        };
         let call = Call {
             opening,
+            redirect,
             debug_headers: self
                 .debug_headers(route, Some(service), handling.request.head)
                 .map(Box::new),
@@ -117,6 +131,8 @@ impl Connection {
             let access = chain
                 .access(plan, request, &mut |cx| self.poll_gone(cx))
                 .await;
+            // A plugin may have waited.
+            self.now = Instant::now();
             match access {
                 Access::Done(ended) => break ended,
                 Access::ClientGone => return Err(BodyError::Gone),
@@ -135,13 +151,12 @@ impl Connection {
             }
         };
         handling.request.upstream.escape_request_line();
-        self.now = Instant::now();
         Ok(ended)
     }
 
     /// Ready when the client has left, for plugins that wait only as long as the client does. What the client sends in
     /// the meantime is kept, up to a limit.
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         const MAX_KEPT: usize = 16 * 1024;
         if self.stream.poll_given_up(cx).is_ready() {
             return Poll::Ready(());
@@ -254,12 +269,13 @@ impl Connection {
         loop {
             let chosen = match kept.take() {
                 Some(same) => Ok(same),
-                None => call.service.pick(input, &failed_at),
+                None => call.pick(input, &failed_at, self.now),
             };
             let chosen = match chosen {
                 Err(NoPeer::Unresolved) => {
-                    Box::pin(call.service.resolve()).await;
-                    call.service.pick(input, &failed_at)
+                    Box::pin(call.resolve()).await;
+                    self.now = Instant::now();
+                    call.pick(input, &failed_at, self.now)
                 }
                 chosen => chosen,
             };
@@ -457,6 +473,10 @@ impl Connection {
             self.received += length as u64;
             worker::with(|worker| self.take_carried(worker, length));
         }
+        if exchanged.whole {
+            // What follows in `carry` is the next request.
+            self.request_body = RequestBodyAt::Memory;
+        }
         let after = match exchanged {
             Exchanged {
                 keep_alive: true, ..
@@ -474,7 +494,7 @@ impl Connection {
             after,
             upstream: Some((exchanged.sent, exchanged.headed)),
             pieces: Vec::new(),
-            upstream_body: None,
+            whole: None,
         }
     }
 
@@ -521,8 +541,12 @@ impl Connection {
                 Failed::ClientTimeout => ServerError::from(408),
                 Failed::ClientBody | Failed::ClientRequest => ServerError::from(400),
                 Failed::TooLarge => ServerError::from(413),
-                Failed::TooLargeToHold => ServerError::from(502),
-                Failed::Filter => return self.broken_by_filter(),
+                Failed::TooLargeToHold | Failed::Incomplete => ServerError::from(502),
+                Failed::RequestFilter if told.is_none() => {
+                    let response = Response::unexpected_error();
+                    return self.produce(response, Origin::Plugin, call.opening, handling);
+                }
+                Failed::Filter | Failed::RequestFilter => return self.broken_by_filter(),
                 Failed::ClientGone | Failed::Broken => return self.gone(told),
                 Failed::BrokenUnnoticed => {
                     self.reset_on_close();
@@ -553,7 +577,7 @@ impl Connection {
     }
 
     /// The outcome when nothing more can be sent to the client, which may have received a response head.
-    fn gone(&mut self, told: Option<ReportedStatus>) -> Outcome {
+    pub(super) fn gone(&mut self, told: Option<ReportedStatus>) -> Outcome {
         let tried = !self.tries.made().is_empty();
         Outcome {
             status: told.map_or(CLIENT_GONE, |told| told.status),
@@ -562,7 +586,7 @@ impl Connection {
             after: After::Abort,
             upstream: tried.then(|| (self.tries.contacted(), Instant::now())),
             pieces: Vec::new(),
-            upstream_body: None,
+            whole: None,
         }
     }
 }
@@ -571,9 +595,33 @@ impl Call<'_> {
     /// The hash key of the request, if the load balancer uses one. If the key is in a new cookie, the response sets it.
     #[inline]
     fn pick_input(&mut self, handling: &Handling<'_>) -> PickInput {
-        match self.service.hashing() {
+        let hashing = match &self.redirect {
+            None => self.service.hashing(),
+            Some(redirect) if redirect.stays() => self.service.hashing(),
+            Some(redirect) => redirect.upstream().and_then(|one| one.hashing.as_ref()),
+        };
+        match hashing {
             None => PickInput::default(),
             Some(hashing) => self.hash(hashing, handling),
+        }
+    }
+
+    /// Picks the target for the next try.
+    #[inline]
+    fn pick(&self, input: PickInput, tried: &Tried, now: Instant) -> Result<Chosen<'_>, NoPeer> {
+        let Some(redirect) = &self.redirect else {
+            return self.service.pick(input, tried);
+        };
+        let edited = worker::with(|worker| redirect.pick(input, tried, &mut worker.places, now));
+        edited.map(|edited| Chosen::Edited(Box::new(edited)))
+    }
+
+    /// Waits until the names of targets are resolved.
+    #[cold]
+    async fn resolve(&self) {
+        match self.redirect.as_deref().and_then(Redirect::upstream) {
+            Some(upstream) => upstream.resolve(self.service.connect_timeout()).await,
+            None => self.service.resolve().await,
         }
     }
 
@@ -618,7 +666,8 @@ fn streams_by_nature(service: ServiceRef<'_>, head: &RequestHead) -> bool {
 pub(super) const CLIENT_GONE: u16 = 499;
 
 fn host_for<'c>(call: &Call<'_>, head: &'c RequestHead, target: &'c Target) -> Name<'c> {
-    let preserved = if call.route.preserve_host {
+    let sets_host = call.redirect.as_deref().is_some_and(Redirect::sets_host);
+    let preserved = if call.route.preserve_host && !sets_host {
         head.host_bytes()
     } else {
         None

@@ -6,6 +6,7 @@ use super::multiplex::link_settings;
 use super::plane::{Counters, DataPlane};
 use crate::access_log::{AccessLog, Facts, HAND_OVER_AFTER, LogBuffer, RequestLine, Written};
 use crate::plugins::ChainMemory;
+use crate::redirect::Places;
 use crate::snapshot::Snapshot;
 use arc_swap::{ArcSwap, Cache};
 use net::http2::Links;
@@ -35,6 +36,8 @@ pub(crate) struct Worker {
     pub(super) pool: Pool,
     /// Connections to upstreams that speak HTTP/2.
     pub(super) links: Links,
+    /// Where plugins have lately led requests.
+    pub(super) places: Places,
     pub(super) router: router::Scratch,
     pub(super) date: HttpDate,
     journal: Option<LogBuffer>,
@@ -46,6 +49,8 @@ pub(crate) struct Worker {
     /// The running connections, by number.
     pub(super) connections: Connections,
     spare: Vec<Vec<u8>>,
+    /// Boxed, because a request moves one around.
+    #[expect(clippy::vec_box)]
     chains: Vec<Box<ChainMemory>>,
     drained: Arc<Notify>,
     /// Number of running tunnels.
@@ -82,6 +87,7 @@ impl Worker {
             ids: RequestIds::default(),
             pool: Pool::default(),
             links: Links::default(),
+            places: Places::default(),
             router: router::Scratch::default(),
             date: HttpDate::default(),
             journal: None,
@@ -150,6 +156,7 @@ impl Worker {
         let now = Instant::now();
         self.pool.sweep(now);
         self.links.sweep(now, &link_settings(&plane.settings));
+        self.places.tidy(now);
         self.look(plane);
         plugin::free_ended_parts();
     }

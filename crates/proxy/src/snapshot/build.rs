@@ -130,7 +130,7 @@ impl Snapshot {
             router: Arc::new(router),
             routes: Routes::default(),
             streams: Streams::default(),
-            services: Services::default(),
+            services: Services::new(settings),
             plugins,
             globals,
             certificates: Arc::new(CertificateTables::new(settings)),

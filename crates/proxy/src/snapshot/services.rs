@@ -5,6 +5,7 @@ use super::delta::{Delta, Edit, Lookup, UpstreamParts};
 use super::{Destination, ServiceIndex, ServiceInfo, ServiceRef};
 use crate::balance::{self, TargetSettings};
 use crate::health::{Checks, Probing};
+use crate::redirect::RedirectSettings;
 use crate::upstream::{TlsDefaults, Way, probe_tls};
 use compact_str::CompactString;
 use model::entities::{CaCertificateId, Route, Service, ServiceId, Target, Upstream, UpstreamId};
@@ -27,6 +28,7 @@ pub(super) struct Services {
     balancers: Slots<Balancer>,
     upstreams: Sorted<UpstreamId, UpstreamIndex>,
     upstream_names: Sorted<CompactString, UpstreamIndex>,
+    redirects: Arc<RedirectSettings>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +42,18 @@ pub(super) struct Balancer {
 }
 
 impl Services {
+    pub(super) fn new(settings: &BuildSettings) -> Self {
+        let redirects = RedirectSettings::new(settings.resolver.clone(), settings.tls.clone());
+        Self {
+            redirects: Arc::new(redirects),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn redirects(&self) -> &RedirectSettings {
+        &self.redirects
+    }
+
     #[inline]
     pub(super) fn get(&self, index: ServiceIndex) -> ServiceRef<'_> {
         ServiceRef {

@@ -2,6 +2,7 @@
 
 mod fixture;
 mod incremental;
+mod lifetimes;
 mod plan;
 mod rebuilds;
 mod respond;

@@ -172,7 +172,7 @@ fn unchanged_instances_live_on_in_the_next_snapshot() {
 #[test]
 fn plugins_that_do_not_work_yet_load() {
     let draft = Draft {
-        plugins: vec![plugin("http-log", json!({})), plugin("acl", json!({})), {
+        plugins: vec![plugin("file-log", json!({})), plugin("acl", json!({})), {
             let mut second = plugin("acl", json!({"deny": ["x"]}));
             second["enabled"] = json!(true);
             second
@@ -180,7 +180,7 @@ fn plugins_that_do_not_work_yet_load() {
         ..Draft::default()
     };
     let snapshot = draft.build(None, &settings());
-    // acl controls access, so a stand-in refuses all requests. http-log is ignored.
+    // acl controls access, so a stand-in refuses all requests. file-log is ignored.
     let built: Vec<_> = snapshot
         .instances()
         .iter()

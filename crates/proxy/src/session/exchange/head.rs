@@ -25,22 +25,23 @@ impl Exchange<'_, '_> {
         let mut replaced = None;
         if !self.chain.leaves_responses() {
             let filtered =
-                (self.chain).header_filter(terms.request, Some(&head), None, &mut answer);
+                (self.chain).header_filter(terms.request, Some(&head), None, &mut answer, settings);
             replaced = filtered.map_err(|_| Failed::Filter)?;
         }
         let streams = terms.streams || super::passing::wants_to_stream(&head);
         let mut form = Form::choose(&head, &answer, terms.request, self.chain, streams);
         let body = match replaced {
             None => None,
-            Some(response) => {
-                let request = terms.request;
-                let body =
-                    form.replace(response, &head, &mut answer, request, self.chain, settings);
+            Some(made) => {
+                let body = form.replace(made, &head, &mut answer, terms.request, self.chain);
                 Some(body.map_err(|_| Failed::Filter)?)
             }
         };
-        let keep_alive =
-            self.may_keep_client(worker) && !form.framing.ends_by_closing(head.framing());
+        let keep_alive = self.may_keep_client(worker)
+            && !form.framing.ends_by_closing(head.framing())
+            // A status below 200 is not final: the client would take the next response for that of this request.
+            && answer.status >= 200
+            && !head.switches();
         let inbound = Inbound {
             head: &head,
             request: terms.head,

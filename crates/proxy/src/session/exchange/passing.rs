@@ -258,6 +258,9 @@ impl ResponseInProgress {
 
     /// The failure of a response that broke off after its head went to the client.
     pub(super) fn broken(&self) -> Failed {
+        if self.collected.is_some() {
+            return Failed::Incomplete;
+        }
         let by_closing = match self.framing {
             ClientFraming::AsReceived => matches!(self.body, Body::Close),
             ClientFraming::Unchunked => true,

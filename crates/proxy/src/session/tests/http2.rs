@@ -15,7 +15,7 @@ pub(super) type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
 
 /// Starts an upstream that speaks HTTP/2 with prior knowledge. It passes every stream to `serve`, with the number of
 /// its connection.
-async fn upstream_of<F: Future<Output = ()> + 'static>(
+pub(super) async fn upstream_of<F: Future<Output = ()> + 'static>(
     serve: impl Fn(usize, Accepted) -> F + Clone + 'static,
 ) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -65,7 +65,7 @@ pub(super) fn call() -> Request<()> {
         .unwrap()
 }
 
-async fn body(stream: &mut RecvStream) -> Result<Vec<u8>, h2::Error> {
+pub(super) async fn body(stream: &mut RecvStream) -> Result<Vec<u8>, h2::Error> {
     let mut body = Vec::new();
     while let Some(data) = stream.data().await {
         let data = data?;
@@ -86,7 +86,7 @@ pub(super) fn status_of(code: &str) -> HeaderMap {
     trailers
 }
 
-fn send(stream: &mut SendStream<Bytes>, text: &'static str, last: bool) {
+pub(super) fn send(stream: &mut SendStream<Bytes>, text: &'static str, last: bool) {
     stream
         .send_data(Bytes::from_static(text.as_bytes()), last)
         .unwrap();

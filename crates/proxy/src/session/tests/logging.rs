@@ -4,7 +4,7 @@ use super::websocket::{ASK, SWITCH};
 use super::*;
 use crate::access_log::{AccessLog, Format, Lane};
 use model::entities::{Consumer, ConsumerId};
-use plugin::{LogCx, Phases, PluginError, RequestCx, Step, TryEnd};
+use plugin::{LogCx, Phases, RequestCx, Step, TryEnd};
 use std::time::Duration;
 
 /// A plugin that stores the log entries for the test that runs on the same thread.
@@ -275,78 +275,6 @@ fn a_tunnel_that_a_drain_ends_is_logged() {
         assert_eq!(client.rest().await, "");
         assert_eq!(entry().await.status, 101);
     });
-}
-
-/// Waits for ever in the phase that the request names, and tells that it does.
-struct Hold;
-
-fn hold() -> Arc<PluginDef> {
-    define::<Hold>("hold", 10, Phases::REWRITE.with(Phases::ACCESS))
-}
-
-thread_local! {
-    static HELD: RefCell<bool> = const { RefCell::new(false) };
-}
-
-impl Hold {
-    fn step<'a>(cx: &RequestCx<'_, '_>, phase: &str) -> Result<Step<'a>, PluginError> {
-        if cx.request.header("x-hold") != Some(phase.as_bytes()) {
-            return Ok(Step::Continue);
-        }
-        HELD.set(true);
-        Ok(Step::wait(std::future::pending()))
-    }
-}
-
-impl plugin::Plugin for Hold {
-    type Config = serde::de::IgnoredAny;
-    type Own = ();
-
-    fn build(
-        _: serde::de::IgnoredAny,
-        _: &plugin::BuildCx<'_>,
-    ) -> Result<Self, plugin::BuildError> {
-        Ok(Self)
-    }
-
-    fn rewrite<'a>(
-        &'a self,
-        cx: RequestCx<'a, '_>,
-        (): &'a mut (),
-    ) -> Result<Step<'a>, PluginError> {
-        Self::step(&cx, "rewrite")
-    }
-
-    fn access<'a>(
-        &'a self,
-        cx: RequestCx<'a, '_>,
-        (): &'a mut (),
-    ) -> Result<Step<'a>, PluginError> {
-        Self::step(&cx, "access")
-    }
-}
-
-/// In `access`, only the plugins before the one that waits have been chosen.
-#[test]
-fn a_request_that_is_aborted_while_a_plugin_waits_is_logged_once() {
-    for phase in ["rewrite", "access"] {
-        run(async {
-            let mut setup = Setup::new(upstream(vec![]).await);
-            let before = define::<Record>("record", 20, Phases::LOG);
-            setup.plugins = vec![before, hold()];
-            let gateway = setup.start();
-            let mut client = gateway.client().await;
-            let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX-Hold: {phase}\r\n\r\n");
-            client.send(head).await;
-            while !HELD.take() {
-                tokio::task::yield_now().await;
-            }
-            gateway.stop.send(Stop::Drain(Duration::ZERO)).unwrap();
-            assert_eq!(client.rest().await, "");
-            assert_eq!(entry().await.status, 499, "{phase}");
-            assert_eq!(ENTRIES.take(), []);
-        });
-    }
 }
 
 /// An access log in this format, and the lines in it.

@@ -18,6 +18,7 @@ mod http2_slow;
 mod limits;
 mod logging;
 mod panics;
+mod phases;
 mod plugins;
 mod retries;
 mod shared;
@@ -59,6 +60,10 @@ pub(super) struct Setup {
     pub(super) plugins: Vec<Arc<PluginDef>>,
     /// Whether the plugins are configured for the route instead of globally.
     pub(super) plugins_on_route: bool,
+    /// Names of plugins that are configured for the route, whatever `plugins_on_route` says.
+    pub(super) on_route: Vec<&'static str>,
+    /// More entities.
+    pub(super) also: Config,
     /// Whether upstreams may speak HTTP/2 (`nginx_proxy_proxy_http_version = 2`).
     pub(super) upstream_http2: bool,
     /// Number of failures to connect after which the target is unhealthy. 0 disables this check.
@@ -85,6 +90,8 @@ impl Setup {
             listen: "127.0.0.1:0",
             plugins: Vec::new(),
             plugins_on_route: false,
+            on_route: Vec::new(),
+            also: Config::default(),
             upstream_http2: false,
             tcp_failures: 0,
             http_failures: 0,
@@ -112,19 +119,20 @@ impl Setup {
         let is_checked = self.tcp_failures > 0 || self.http_failures > 0;
         let checked = is_checked.then(|| self.check_health());
         let (upstreams, targets) = checked.into_iter().unzip();
-        let on = self.plugins_on_route.then_some(self.route.id);
+        let route = self.route.id;
+        let on = |name: &str| {
+            let on_route = self.plugins_on_route || self.on_route.contains(&name);
+            on_route.then_some(route)
+        };
         let is_stream = self.route.protocols.iter().any(|one| !one.is_http());
         let plugins = self.plugins.iter().zip(3..);
-        let config = Config {
-            upstreams,
-            targets,
-            services: vec![self.service],
-            routes: vec![self.route],
-            plugins: plugins
-                .map(|(def, id)| configured(&def.name, id, on))
-                .collect(),
-            ..Config::default()
-        };
+        let plugins = plugins.map(|(def, id)| configured(&def.name, id, on(&def.name)));
+        let mut config = self.also;
+        config.plugins.extend(plugins);
+        config.upstreams.extend::<Vec<_>>(upstreams);
+        config.targets.extend::<Vec<_>>(targets);
+        config.services.push(self.service);
+        config.routes.push(self.route);
         let (resolver, background) = Resolver::new(net::dns::DnsSettings::default());
         tokio::spawn(background.run());
         let build = BuildSettings {
@@ -187,7 +195,7 @@ pub(super) fn define<P: plugin::Plugin>(
     Arc::new(PluginDef::bundled::<P>(name, priority, phases, Scopes::ALL))
 }
 
-fn service(upstream: SocketAddr) -> Service {
+pub(super) fn service(upstream: SocketAddr) -> Service {
     Service {
         id: ServiceId(Uuid::from_u128(1)),
         name: None,
@@ -207,7 +215,7 @@ fn service(upstream: SocketAddr) -> Service {
     }
 }
 
-fn route() -> Route {
+pub(super) fn route() -> Route {
     Route {
         paths: vec!["/".into()],
         regex_priority: Some(0),
@@ -217,7 +225,7 @@ fn route() -> Route {
     }
 }
 
-fn configured(name: &str, id: u128, route: Option<RouteId>) -> Plugin {
+pub(super) fn configured(name: &str, id: u128, route: Option<RouteId>) -> Plugin {
     Plugin {
         id: PluginId(Uuid::from_u128(id)),
         name: name.into(),

@@ -1,4 +1,16 @@
-//! The data about a finished request for the log phase.
+//! The data about a finished request for the log phase, and the log record that Kong's log plugins share
+//! ([`LogCx::record`], [`EndedStreamCx::record`](crate::EndedStreamCx::record)).
+
+mod entity;
+mod fields;
+mod json;
+mod record;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub use entity::write_entity;
+pub use fields::RecordError;
 
 use crate::configured::Configured;
 use crate::node::Node;

@@ -1,0 +1,134 @@
+//! The log phase with http-log: the record of a proxied request is written and queued. The text of entities comes from
+//! memory, as that which a worker of the gateway keeps.
+
+use crate::fixtures::{build_settings, nowhere, plugin};
+use crate::operation::Operation;
+use crate::plans::run_access;
+use model::entities::Config;
+use model::{EntityKind, Object};
+use net::http1::{Limits, RequestHead};
+use plugin::{
+    Decode, Decoded, Entities, EntityKey, EntityRef, Latencies, LogEntry, LookupError, NoNames,
+    Node, Origin, Request, Try, TryEnd,
+};
+use proxy::plugins::{Chain, ChainMemory};
+use proxy::snapshot::Snapshot;
+use serde_json::json;
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+use uuid::Uuid;
+
+const COUNT: u32 = 1000;
+
+const REQUEST: &[u8] = b"GET /orders/17?verbose=1 HTTP/1.1\r\nHost: api.example.com\r\nUser-Agent: curl/8.5.0\r\n\
+    Accept: */*\r\nAccept-Encoding: gzip, br\r\nX-Forwarded-For: 10.0.0.1\r\nCookie: session=0123456789abcdef\r\n\r\n";
+const RESPONSE: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 512\r\n\
+    Date: Mon, 01 Jan 2024 00:00:00 GMT\r\nVia: 1.1 kong/3.9.1\r\nX-Kong-Upstream-Latency: 2\r\n\
+    X-Kong-Proxy-Latency: 0\r\nX-Kong-Request-Id: 0123456789abcdef0123456789abcdef\r\n\r\n";
+
+/// A route and a service of usual size.
+const ROUTE: &[u8] = br#"{"id":"eedee11b-3724-5a41-aa35-5fb2a045c246","created_at":1795472673,"updated_at":1795472673,"name":"orders","protocols":["http","https"],"https_redirect_status_code":426,"strip_path":true,"preserve_host":false,"request_buffering":true,"response_buffering":true,"tags":["t1","t2"],"service":{"id":"b055e77f-a778-5150-b61f-a4d3a59b3970"},"methods":["GET"],"paths":["/orders"],"hosts":["api.example.com"],"regex_priority":0,"path_handling":"v0","ws_id":"0dc6f45b-8f8d-40d2-a504-473544ee190b"}"#;
+const SERVICE: &[u8] = br#"{"id":"b055e77f-a778-5150-b61f-a4d3a59b3970","created_at":1795472673,"updated_at":1795472673,"name":"orders","retries":5,"protocol":"http","host":"orders.internal","port":8080,"connect_timeout":60000,"write_timeout":60000,"read_timeout":60000,"tags":["t1"],"enabled":true,"ws_id":"0dc6f45b-8f8d-40d2-a504-473544ee190b"}"#;
+
+pub(crate) fn operations() -> Vec<Operation> {
+    vec![
+        log("plugin/none/log", false),
+        log("plugin/http-log/log", true),
+    ]
+}
+
+struct Written;
+
+impl Entities for Written {
+    fn find(&self, _: EntityKey<'_>, _: Decode) -> Result<Option<Decoded>, LookupError> {
+        Ok(None)
+    }
+
+    fn object(&self, _: EntityKind, _: Uuid) -> Result<Option<Object>, LookupError> {
+        Ok(None)
+    }
+
+    fn write_logged(
+        &self,
+        kind: EntityKind,
+        _: Uuid,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, LookupError> {
+        out.extend_from_slice(match kind {
+            EntityKind::Routes => ROUTE,
+            _ => SERVICE,
+        });
+        Ok(true)
+    }
+}
+
+fn log(name: &str, is_logged: bool) -> Operation {
+    Operation::repeat(name, COUNT, move || {
+        let config = Config {
+            plugins: match is_logged {
+                true => vec![plugin("http-log", 0, configuration())],
+                false => Vec::new(),
+            },
+            ..Config::default()
+        };
+        let built = Snapshot::build(config, 1, None, &build_settings()).expect("it can be built");
+        let head = RequestHead::parse(REQUEST, &Limits::default()).expect("it is well formed");
+        let (head, _) = head.expect("it is whole");
+        let node = Node::with_entities(Arc::new(Written)).expect("a thread can be started");
+        let mut memory = Some(Box::new(ChainMemory::default()));
+        let tries = [Try {
+            address: Some(SocketAddr::from(([10, 0, 0, 7], 8080))),
+            after: Duration::from_micros(30),
+            choosing: Duration::from_micros(2),
+            took: Duration::from_micros(2500),
+            end: TryEnd::Answered(200),
+        }];
+        move || {
+            let mut request = Request::bare(&head);
+            request.route = Some(reference(1));
+            request.service = Some(reference(2));
+            let mut chain = Chain::new(built.instances(), &NoNames, &node);
+            chain.use_memory(memory.take().unwrap_or_default());
+            run_access(&mut chain, &built, &mut request);
+            let entry = LogEntry {
+                status: 200,
+                origin: Origin::Upstream,
+                upstream_status: Some(200),
+                started_at: UNIX_EPOCH + Duration::from_millis(1_795_472_673_123),
+                latencies: Latencies {
+                    request: Duration::from_micros(2700),
+                    gateway: Duration::from_micros(32),
+                    upstream: Some(Duration::from_micros(2400)),
+                    receive: Duration::from_micros(200),
+                },
+                tries: &tries,
+                request_size: 200,
+                response_size: 700,
+                response_head: RESPONSE,
+                upstream_path: b"/17",
+                upstream_body: None,
+            };
+            chain.log(&request, &entry);
+            black_box(&request);
+            memory = chain.take_memory();
+        }
+    })
+}
+
+fn reference(number: u128) -> EntityRef<'static> {
+    EntityRef {
+        id: Uuid::from_u128(number),
+        name: Some("orders"),
+    }
+}
+
+/// A configuration with the defaults of the schema. Nothing listens at its endpoint, so that the queue only fills up.
+fn configuration() -> serde_json::Value {
+    json!({
+        "http_endpoint": format!("http://{}", nowhere()), "method": "POST", "content_type": "application/json",
+        "timeout": 10000, "keepalive": 60000, "queue": {}
+    })
+}

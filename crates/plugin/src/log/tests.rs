@@ -1,0 +1,492 @@
+//! The log record, for requests and sessions of all kinds.
+
+use super::*;
+use crate::testing::FakeEntities;
+use crate::{
+    Consumer, Credential, EndedStreamCx, EntityRef, HeaderValue, LogField, LogFieldMode, NoNames,
+    ScopeSet, StreamConfigured, StreamEntry, StreamProtocol, StreamSession, TlsInfo,
+};
+use model::entities::ConsumerId;
+use model::{EntityKind, Value};
+use net::http1::{Limits, RequestHead};
+use serde_json::{Value as Json, json};
+use std::time::UNIX_EPOCH;
+use uuid::Uuid;
+
+const TLS: TlsInfo = TlsInfo {
+    version: "TLSv1.3",
+    cipher: "TLS_AES_256_GCM_SHA384",
+    client_verify: "NONE",
+};
+
+fn head(text: &str) -> RequestHead {
+    let parsed = RequestHead::parse(text.as_bytes(), &Limits::default()).unwrap();
+    parsed.expect("the head is complete").0
+}
+
+fn reference(id: u128, name: Option<&'static str>) -> EntityRef<'static> {
+    EntityRef {
+        id: Uuid::from_u128(id),
+        name,
+    }
+}
+
+fn attempt(port: u16, end: TryEnd) -> Try {
+    Try {
+        address: Some(SocketAddr::from(([127, 0, 0, 1], port))),
+        after: Duration::from_micros(1500),
+        choosing: Duration::from_micros(2500),
+        took: Duration::from_millis(5),
+        end,
+    }
+}
+
+fn entry() -> LogEntry<'static> {
+    LogEntry {
+        status: 200,
+        origin: Origin::Upstream,
+        upstream_status: Some(200),
+        started_at: UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
+        latencies: Latencies {
+            request: Duration::from_millis(10),
+            gateway: Duration::from_millis(1),
+            upstream: Some(Duration::from_millis(7)),
+            receive: Duration::from_millis(2),
+        },
+        tries: &[],
+        request_size: 77,
+        response_size: 190,
+        response_head: b"",
+        upstream_path: b"/up",
+        upstream_body: None,
+    }
+}
+
+/// Returns the record of a request, which `change` may change before.
+fn try_record(
+    text: &str,
+    entities: FakeEntities,
+    entry: &LogEntry<'_>,
+    change: impl FnOnce(&mut Request<'_>, &mut RequestState),
+) -> Result<Json, RecordError> {
+    let head = head(text);
+    let mut request = Request::bare(&head);
+    let mut state = RequestState::default();
+    change(&mut request, &mut state);
+    let node = Node::with_entities(Arc::new(entities)).unwrap();
+    let configured = Configured {
+        scopes: ScopeSet::GLOBAL,
+        consumer: None,
+        plugin: 0,
+        names: &NoNames,
+    };
+    let cx = LogCx {
+        request: &request,
+        state: &mut state,
+        configured,
+        node: &node,
+        entry,
+    };
+    let record = cx.record()?;
+    Ok(serde_json::from_slice(&record).unwrap())
+}
+
+fn record(
+    text: &str,
+    entry: &LogEntry<'_>,
+    change: impl FnOnce(&mut Request<'_>, &mut RequestState),
+) -> Json {
+    try_record(text, FakeEntities::default(), entry, change).unwrap()
+}
+
+const GET: &str = "GET /a?b=1 HTTP/1.1\r\nHost: a.test\r\n\r\n";
+
+#[test]
+fn a_request_without_a_route_has_neither_tries_nor_entities() {
+    let mut entry = entry();
+    (entry.status, entry.origin) = (404, Origin::Gateway);
+    entry.upstream_path = b"";
+    entry.latencies.upstream = None;
+    let expected = json!({
+        "request": {
+            "id": "0123456789abcdef0123456789abcdef", "uri": "/a?b=1", "url": "http://a:80/a?b=1",
+            "querystring": {"b": "1"}, "method": "GET", "headers": {"host": "a.test"}, "size": 77
+        },
+        "upstream_uri": "", "upstream_status": "",
+        "response": {"status": 404, "headers": {}, "size": 190},
+        "latencies": {"kong": 1, "proxy": -1, "request": 10, "receive": 0},
+        "client_ip": "127.0.0.1", "started_at": 1_700_000_000_123_u64, "source": "kong",
+        "workspace": "0dc6f45b-8f8d-40d2-a504-473544ee190b", "workspace_name": "default"
+    });
+    assert_eq!(record(GET, &entry, |_, _| {}), expected);
+}
+
+#[test]
+fn a_proxied_request_has_its_tries_and_whole_entities() {
+    let id = |number: u128| Uuid::from_u128(number).to_string();
+    let workspace = "0dc6f45b-8f8d-40d2-a504-473544ee190b";
+    let entities = FakeEntities::default()
+        .with(
+            EntityKind::Routes,
+            json!({"id": id(1), "hosts": ["a"], "paths": null, "service": {"id": id(2)}}),
+        )
+        .with(
+            EntityKind::Services,
+            json!({"id": id(2), "name": "s", "port": 80, "tags": []}),
+        )
+        .with(
+            EntityKind::Consumers,
+            json!({"id": id(3), "username": "bob", "custom_id": null}),
+        );
+    let tries = [
+        attempt(81, TryEnd::Failed(502)),
+        attempt(82, TryEnd::Answered(201)),
+    ];
+    let entry = LogEntry {
+        tries: &tries,
+        ..entry()
+    };
+    let record = try_record(GET, entities, &entry, |request, state| {
+        request.route = Some(reference(1, None));
+        request.service = Some(reference(2, Some("s")));
+        (request.scheme, request.port) = (crate::Scheme::Https, 443);
+        request.tls = Some(&TLS);
+        state.consumer = Some(Arc::new(Consumer {
+            id: ConsumerId(Uuid::from_u128(3)),
+            username: Some("bob".into()),
+            custom_id: None,
+        }));
+        state.credential = Some(Credential {
+            id: Uuid::from_u128(4),
+        });
+    });
+    let record = record.unwrap();
+    let try_of = |port: u16| {
+        json!({
+            "balancer_start": 1_700_000_000_124_u64, "balancer_start_ns": 1_700_000_000_124_500_000_u64,
+            "ip": "127.0.0.1", "port": port, "balancer_latency": 2, "balancer_latency_ns": 2_500_000
+        })
+    };
+    let mut failed = try_of(81);
+    (failed["state"], failed["code"]) = (json!("failed"), json!(502));
+    assert_eq!(record["tries"], json!([failed, try_of(82)]));
+    assert_eq!(record["upstream_status"], "502, 201");
+    assert_eq!(record["upstream_uri"], "/up?b=1");
+    assert_eq!(record["source"], "upstream");
+    assert_eq!(
+        record["latencies"],
+        json!({"kong": 1, "proxy": 7, "request": 10, "receive": 2})
+    );
+    assert_eq!(record["request"]["url"], "https://a:443/a?b=1");
+    assert_eq!(
+        record["request"]["tls"],
+        json!({"version": "TLSv1.3", "cipher": "TLS_AES_256_GCM_SHA384", "client_verify": "NONE"})
+    );
+    assert_eq!(
+        record["route"],
+        json!({"id": id(1), "hosts": ["a"], "service": {"id": id(2)}, "ws_id": workspace})
+    );
+    assert_eq!(
+        record["service"],
+        json!({"id": id(2), "name": "s", "port": 80, "tags": [], "ws_id": workspace})
+    );
+    assert_eq!(record["consumer"], json!({"id": id(3), "username": "bob"}));
+    assert_eq!(record["authenticated_entity"], json!({"id": id(4)}));
+}
+
+#[test]
+fn entities_that_are_gone_or_unreadable_have_their_id_and_name() {
+    let (gone, broken) = (Uuid::from_u128(1), Uuid::from_u128(2));
+    let entities = FakeEntities::default().failing(broken);
+    let record = try_record(GET, entities, &entry(), |request, _| {
+        request.route = Some(reference(1, None));
+        request.service = Some(reference(2, Some("s")));
+    });
+    let record = record.unwrap();
+    assert_eq!(record["route"], json!({"id": gone}));
+    assert_eq!(record["service"], json!({"id": broken, "name": "s"}));
+    assert_eq!(record["tries"], json!([]));
+}
+
+#[test]
+fn a_try_without_an_address_is_not_shown() {
+    let tries = [
+        Try {
+            address: None,
+            ..attempt(1, TryEnd::Failed(503))
+        },
+        attempt(2, TryEnd::Abandoned),
+    ];
+    let entry = LogEntry {
+        tries: &tries,
+        ..entry()
+    };
+    let record = record(GET, &entry, |request, _| {
+        request.route = Some(reference(1, None));
+    });
+    assert_eq!(record["tries"].as_array().unwrap().len(), 1);
+    assert_eq!(record["upstream_status"], "-");
+}
+
+#[test]
+fn headers_and_arguments_that_occur_several_times_are_lists() {
+    let text = "GET /?a=1&b&a=%22&c=&a HTTP/1.1\r\nHost: a\r\nX-A: 1\r\nx-a: 2\r\nX-B: 3\r\nX-A: 4\r\n\r\n";
+    let entry = LogEntry {
+        response_head: b"HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nset-cookie:  b \r\nX-Empty:\r\n\r\n",
+        ..entry()
+    };
+    let record = record(text, &entry, |_, _| {});
+    assert_eq!(
+        record["request"]["querystring"],
+        json!({"a": ["1", "\"", true], "b": true, "c": ""})
+    );
+    assert_eq!(
+        record["request"]["headers"],
+        json!({"host": "a", "x-a": ["1", "2", "4"], "x-b": "3"})
+    );
+    assert_eq!(
+        record["response"]["headers"],
+        json!({"set-cookie": ["a", "b"], "x-empty": ""})
+    );
+}
+
+#[test]
+fn credentials_of_the_request_are_not_shown() {
+    let text = "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\n\
+        PROXY-Authorization: secret\r\nX-Authorization: kept\r\n\r\n";
+    let record = record(text, &entry(), |_, _| {});
+    assert_eq!(
+        record["request"]["headers"],
+        json!({
+            "host": "a", "authorization": "REDACTED", "proxy-authorization": "REDACTED", "x-authorization": "kept"
+        })
+    );
+}
+
+#[test]
+fn changes_of_plugins_are_shown_but_the_uri_is_the_one_received() {
+    let record = record(GET, &entry(), |request, _| {
+        request.upstream.method = Some("POST".into());
+        request.upstream.query = Some("c=2".into());
+        let headers = &mut request.upstream.headers;
+        headers.set("X-Added", HeaderValue::from("1"));
+        headers.remove("host");
+    });
+    assert_eq!(record["request"]["uri"], "/a?b=1");
+    assert_eq!(record["request"]["method"], "POST");
+    assert_eq!(record["request"]["querystring"], json!({"c": "2"}));
+    assert_eq!(record["request"]["headers"], json!({"x-added": "1"}));
+    assert_eq!(record["upstream_uri"], "/up?c=2");
+}
+
+#[test]
+fn the_numbers_of_headers_and_arguments_are_limited() {
+    let lines: String = (0..150)
+        .map(|number| format!("X-{number}: {number}\r\n"))
+        .collect();
+    let args: String = (0..150).map(|number| format!("a{number}&")).collect();
+    let text = format!("GET /?{args} HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+    let sent = format!("HTTP/1.1 200 OK\r\n{lines}\r\n");
+    let entry = LogEntry {
+        response_head: sent.as_bytes(),
+        ..entry()
+    };
+    let record = record(&text, &entry, |request, _| {
+        request
+            .upstream
+            .headers
+            .set("X-Added", HeaderValue::from("1"));
+    });
+    let length = |value: &Json| value.as_object().unwrap().len();
+    assert_eq!(length(&record["request"]["headers"]), 100);
+    assert_eq!(length(&record["request"]["querystring"]), 100);
+    assert_eq!(length(&record["response"]["headers"]), 100);
+}
+
+#[test]
+fn any_bytes_give_valid_json() {
+    let head = RequestHead::parse(
+        b"GET /?a=%ff%00%22 HTTP/1.1\r\nHost: a\r\nX-A: \xff\"\\\tb\xc3\xa9\r\n\r\n",
+        &Limits::default(),
+    );
+    let head = head.unwrap().expect("the head is complete").0;
+    let request = Request::bare(&head);
+    let mut state = RequestState::default();
+    let (node, entry) = (Node::bare().unwrap(), entry());
+    let cx = LogCx {
+        request: &request,
+        state: &mut state,
+        configured: Configured {
+            scopes: ScopeSet::GLOBAL,
+            consumer: None,
+            plugin: 0,
+            names: &NoNames,
+        },
+        node: &node,
+        entry: &entry,
+    };
+    let record: Json = serde_json::from_slice(&cx.record().unwrap()).unwrap();
+    assert_eq!(record["request"]["headers"]["x-a"], "\u{fffd}\"\\\tb\u{e9}");
+    assert_eq!(record["request"]["querystring"]["a"], "\u{fffd}\0\"");
+}
+
+fn field(key: &str, value: Option<Json>, mode: LogFieldMode) -> LogField {
+    LogField {
+        key: key.into(),
+        value: value.map(|value| serde_json::from_value::<Value>(value).unwrap()),
+        mode,
+    }
+}
+
+fn changed(fields: Vec<LogField>) -> Result<Json, RecordError> {
+    try_record(GET, FakeEntities::default(), &entry(), |request, state| {
+        request.service = Some(reference(2, Some("s")));
+        state.log_fields = fields;
+    })
+}
+
+#[test]
+fn new_fields_are_appended() {
+    use LogFieldMode::{Add, Replace, Set};
+    let record = changed(vec![
+        field("correlation_id", Some(json!("x\"y")), Set),
+        field("added", Some(json!({"a": [1, 2.5, null]})), Add),
+        field("replaced", Some(json!(1)), Replace),
+        field("removed", None, Set),
+    ]);
+    let record = record.unwrap();
+    assert_eq!(record["correlation_id"], "x\"y");
+    assert_eq!(record["added"], json!({"a": [1, 2.5, null]}));
+    assert!(record.get("replaced").is_none() && record.get("removed").is_none());
+}
+
+#[test]
+fn fields_are_set_added_replaced_and_removed_at_dotted_keys() {
+    use LogFieldMode::{Add, Replace, Set};
+    let record = changed(vec![
+        field("mine", Some(json!(1)), Set),
+        field("mine", Some(json!(2)), Set),
+        field("deep.er.key", Some(json!("v")), Set),
+        field("client_ip", Some(json!("hidden")), Set),
+        field("source", Some(json!("x")), Add),
+        field("fresh", Some(json!(true)), Add),
+        field("nothing.here", Some(json!(1)), Replace),
+        field("upstream_status", Some(json!("r")), Replace),
+        field("request.headers", None, Set),
+        field("service", None, Set),
+        field(".dot", Some(json!(1)), Set),
+    ]);
+    let record = record.unwrap();
+    assert_eq!(record["mine"], 2);
+    assert_eq!(record["deep"], json!({"er": {"key": "v"}}));
+    assert_eq!(record["client_ip"], "hidden");
+    assert_eq!(record["source"], "upstream");
+    assert_eq!(record["fresh"], true);
+    assert_eq!(record["upstream_status"], "r");
+    assert_eq!(record[".dot"], 1);
+    assert_eq!(record["request"]["uri"], "/a?b=1");
+    assert!(record["request"].get("headers").is_none());
+    assert!(record.get("service").is_none() && record.get("nothing").is_none());
+}
+
+#[test]
+fn a_key_below_a_value_that_is_no_object_is_an_error() {
+    let error = changed(vec![field(
+        "client_ip.x",
+        Some(json!(1)),
+        LogFieldMode::Set,
+    )]);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "the field client_ip.x of the log record cannot be set, because client_ip is not an object"
+    );
+}
+
+fn stream_record(
+    tries: &[Try],
+    tls: Option<&TlsInfo>,
+    protocol: StreamProtocol,
+    route: Option<EntityRef<'_>>,
+) -> Json {
+    let client = SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 5));
+    let session = StreamSession {
+        protocol,
+        client: crate::Client {
+            ip: client.ip(),
+            port: client.port(),
+        },
+        peer: client,
+        port: 9000,
+        sni: None,
+        tls,
+        route,
+        service: None,
+    };
+    let entry = StreamEntry {
+        status: 200,
+        started_at: UNIX_EPOCH + Duration::from_secs(1),
+        latencies: Latencies {
+            request: Duration::from_millis(30),
+            gateway: Duration::from_millis(3),
+            ..Latencies::default()
+        },
+        tries,
+        received: 6,
+        sent: 7,
+        upstream_received: 8,
+        upstream_sent: 9,
+    };
+    let node = Node::bare().unwrap();
+    let cx = EndedStreamCx {
+        session: &session,
+        configured: StreamConfigured {
+            scope: crate::Scope::default(),
+            name: None,
+        },
+        node: &node,
+        entry: &entry,
+    };
+    serde_json::from_slice(&cx.record().unwrap()).unwrap()
+}
+
+#[test]
+fn a_session_has_a_record_of_its_own() {
+    let answered = [attempt(81, TryEnd::Answered(200))];
+    let route = Some(reference(1, Some("r")));
+    let record = stream_record(&answered, None, StreamProtocol::Tcp, route);
+    assert_eq!(
+        record["session"],
+        json!({"received": 6, "sent": 7, "status": 200, "server_port": 9000})
+    );
+    assert_eq!(record["upstream"], json!({"received": 8, "sent": 9}));
+    assert_eq!(record["latencies"], json!({"kong": 3, "session": 30}));
+    assert_eq!(record["tries"][0]["port"], 81);
+    assert_eq!(record["route"]["name"], "r");
+    assert_eq!(record["client_ip"], "::1");
+    assert_eq!(record["started_at"], 1000);
+    assert_eq!(record["workspace_name"], "default");
+}
+
+#[test]
+fn a_session_with_tls_has_no_port() {
+    let record = stream_record(&[], Some(&TLS), StreamProtocol::Tls, None);
+    assert_eq!(record["session"]["tls"]["version"], "TLSv1.3");
+    assert!(record["session"].get("server_port").is_none());
+    assert_eq!(record["upstream"], json!({}));
+    assert!(record.get("tries").is_none());
+}
+
+#[test]
+fn failed_tries_of_a_session_have_no_status() {
+    let tries = [
+        attempt(81, TryEnd::Failed(502)),
+        attempt(82, TryEnd::Answered(200)),
+    ];
+    let route = Some(reference(1, None));
+    let record = stream_record(&tries, None, StreamProtocol::Udp, route);
+    assert_eq!(record["tries"][0]["code"], 0);
+    assert_eq!(
+        record["upstream"],
+        json!({"received": "0, 8", "sent": "0, 9"})
+    );
+}

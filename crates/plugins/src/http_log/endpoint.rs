@@ -1,0 +1,176 @@
+//! The server that gets the records.
+
+use super::config::{Config, Method};
+use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
+use ::http::{HeaderMap, HeaderName, HeaderValue};
+use bytes::{Bytes, BytesMut};
+use plugin::BuildError;
+use services::http::{Client, Options, Request, Url};
+use services::queue::{SendError, Sender};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Time limit if none is set, as in OpenResty.
+const NO_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum milliseconds of a configuration: more cannot be added to the current time.
+const MOST_MILLISECONDS: f64 = 1e12;
+/// Maximum bytes read of a response body. Only errors show its beginning.
+const MAX_BODY: usize = 64 * 1024;
+/// Maximum bytes of a response body that an error shows.
+const SHOWN_BODY: usize = 200;
+
+pub(super) struct Endpoint {
+    method: Method,
+    url: Url,
+    headers: HeaderMap,
+    options: Options,
+    /// Whether a batch is one record and not a list.
+    sends_single: bool,
+}
+
+impl Method {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+        }
+    }
+
+    fn of_http(self) -> ::http::Method {
+        match self {
+            Self::Post => ::http::Method::POST,
+            Self::Put => ::http::Method::PUT,
+            Self::Patch => ::http::Method::PATCH,
+        }
+    }
+}
+
+impl Endpoint {
+    pub(super) fn new(config: &Config, max_batch_size: usize) -> Result<Self, BuildError> {
+        let url = url(&config.http_endpoint)?;
+        Ok(Self {
+            method: config.method.unwrap_or_default(),
+            headers: headers(config, &url)?,
+            url,
+            options: Options {
+                timeout: milliseconds(config.timeout)
+                    .filter(|timeout| !timeout.is_zero())
+                    .unwrap_or(NO_TIMEOUT),
+                connect_timeout: NO_TIMEOUT,
+                verify: false,
+                server_name: None,
+                keepalive: keepalive(config.keepalive),
+                max_body: MAX_BODY,
+            },
+            sends_single: max_batch_size == 1,
+        })
+    }
+
+    pub(super) fn sender(self: &Arc<Self>, client: &Client) -> Sender<Bytes> {
+        let (endpoint, client) = (self.clone(), client.clone());
+        Sender::new(move |batch: Arc<Vec<Bytes>>| {
+            let (endpoint, client) = (endpoint.clone(), client.clone());
+            async move { endpoint.send(&client, &batch).await }
+        })
+    }
+
+    async fn send(&self, client: &Client, batch: &[Bytes]) -> Result<(), SendError> {
+        let place = format!("{}:{}", self.url.host(), self.url.port());
+        let request = Request {
+            method: self.method.of_http(),
+            url: self.url.clone(),
+            headers: self.headers.clone(),
+            body: self.body(batch),
+            options: self.options.clone(),
+        };
+        let response = match client.send(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                return Err(SendError::new(format!(
+                    "failed request to {place}: {}",
+                    error.kind
+                )));
+            }
+        };
+        let status = response.status.as_u16();
+        if status < 300 {
+            return Ok(());
+        }
+        let shown = &response.body[..response.body.len().min(SHOWN_BODY)];
+        let shown = String::from_utf8_lossy(shown);
+        Err(SendError::new(format!(
+            "request to {place} returned status code {status} and body {shown:?}"
+        )))
+    }
+
+    /// Returns the record, or the JSON list of the records. A batch that was collected before a change of the
+    /// configuration can have several records also if later ones are sent alone.
+    fn body(&self, batch: &[Bytes]) -> Bytes {
+        if let ([record], true) = (batch, self.sends_single) {
+            return record.clone();
+        }
+        let length: usize = batch.iter().map(|record| record.len() + 1).sum();
+        let mut body = BytesMut::with_capacity(length + 2);
+        for (at, record) in batch.iter().enumerate() {
+            body.extend_from_slice(if at == 0 { b"[" } else { b"," });
+            body.extend_from_slice(record);
+        }
+        body.extend_from_slice(b"]");
+        body.freeze()
+    }
+}
+
+/// Parses the URL. Its query is left out.
+fn url(text: &str) -> Result<Url, BuildError> {
+    const FIELD: &str = "http_endpoint";
+    if text.starts_with("{vault://") {
+        return Err(BuildError::field(
+            FIELD,
+            "it is a vault reference, which is not resolved yet",
+        ));
+    }
+    let parsed = Url::parse(text).and_then(|url| url.with_path(url.path()));
+    parsed.map_err(|error| BuildError::field(FIELD, error))
+}
+
+/// Returns the headers of the requests. The configured ones do not replace those of the plugin.
+fn headers(config: &Config, url: &Url) -> Result<HeaderMap, BuildError> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in config.headers.iter().flatten() {
+        let refuse = |error: &dyn std::fmt::Display| {
+            BuildError::field(format!("headers.{name}"), error.to_string())
+        };
+        let name = HeaderName::try_from(name.as_str()).map_err(|error| refuse(&error))?;
+        let mut value = HeaderValue::try_from(value.as_str()).map_err(|error| refuse(&error))?;
+        // Many of these are keys of the log server.
+        value.set_sensitive(true);
+        if ![HOST, CONTENT_LENGTH, CONTENT_TYPE].contains(&name) {
+            headers.append(name, value);
+        }
+    }
+    if let Some(authorization) = url.basic_authorization() {
+        headers.insert(AUTHORIZATION, authorization);
+    }
+    if let Some(content_type) = &config.content_type {
+        let value = HeaderValue::try_from(content_type.as_str());
+        let value = value.map_err(|error| BuildError::field("content_type", error))?;
+        headers.insert(CONTENT_TYPE, value);
+    }
+    Ok(headers)
+}
+
+fn milliseconds(number: Option<f64>) -> Option<Duration> {
+    let number = number?.min(MOST_MILLISECONDS);
+    Duration::try_from_secs_f64(number / 1000.0).ok()
+}
+
+/// Returns the time that a connection is kept. In OpenResty, 0 means no limit, and a negative number is an error after
+/// which the connection is closed.
+fn keepalive(number: Option<f64>) -> Duration {
+    match number {
+        Some(0.0) => Duration::MAX,
+        Some(_) => milliseconds(number).unwrap_or_default(),
+        None => NO_TIMEOUT,
+    }
+}

@@ -1,0 +1,158 @@
+//! Filters of the client's body on its way to the upstream.
+
+use super::*;
+
+/// Converts the body to capitals, and adds an exclamation mark.
+fn shouts() -> Acts {
+    Acts::new().request_body(|chunk| {
+        let mut data = chunk.data.to_ascii_uppercase();
+        if chunk.last {
+            note("end");
+            data.push(b'!');
+        }
+        chunk.data = data.into();
+        Ok(())
+    })
+}
+
+/// An upstream that notes the body of each request.
+fn receives() -> Script {
+    script(|mut peer: Peer| async move {
+        while let Some(head) = peer.head_or_end().await {
+            let body = match header(&head, "content-length") {
+                Some(length) => {
+                    let body = peer.take(length.parse().unwrap()).await;
+                    String::from_utf8(body).unwrap()
+                }
+                None => {
+                    let mut payload = String::new();
+                    loop {
+                        let size = peer.until("\r\n").await;
+                        let size = usize::from_str_radix(size.trim(), 16).unwrap();
+                        payload += std::str::from_utf8(&peer.take(size).await).unwrap();
+                        peer.until("\r\n").await;
+                        if size == 0 {
+                            break payload;
+                        }
+                    }
+                }
+            };
+            note(body);
+            peer.send(OK).await;
+        }
+    })
+}
+
+const SIZED: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n";
+const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+#[test]
+fn bodies_are_filtered_in_every_framing_whether_they_are_buffered_or_not() {
+    for request_buffering in [true, false] {
+        run(async move {
+            let mut setup = Setup::new(upstream(vec![receives()]).await);
+            setup.route.request_buffering = request_buffering;
+            setup.plugins = vec![shouts().define::<0>()];
+            let gateway = setup.start();
+            let mut client = gateway.client().await;
+            for pieces in [
+                [SIZED, "hello", " world"],
+                [CHUNKED, "5\r\nhello\r\n", "6\r\n world\r\n0\r\n\r\n"],
+            ] {
+                // Once as a whole and once in pieces.
+                client.send(pieces.concat()).await;
+                assert_eq!(status(&client.answer().await), "200");
+                assert_eq!(noted(), ["end", "HELLO WORLD!"]);
+                for piece in pieces {
+                    client.send(piece).await;
+                    for _ in 0..20 {
+                        tokio::task::yield_now().await;
+                    }
+                }
+                assert_eq!(status(&client.answer().await), "200");
+                assert_eq!(noted(), ["end", "HELLO WORLD!"]);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_body_that_is_sent_again_is_filtered_once() {
+    run(async {
+        let silent = || {
+            script(|mut peer: Peer| async move {
+                peer.head().await;
+            })
+        };
+        let upstream = upstream(vec![silent(), silent(), receives()]).await;
+        let gateway = gateway(upstream, vec![shouts().define::<0>()]);
+        let mut client = gateway.client().await;
+        client
+            .send(SIZED.replace("POST", "PUT") + "hello world")
+            .await;
+        assert_eq!(status(&client.answer().await), "200");
+        assert_eq!(noted(), ["end", "HELLO WORLD!"]);
+    });
+}
+
+#[test]
+fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
+    for request_buffering in [true, false] {
+        run(async move {
+            let mut setup = Setup::new(upstream(vec![receives()]).await);
+            setup.route.request_buffering = request_buffering;
+            setup.plugins = vec![shouts().define::<0>()];
+            let gateway = setup.start();
+            let mut client = gateway.client().await;
+            client
+                .send(SIZED.replace("\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n"))
+                .await;
+            assert_eq!(status(&client.head().await), "100");
+            client.send("hello world").await;
+            assert_eq!(status(&client.answer().await), "200");
+            assert_eq!(noted(), ["end", "HELLO WORLD!"]);
+        });
+    }
+}
+
+#[test]
+fn an_error_gives_status_500_as_long_as_the_response_has_not_begun() {
+    for (request_buffering, pieces) in [(true, 1), (true, 2), (false, 1), (false, 2)] {
+        run(async move {
+            let acts = Acts::new().request_body(|_| Err(failed())).logs();
+            let mut setup = Setup::new(upstream(vec![receives()]).await);
+            setup.route.request_buffering = request_buffering;
+            setup.plugins = vec![acts.define::<0>()];
+            let gateway = setup.start();
+            let mut client = gateway.client().await;
+            if pieces == 1 {
+                client.send(format!("{SIZED}hello world")).await;
+            } else {
+                client.send(SIZED).await;
+                for _ in 0..20 {
+                    tokio::task::yield_now().await;
+                }
+                client.send("hello world").await;
+            }
+            let answer = client.answer().await;
+            assert_eq!(status(&answer), "500", "{request_buffering} {pieces}");
+            wait_for("log 500").await;
+            assert_eq!(noted(), ["log 500"]);
+        });
+    }
+}
+
+#[test]
+fn the_body_that_a_plugin_gives_a_request_is_filtered() {
+    run(async {
+        let acts = shouts().access(|cx, _| {
+            cx.request.set_upstream_body("new");
+            Ok(Step::Continue)
+        });
+        let gateway = gateway(upstream(vec![receives()]).await, vec![acts.define::<0>()]);
+        let mut client = gateway.client().await;
+        client.send(format!("{SIZED}hello world")).await;
+        assert_eq!(status(&client.answer().await), "200");
+        assert_eq!(noted(), ["end", "NEW!"]);
+    });
+}
