@@ -74,6 +74,29 @@ fn a_body_that_streams_by_configuration_is_sent_once() {
 }
 
 #[test]
+fn a_body_of_no_bytes_is_not_awaited_a_second_time() {
+    run(async {
+        let (arrived, arrival) = tokio::sync::oneshot::channel();
+        let silent = script(move |mut peer: Peer| async move {
+            peer.head().await;
+            let _ = arrived.send(());
+            peer.take(5).await;
+        });
+        let gateway = keep(Setup::new(upstream(vec![silent, answers(OK)]).await).start());
+        let mut client = gateway.client().await;
+        // The body of a gRPC call is forwarded as it arrives.
+        client
+            .send("GET / HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc\r\nTransfer-Encoding: chunked\r\n\r\n")
+            .await;
+        arrival
+            .await
+            .expect("the head is forwarded before the body");
+        client.send("0\r\n\r\n").await;
+        assert_eq!(status(&client.head().await), "502");
+    });
+}
+
+#[test]
 fn only_idempotent_methods_are_retried() {
     run(async {
         for (method, expected) in [
