@@ -1,5 +1,5 @@
 //! Plugins in the data plane: which of them apply to a request ([`Plan`]), the instances of a snapshot, and what runs
-//! them ([`Chain`]; for sessions of `stream_listen` and for TLS handshakes [`streams`]). [`publish`] starts the
+//! them ([`Chain`]; for sessions of `stream_listen` and for TLS handshakes [`streams`]). [`publish()`] starts the
 //! instances of a snapshot before requests use them.
 
 mod chain;
