@@ -31,7 +31,7 @@ impl HeaderValue {
         }
     }
 
-    /// The same for a value that need not be UTF-8, such as one that a client sent.
+    /// Does what [`Self::from_text`] does with a value that need not be UTF-8, such as one that a client sent.
     pub fn from_untrusted(bytes: &[u8]) -> Self {
         match (escape_breaks(bytes), std::str::from_utf8(bytes)) {
             (Some(escaped), _) => Self::Bytes(escaped.into()),

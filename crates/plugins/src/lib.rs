@@ -31,6 +31,7 @@ mod ldap_auth;
 mod limits;
 mod llm;
 mod loggly;
+mod number;
 mod oauth2;
 mod opentelemetry;
 mod post_function;

@@ -208,7 +208,7 @@ impl Way {
 }
 
 impl Target {
-    /// The same target at another place.
+    /// Returns this target with another host, port and pool slot.
     pub fn at(&self, host: Arc<Host>, slot: Arc<Slot>, authority: Arc<str>) -> Target {
         Target {
             host,

@@ -248,7 +248,7 @@ impl Router {
         self.observe_captures(found, request, scratch, false, each);
     }
 
-    /// The same with the whole match of each regex, as group 0.
+    /// Passes the captures and, as group 0, the whole match of each regex to `each`.
     pub fn captures_and_match(
         &self,
         found: &Match,

@@ -60,7 +60,7 @@ pub(super) struct Instance {
     life: Arc<Life>,
     pub(super) def: Arc<PluginDef>,
     pub(super) phases: Phases,
-    /// The same number for all instances of a plugin, ascending in execution order.
+    /// Position of the plugin in the execution order. All instances of a plugin have the same.
     pub(super) order: u16,
     pub(super) scope: Scope,
     id: PluginId,

@@ -7,12 +7,12 @@ mod counter;
 mod counters;
 #[cfg(test)]
 mod counters_tests;
-mod number;
 pub(crate) mod source;
 #[cfg(test)]
 mod tests;
 mod window;
 
+use crate::number;
 use config::{Config, LimitBy, Policy};
 use counters::{Allowance, Counters, Identifier, MAX_COUNTERS, Verdict};
 use plugin::{

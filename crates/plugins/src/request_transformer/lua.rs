@@ -2,9 +2,9 @@
 //! rendered.
 
 use super::template::Key;
+use crate::number;
 use model::Value;
 use std::borrow::Cow;
-use std::fmt::Write;
 
 /// A value of an expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,7 +86,7 @@ impl<'v> Item<'v> {
         match self {
             Self::Nil | Self::Bool(false) => Ok(Cow::Borrowed(b"")),
             Self::Bool(true) => Ok(Cow::Borrowed(b"true")),
-            Self::Number(number) => Ok(Cow::Owned(number_text(number).into_bytes())),
+            Self::Number(number) => Ok(Cow::Owned(number::text(number).as_bytes().to_vec())),
             Self::Text(text) => Ok(text),
             Self::List(_) | Self::Shared(_) | Self::Table => Err(RenderError::Table),
         }
@@ -116,36 +116,6 @@ fn nth<'v>(mut values: impl Iterator<Item = Item<'v>>, key: &Key) -> Item<'v> {
         .unwrap_or(Item::Nil)
 }
 
-/// Writes a number as Lua does, which is C's `%.14g`.
-fn number_text(number: f64) -> String {
-    const DIGITS: i32 = 14;
-    if number.is_nan() {
-        return "nan".to_owned();
-    }
-    if number.is_infinite() {
-        return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
-    }
-    let scientific = format!("{number:.*e}", DIGITS as usize - 1);
-    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..DIGITS).contains(&exponent) {
-        let decimals = (DIGITS - 1 - exponent) as usize;
-        return strip_zeros(&format!("{number:.decimals$}")).to_owned();
-    }
-    let mut text = strip_zeros(mantissa).to_owned();
-    let sign = if exponent < 0 { '-' } else { '+' };
-    // Writing to a string cannot fail.
-    let _ = write!(text, "e{sign}{:02}", exponent.abs());
-    text
-}
-
-fn strip_zeros(text: &str) -> &str {
-    if !text.contains('.') {
-        return text;
-    }
-    text.trim_end_matches('0').trim_end_matches('.')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,7 +138,7 @@ mod tests {
             (2f64.powi(53), "9.007199254741e+15"),
             (f64::INFINITY, "inf"),
         ] {
-            assert_eq!(number_text(number), text, "{number}");
+            assert_eq!(number::text(number), text, "{number}");
         }
     }
 

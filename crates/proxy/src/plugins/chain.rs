@@ -246,28 +246,19 @@ impl<'r> Chain<'r> {
                 node: self.node,
             };
             let step = instance.plugin.rewrite(cx, memory.own.slot(slot.order));
-            let response = match finish(step, poll_gone).await {
-                Ok(Ran::Decided(Flow::Continue)) => continue,
-                Ok(Ran::ClientGone) => {
-                    self.pick_defaults(globals);
-                    return Err(ClientLeft);
+            let ended = match ending("rewrite", instance, finish(step, poll_gone).await) {
+                Ok(None) => continue,
+                Ok(Some(response)) => {
+                    memory.answered_by = Some(choice.instance);
+                    Ok(Some(Ended {
+                        response,
+                        at_once: true,
+                    }))
                 }
-                Ok(Ran::Decided(Flow::Respond(response) | Flow::Exit(response))) => response,
-                Ok(Ran::Decided(Flow::ReadBody)) => {
-                    report("rewrite", &instance.def, &asked_too_often());
-                    Response::unexpected_error()
-                }
-                Err(error) => {
-                    report("rewrite", &instance.def, &error);
-                    Response::unexpected_error()
-                }
+                Err(left) => Err(left),
             };
             self.pick_defaults(globals);
-            self.set_answered_by(choice.instance);
-            return Ok(Some(Ended {
-                response,
-                at_once: true,
-            }));
+            return ended;
         }
         Ok(None)
     }
@@ -364,12 +355,6 @@ impl<'r> Chain<'r> {
         }
     }
 
-    fn set_answered_by(&mut self, instance: InstanceIndex) {
-        if let Some(memory) = &mut self.memory {
-            memory.answered_by = Some(instance);
-        }
-    }
-
     /// Filters a piece of the client's body on its way to the upstream.
     pub fn request_body(
         &mut self,
@@ -420,21 +405,11 @@ impl<'r> Chain<'r> {
                 answer,
             };
             let step = instance.plugin.response(cx, memory.own.slot(picked.plugin));
-            let response = match finish(step, poll_gone).await {
-                Ok(Ran::Decided(Flow::Continue)) => continue,
-                Ok(Ran::ClientGone) => return Err(ClientLeft),
-                Ok(Ran::Decided(Flow::Respond(response) | Flow::Exit(response))) => response,
-                Ok(Ran::Decided(Flow::ReadBody)) => {
-                    report("response", &instance.def, &asked_too_often());
-                    Response::unexpected_error()
-                }
-                Err(error) => {
-                    report("response", &instance.def, &error);
-                    Response::unexpected_error()
-                }
-            };
-            memory.answered_by = Some(picked.instance);
-            return Ok(Some(response));
+            let ran = finish(step, poll_gone).await;
+            if let Some(response) = ending("response", instance, ran)? {
+                memory.answered_by = Some(picked.instance);
+                return Ok(Some(response));
+            }
         }
         Ok(None)
     }
@@ -521,6 +496,31 @@ impl<'r> Chain<'r> {
             })?;
         }
         Ok(())
+    }
+
+    /// Filters a whole body. The end is a call of its own for the filters, as in nginx. Returns the pieces that are not
+    /// empty.
+    pub fn filter_whole(
+        &mut self,
+        request: &Request<'_>,
+        upstream: Option<&ResponseHead>,
+        body: Option<&Bytes>,
+        answer: &mut Answer,
+        pieces: impl IntoIterator<Item = Bytes>,
+    ) -> Result<Vec<Bytes>, FilterFailed> {
+        let pieces = pieces.into_iter().map(|data| Chunk { data, last: false });
+        let end = Chunk {
+            data: Bytes::new(),
+            last: true,
+        };
+        let mut filtered = Vec::new();
+        for mut chunk in pieces.chain([end]) {
+            self.body_filter(request, upstream, body, answer, &mut chunk)?;
+            if !chunk.data.is_empty() {
+                filtered.push(chunk.data);
+            }
+        }
+        Ok(filtered)
     }
 
     pub fn log(&mut self, request: &Request<'_>, entry: &LogEntry<'_>) {
@@ -654,6 +654,26 @@ async fn finish(
         poll_gone(cx).map(|()| Ok(Ran::ClientGone))
     })
     .await
+}
+
+/// Returns the response of a handler in a phase in which every response ends the request, and which cannot read the
+/// request's body.
+fn ending(
+    phase: &'static str,
+    instance: &Instance,
+    ran: Result<Ran, PluginError>,
+) -> Result<Option<Response>, ClientLeft> {
+    let error = match ran {
+        Ok(Ran::Decided(Flow::Continue)) => return Ok(None),
+        Ok(Ran::ClientGone) => return Err(ClientLeft),
+        Ok(Ran::Decided(Flow::Respond(response) | Flow::Exit(response))) => {
+            return Ok(Some(response));
+        }
+        Ok(Ran::Decided(Flow::ReadBody)) => asked_too_often(),
+        Err(error) => error,
+    };
+    report(phase, &instance.def, &error);
+    Ok(Some(Response::unexpected_error()))
 }
 
 fn asked_too_often() -> PluginError {

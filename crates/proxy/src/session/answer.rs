@@ -10,10 +10,9 @@ use super::{After, Connection, Outcome, RequestBodyAt};
 use crate::plugins::{Ended, FilterFailed};
 use crate::respond::status::is_bodiless;
 use crate::respond::{Facts, GatewayResponse, Latency, ResponseSettings, inject, page};
-use bytes::Bytes;
 use net::http1::{BadRequest, Body, RequestHead};
 use net::tls::PLAIN_HTTP_PAGE;
-use plugin::{Answer, Chunk, HeaderEdits, Origin, Phases, Response};
+use plugin::{Answer, HeaderEdits, Origin, Phases, Response};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -371,24 +370,9 @@ fn filter(
         (answer.body, answer.more) = (made.body, made.more);
     }
     if chain.has(Phases::BODY_FILTER) && !form::is_bodiless(request, answer.status) {
-        let mut pieces = vec![std::mem::take(&mut answer.body)];
-        pieces.append(&mut answer.more);
-        for piece in &mut pieces {
-            let mut chunk = Chunk {
-                data: std::mem::take(piece),
-                last: false,
-            };
-            chain.body_filter(request, None, None, &mut filtered, &mut chunk)?;
-            *piece = chunk.data;
-        }
-        // As in nginx, the end is a call of its own.
-        let mut end = Chunk {
-            data: Bytes::new(),
-            last: true,
-        };
-        chain.body_filter(request, None, None, &mut filtered, &mut end)?;
-        pieces.push(end.data);
-        pieces.retain(|piece| !piece.is_empty());
+        let first = std::mem::take(&mut answer.body);
+        let pieces = [first].into_iter().chain(std::mem::take(&mut answer.more));
+        let pieces = chain.filter_whole(request, None, None, &mut filtered, pieces)?;
         let mut pieces = pieces.into_iter();
         answer.body = pieces.next().unwrap_or_default();
         answer.more = pieces.collect();

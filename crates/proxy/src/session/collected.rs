@@ -19,7 +19,7 @@ use crate::respond::{ResponseSettings, inject};
 use crate::session::filtering::{write_chunk_size, write_end_of_chunks};
 use bytes::Bytes;
 use net::http1::{Framing, ResponseHead};
-use plugin::{Answer, Chunk, HeaderEdits, Origin, Phases, Request};
+use plugin::{Answer, HeaderEdits, Origin, Phases, Request};
 use std::sync::Arc;
 use std::task::Context;
 use tokio::time::Instant;
@@ -183,17 +183,10 @@ fn filter(
     }
     let mut filtered = body.clone();
     if chain.has(Phases::BODY_FILTER) {
-        // As in Kong, the filters see the whole body and then the end.
-        let mut pass = |data: Bytes, last: bool| {
-            let mut chunk = Chunk { data, last };
-            chain.body_filter(request, Some(head), Some(body), answer, &mut chunk)?;
-            Ok(chunk.data)
-        };
-        let (whole, end) = (pass(filtered, false)?, pass(Bytes::new(), true)?);
-        filtered = if end.is_empty() {
-            whole
-        } else {
-            [whole, end].concat().into()
+        let mut pieces = chain.filter_whole(request, Some(head), Some(body), answer, [filtered])?;
+        filtered = match pieces.len() {
+            1 => pieces.remove(0),
+            _ => pieces.concat().into(),
         };
     }
     if form.framing == ClientFraming::AsReceived && matches!(head.framing(), Framing::Chunked) {

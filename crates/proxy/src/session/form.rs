@@ -6,7 +6,7 @@ use crate::plugins::{Chain, FilterFailed};
 use crate::respond::GatewayResponse;
 use bytes::Bytes;
 use net::http1::{Framing, ResponseHead, Version};
-use plugin::{Answer, Chunk, Phases, Request};
+use plugin::{Answer, Phases, Request};
 
 pub(super) struct Form {
     pub(super) framing: ClientFraming,
@@ -85,23 +85,13 @@ impl Form {
         request: &Request<'_>,
         chain: &mut Chain<'_>,
     ) -> Result<Vec<u8>, FilterFailed> {
-        let mut body = Vec::new();
         let pieces = std::iter::once(made.body).chain(made.more);
-        if self.filters {
-            for data in pieces {
-                let mut chunk = Chunk { data, last: false };
-                chain.body_filter(request, Some(head), None, answer, &mut chunk)?;
-                body.extend_from_slice(&chunk.data);
-            }
-            let mut end = Chunk {
-                data: Bytes::new(),
-                last: true,
-            };
-            chain.body_filter(request, Some(head), None, answer, &mut end)?;
-            body.extend_from_slice(&end.data);
+        let pieces: Vec<Bytes> = if self.filters {
+            chain.filter_whole(request, Some(head), None, answer, pieces)?
         } else {
-            pieces.for_each(|piece| body.extend_from_slice(&piece));
-        }
+            pieces.collect()
+        };
+        let mut body = pieces.concat();
         let is_head = request.head.method_bytes() == b"HEAD";
         if matches!(answer.status, 101 | 204 | 304) {
             body.clear();

@@ -1,4 +1,4 @@
-//! Numbers as Kong writes them into headers: Lua's `%.14g`.
+//! Numbers as Lua writes them (`%.14g`), and so as Kong shows them in headers and templates.
 
 use compact_str::{CompactString, format_compact};
 
@@ -10,7 +10,7 @@ const WHOLE: f64 = 1e14;
 const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
 /// Writes a whole number.
-pub(super) fn whole(number: u64) -> CompactString {
+pub(crate) fn whole(number: u64) -> CompactString {
     if number < 10 {
         // The last requests before a limit are those that clients look at, and attackers make.
         return CompactString::const_new(DIGITS[number as usize]);
@@ -21,9 +21,12 @@ pub(super) fn whole(number: u64) -> CompactString {
     CompactString::new(itoa::Buffer::new().format(number))
 }
 
-pub(super) fn text(number: f64) -> CompactString {
-    if number.fract() == 0.0 && number.abs() < WHOLE {
-        // The cast is exact. It also turns -0 into 0.
+pub(crate) fn text(number: f64) -> CompactString {
+    if number.is_nan() {
+        return CompactString::const_new("nan");
+    }
+    if number.fract() == 0.0 && number.abs() < WHOLE && number.to_bits() != (-0.0_f64).to_bits() {
+        // The cast is exact.
         return CompactString::new(itoa::Buffer::new().format(number as i64));
     }
     let scientific = format_compact!("{number:.*e}", PRECISION as usize - 1);
