@@ -255,6 +255,10 @@ impl HeaderEdits {
     /// The value of the first added line with this name.
     #[inline]
     pub fn value(&self, name: &str) -> Option<&[u8]> {
+        // Asked for every request, and most requests have no edits.
+        if !self.may_have(name.as_bytes()) {
+            return None;
+        }
         self.values(name).next()
     }
 }

@@ -278,6 +278,15 @@ impl Request<'_> {
         }
     }
 
+    /// The method as bytes, after changes. This saves the UTF-8 check of the client's method.
+    #[inline]
+    pub fn method_bytes(&self) -> &[u8] {
+        match &self.upstream.method {
+            Some(method) => method.as_bytes(),
+            None => self.head.method_bytes(),
+        }
+    }
+
     /// Path for the upstream, without query, after changes.
     #[inline]
     pub fn upstream_path(&self) -> &[u8] {

@@ -113,9 +113,15 @@ pub fn write_response(
     };
     out.extend_from_slice(connection);
     write_kong_headers(answer, seen, out);
-    let debug = answer.debug.into_iter().flat_map(HeaderEdits::added);
-    for (name, value) in answer.edits.added().filter(is_free).chain(debug) {
-        write_header(out, name.as_bytes(), value);
+    if !answer.edits.is_empty() {
+        for (name, value) in answer.edits.added().filter(is_free) {
+            write_header(out, name.as_bytes(), value);
+        }
+    }
+    if let Some(debug) = answer.debug {
+        for (name, value) in debug.added() {
+            write_header(out, name.as_bytes(), value);
+        }
     }
     out.extend_from_slice(b"\r\n");
 }

@@ -114,11 +114,7 @@ fn write_request(request: &Request<'_>, entry: &LogEntry<'_>, out: &mut Vec<u8>)
     };
     write_query(query, out);
     out.extend_from_slice(br#","method":"#);
-    let method = match &request.upstream.method {
-        Some(method) => method.as_bytes(),
-        None => request.head.method_bytes(),
-    };
-    json::string(method, out);
+    json::string(request.method_bytes(), out);
     out.extend_from_slice(br#","headers":"#);
     write_headers(request.header_bytes(), &REDACTED, out);
     out.extend_from_slice(br#","size":"#);

@@ -22,6 +22,8 @@ pub(super) struct Handling<'r> {
 }
 
 impl<'r> Handling<'r> {
+    /// Inlined, because the request is large and would be moved.
+    #[inline(always)]
     pub(super) fn new(
         request: Request<'r>,
         snapshot: &'r Snapshot,

@@ -49,7 +49,8 @@ impl<'h> Opening<'h> {
         }
     }
 
-    /// The request as plugins see it, before routing.
+    /// The request as plugins see it, before routing. Inlined, because the request is large and would be moved.
+    #[inline(always)]
     pub(super) fn request<'r>(&'r self, head: &'r RequestHead) -> Request<'r> {
         let arrival = self.arrival;
         Request {

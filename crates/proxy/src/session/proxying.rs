@@ -314,7 +314,7 @@ impl Connection {
             let request = &handling.request;
             let rules = Rules {
                 retries: target.retries,
-                idempotent: is_idempotent(request.method().as_bytes()),
+                idempotent: is_idempotent(request.method_bytes()),
                 streams: !call.route.request_buffering && request.head.framing() != Framing::None,
             };
             self.now = Instant::now();
@@ -430,7 +430,7 @@ impl Connection {
         let write_head = |worker: &mut Worker| {
             let outbound = Outbound {
                 head,
-                method: request.method().as_bytes(),
+                method: request.method_bytes(),
                 edits: &request.upstream.headers,
                 path: request.upstream_path(),
                 query: request.upstream_query(),

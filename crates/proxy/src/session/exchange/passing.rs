@@ -42,6 +42,7 @@ enum Passed<'d> {
 
 /// Whether an upstream wants its response forwarded as it arrives: it sends `X-Accel-Buffering: no`, as for nginx, or
 /// server-sent events.
+#[inline]
 pub(super) fn wants_to_stream(head: &ResponseHead) -> bool {
     let mut asks = head.known(KnownHeader::XAccelBuffering);
     let sends_events = |value: &[u8]| {
