@@ -198,8 +198,6 @@ fn load() -> Vec<Arc<PluginDef>> {
 }
 
 #[cfg(test)]
-mod fixture;
-#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;

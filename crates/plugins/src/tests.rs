@@ -8,20 +8,6 @@ use std::fs;
 mod configs;
 mod facts;
 
-/// Returns the configuration of a plugin as its schema completes it.
-pub(crate) fn completed(plugin: &str, config: &str) -> Result<model::Value, String> {
-    let config: model::Value = serde_json::from_str(config).map_err(|error| error.to_string())?;
-    let mut input = model::Object::new();
-    input.push("id", "7a2a0000-0000-4000-8000-000000000001".into());
-    input.push("name", plugin.into());
-    input.push("config", config);
-    let context = model::schema::Context::at(std::time::Duration::ZERO);
-    let schema = install().entity(model::EntityKind::Plugins);
-    let completed = schema.complete(input, &context);
-    let mut completed = completed.map_err(|error| format!("{error:?}"))?;
-    Ok(completed.remove("config").unwrap_or_default())
-}
-
 #[test]
 fn the_table_is_in_execution_order() {
     let sorted =
