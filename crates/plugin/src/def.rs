@@ -481,8 +481,7 @@ impl BuildError {
 
     /// Reads a plugin's config struct from a configuration that its schema has completed.
     pub fn read_config<T: DeserializeOwned>(config: &model::Value) -> Result<T, BuildError> {
-        model::value::from_value(model::Value::clone(config))
-            .map_err(|error| BuildError::Config(error.to_string()))
+        model::value::from_value(config).map_err(|error| BuildError::Config(error.to_string()))
     }
 }
 
