@@ -359,6 +359,8 @@ pub struct PluginDef {
     pub phases: Phases,
     pub scopes: Scopes,
     pub implementation: Implementation,
+    /// Finds the setting of a configuration that the plugin does not implement. `None` if it implements all settings.
+    pub shortcoming: Option<fn(&model::Value) -> Option<Shortcoming>>,
 }
 
 impl PluginDef {
@@ -376,6 +378,16 @@ impl PluginDef {
             phases,
             scopes,
             implementation: Implementation::Ready(Arc::new(Erased::<P>(PhantomData))),
+            shortcoming: None,
+        }
+    }
+
+    /// Sets the function that finds a setting of a configuration that the plugin does not implement.
+    #[must_use]
+    pub fn with_shortcoming(self, find: fn(&model::Value) -> Option<Shortcoming>) -> Self {
+        Self {
+            shortcoming: Some(find),
+            ..self
         }
     }
 
@@ -426,6 +438,16 @@ pub enum Lack {
     /// The plugin refuses, limits or changes requests or responses, or runs code. All requests that it applies to are
     /// refused until it is implemented.
     Protection,
+}
+
+/// A setting that a plugin does not implement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shortcoming {
+    /// The setting, such as `the policy redis`.
+    pub setting: &'static str,
+    /// What the plugin does instead, as a sentence without full stop. `None` if it refuses all requests that it applies
+    /// to.
+    pub instead: Option<&'static str>,
 }
 
 /// Information for building plugins.
