@@ -138,8 +138,9 @@ pub trait Plugin: Send + Sync + Sized + 'static {
     /// Runs on each worker of the data plane before it serves, whether or not the plugin is configured.
     fn init_worker(_node: &Arc<Node>, _worker: usize) {}
 
-    /// Runs with each publication, before requests use the snapshot, with all configured instances of the plugin.
-    fn configure(_node: &Arc<Node>, _instances: &[&Self]) {}
+    /// Runs with each publication, before requests use the snapshot, with all configured instances of the plugin. They
+    /// are searched among those of all plugins while they are taken.
+    fn configure(_node: &Arc<Node>, _instances: &mut dyn Iterator<Item = &Self>) {}
 }
 
 /// The result of `rewrite`, `access` and `response`.

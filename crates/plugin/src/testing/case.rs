@@ -336,8 +336,8 @@ impl Running {
             instance.handler.start(&self.node);
         }
         for same in of_plugins() {
-            let handlers: Vec<&dyn Handler> = same.iter().map(|one| &*one.handler).collect();
-            maker(&same[0].def).configure(&self.node, &handlers);
+            let mut handlers = same.iter().map(|one| &*one.handler);
+            maker(&same[0].def).configure(&self.node, &mut handlers);
         }
     }
 
