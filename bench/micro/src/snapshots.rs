@@ -2,11 +2,13 @@
 //! entities in a snapshot of 10,000 routes and 20,000 plugins.
 
 use crate::fixtures::{
-    build_settings, config, consumer_id, id, nowhere, path, route_id, service_id, snapshot,
+    self, build_settings, config, consumer_id, id, nowhere, path, route_id, service_id, snapshot,
 };
 use crate::operation::Operation;
-use model::entities::Config;
+use model::entities::{Config, Plugin};
 use model::{EntityKind, Object, codec};
+use plugin::Node;
+use proxy::plugins::publish;
 use proxy::snapshot::{Entities, ReadError, Snapshot, Touched};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -106,6 +108,7 @@ pub(crate) fn operations() -> Vec<Operation> {
             None,
             Some(certificate()),
         ),
+        publish_change(),
     ]
 }
 
@@ -113,28 +116,61 @@ pub(crate) fn operations() -> Vec<Operation> {
 fn change(name: &str, kind: EntityKind, old: Option<Value>, new: Option<Value>) -> Operation {
     let name = format!("snapshot/change/{name}/10000");
     Operation::consume(name, 4, move || {
-        let settings = build_settings();
         let current = snapshot(full_config());
-        let mut entities = Memory::new();
-        let changed = old.iter().chain(&new).next().map(entity_id);
-        let changed = changed.unwrap_or_default();
-        let old = old.as_ref().map(encode);
-        match &new {
-            Some(new) => entities.put(kind, new),
-            None => drop(entities.entities.remove(&(kind, changed))),
-        }
-        let run = move |()| {
-            let touched = Touched {
-                kind,
-                id: changed,
-                old: old.as_deref(),
-            };
-            let delta = current.read(&entities, [touched]);
-            let delta = delta.expect("every entity can be read");
-            let next = current.apply(&delta, 2, &settings);
-            next.expect("the configuration can be served")
+        let change = changes(kind, old.as_ref(), new.as_ref());
+        (|| (), move |()| change(&current))
+    })
+}
+
+/// Returns a function that applies a change of one entity to a snapshot.
+fn changes(
+    kind: EntityKind,
+    old: Option<&Value>,
+    new: Option<&Value>,
+) -> impl Fn(&Snapshot) -> Snapshot + use<> {
+    let settings = build_settings();
+    let mut entities = Memory::new();
+    let changed = old.into_iter().chain(new).next().map(entity_id);
+    let changed = changed.unwrap_or_default();
+    let old = old.map(encode);
+    match new {
+        Some(new) => entities.put(kind, new),
+        None => drop(entities.entities.remove(&(kind, changed))),
+    }
+    move |current| {
+        let touched = Touched {
+            kind,
+            id: changed,
+            old: old.as_deref(),
         };
-        (|| (), run)
+        let delta = current.read(&entities, [touched]);
+        let delta = delta.expect("every entity can be read");
+        let next = current.apply(&delta, 2, &settings);
+        next.expect("the configuration can be served")
+    }
+}
+
+/// Publishes a snapshot that has one plugin more than the one before. Each of 10,000 plugins has an instance, because
+/// their configurations differ.
+fn publish_change() -> Operation {
+    Operation::repeat("publish/change/10000", 4, || {
+        let different = |number: usize| {
+            let message = json!({"status_code": 503, "echo": false, "message": number.to_string()});
+            Plugin {
+                route: Some(route_id(number)),
+                ..fixtures::plugin("request-termination", number, message)
+            }
+        };
+        let current = snapshot(Config {
+            plugins: (0..ROUTES).map(different).collect(),
+            ..config(ROUTES, nowhere())
+        });
+        let global = plugin(BASE);
+        let next = changes(EntityKind::Plugins, None, Some(&global))(&current);
+        let table = build_settings().plugins;
+        let node = Node::bare().expect("a thread can be started");
+        publish(None, current.instances(), &table, &node);
+        move || publish(Some(current.instances()), next.instances(), &table, &node)
     })
 }
 

@@ -66,7 +66,7 @@ pub trait Control: Send + Sync + 'static {
         Box::pin(async { Ok(Conflicts::default()) })
     }
 
-    /// Returns notices for the user about written plugins that are not implemented.
+    /// Returns notices for the user about written plugins that do not do what is configured.
     fn notices(&self, _plugins: &[model::entities::Plugin]) -> Vec<String> {
         Vec::new()
     }

@@ -125,6 +125,7 @@ mod tests {
                 lack,
                 without: "Nothing happens.",
             },
+            shortcoming: None,
         })
     }
 

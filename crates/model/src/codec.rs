@@ -36,7 +36,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
 /// integers as floats.
 #[cold]
 fn by_value<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    from_value(rmp_serde::from_slice(bytes).ok()?).ok()
+    from_value(&rmp_serde::from_slice(bytes).ok()?).ok()
 }
 
 /// Writes a value, with integers in their shortest form. Source of the markers: the MessagePack specification.

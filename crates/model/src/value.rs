@@ -431,44 +431,38 @@ impl<'de> Deserialize<'de> for Object {
 }
 
 /// Reads a typed struct from a value, such as a plugin's configuration struct from its validated `config`.
-impl<'de> de::IntoDeserializer<'de, de::value::Error> for Value {
-    type Deserializer = ValueDeserializer;
+impl<'de> de::IntoDeserializer<'de, de::value::Error> for &'de Value {
+    type Deserializer = Self;
 
-    fn into_deserializer(self) -> ValueDeserializer {
-        ValueDeserializer(self)
+    fn into_deserializer(self) -> Self {
+        self
     }
 }
 
-/// See the [`de::IntoDeserializer`] implementation of [`Value`].
-pub struct ValueDeserializer(Value);
-
-impl<'de> Deserializer<'de> for ValueDeserializer {
+impl<'de> Deserializer<'de> for &'de Value {
     type Error = de::value::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
-        match self.0 {
+        match self {
             Value::Null => visitor.visit_unit(),
-            Value::Bool(value) => visitor.visit_bool(value),
-            Value::Int(value) => visitor.visit_i64(value),
-            Value::Float(value) => match whole(value) {
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Int(value) => visitor.visit_i64(*value),
+            Value::Float(value) => match whole(*value) {
                 Some(integer) => visitor.visit_i64(integer),
-                None => visitor.visit_f64(value),
+                None => visitor.visit_f64(*value),
             },
-            Value::String(text) => visitor.visit_string(text.into_string()),
+            Value::String(text) => visitor.visit_borrowed_str(text),
             Value::Array(values) => {
-                visitor.visit_seq(de::value::SeqDeserializer::new(values.into_iter()))
+                visitor.visit_seq(de::value::SeqDeserializer::new(values.iter()))
             }
             Value::Object(object) => {
-                let fields = object
-                    .into_iter()
-                    .map(|(key, value)| (key.into_string(), value));
-                visitor.visit_map(de::value::MapDeserializer::new(fields))
+                visitor.visit_map(de::value::MapDeserializer::new(object.iter()))
             }
         }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
-        match self.0 {
+        match self {
             Value::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
@@ -488,10 +482,8 @@ impl<'de> Deserializer<'de> for ValueDeserializer {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Self::Error> {
-        match self.0 {
-            Value::String(text) => {
-                visitor.visit_enum(de::value::StringDeserializer::new(text.into_string()))
-            }
+        match self {
+            Value::String(text) => visitor.visit_enum(de::value::StrDeserializer::new(text)),
             _ => Err(de::Error::custom("expected a string")),
         }
     }
@@ -503,6 +495,11 @@ impl<'de> Deserializer<'de> for ValueDeserializer {
 }
 
 /// Converts a validated value to a type.
-pub fn from_value<T: de::DeserializeOwned>(value: Value) -> Result<T, de::value::Error> {
-    T::deserialize(ValueDeserializer(value))
+pub fn from_value<'v, T: Deserialize<'v>>(value: &'v Value) -> Result<T, de::value::Error> {
+    T::deserialize(value)
+}
+
+/// Converts a validated object to a type.
+pub fn from_object<'v, T: Deserialize<'v>>(object: &'v Object) -> Result<T, de::value::Error> {
+    T::deserialize(de::value::MapDeserializer::new(object.iter()))
 }

@@ -138,8 +138,9 @@ pub trait Plugin: Send + Sync + Sized + 'static {
     /// Runs on each worker of the data plane before it serves, whether or not the plugin is configured.
     fn init_worker(_node: &Arc<Node>, _worker: usize) {}
 
-    /// Runs with each publication, before requests use the snapshot, with all configured instances of the plugin.
-    fn configure(_node: &Arc<Node>, _instances: &[&Self]) {}
+    /// Runs with each publication, before requests use the snapshot, with all configured instances of the plugin. They
+    /// are searched among those of all plugins while they are taken.
+    fn configure(_node: &Arc<Node>, _instances: &mut dyn Iterator<Item = &Self>) {}
 }
 
 /// The result of `rewrite`, `access` and `response`.
@@ -359,6 +360,8 @@ pub struct PluginDef {
     pub phases: Phases,
     pub scopes: Scopes,
     pub implementation: Implementation,
+    /// Finds the setting of a configuration that the plugin does not implement. `None` if it implements all settings.
+    pub shortcoming: Option<fn(&model::Value) -> Option<Shortcoming>>,
 }
 
 impl PluginDef {
@@ -376,6 +379,16 @@ impl PluginDef {
             phases,
             scopes,
             implementation: Implementation::Ready(Arc::new(Erased::<P>(PhantomData))),
+            shortcoming: None,
+        }
+    }
+
+    /// Sets the function that finds a setting of a configuration that the plugin does not implement.
+    #[must_use]
+    pub fn with_shortcoming(self, find: fn(&model::Value) -> Option<Shortcoming>) -> Self {
+        Self {
+            shortcoming: Some(find),
+            ..self
         }
     }
 
@@ -426,6 +439,16 @@ pub enum Lack {
     /// The plugin refuses, limits or changes requests or responses, or runs code. All requests that it applies to are
     /// refused until it is implemented.
     Protection,
+}
+
+/// A setting that a plugin does not implement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shortcoming {
+    /// The setting, such as `the policy redis`.
+    pub setting: &'static str,
+    /// What the plugin does instead, as a sentence without full stop. `None` if it refuses all requests that it applies
+    /// to.
+    pub instead: Option<&'static str>,
 }
 
 /// Information for building plugins.
@@ -481,8 +504,7 @@ impl BuildError {
 
     /// Reads a plugin's config struct from a configuration that its schema has completed.
     pub fn read_config<T: DeserializeOwned>(config: &model::Value) -> Result<T, BuildError> {
-        model::value::from_value(model::Value::clone(config))
-            .map_err(|error| BuildError::Config(error.to_string()))
+        model::value::from_value(config).map_err(|error| BuildError::Config(error.to_string()))
     }
 }
 

@@ -166,7 +166,7 @@ pub trait Maker: Send + Sync {
     fn init_worker(&self, node: &Arc<Node>, worker: usize);
 
     /// Passes the plugin all its configured instances. Instances of another plugin are left out.
-    fn configure(&self, node: &Arc<Node>, instances: &[&dyn Handler]);
+    fn configure(&self, node: &Arc<Node>, instances: &mut dyn Iterator<Item = &dyn Handler>);
 }
 
 /// The [`Maker`] of a plugin type.
@@ -186,12 +186,11 @@ impl<P: Plugin> Maker for Erased<P> {
         P::init_worker(node, worker);
     }
 
-    fn configure(&self, node: &Arc<Node>, instances: &[&dyn Handler]) {
-        let typed = instances.iter();
-        let typed: Vec<&P> = typed
-            .filter_map(|handler| handler.as_any().downcast_ref())
-            .collect();
-        P::configure(node, &typed);
+    fn configure(&self, node: &Arc<Node>, instances: &mut dyn Iterator<Item = &dyn Handler>) {
+        P::configure(
+            node,
+            &mut instances.filter_map(|handler| handler.as_any().downcast_ref()),
+        );
     }
 }
 

@@ -36,7 +36,8 @@ pub use body::{ParsedBody, RequestBody};
 pub use configured::{Configured, ConfiguredName, ConfiguredNames, NoNames, Scope, ScopeSet};
 pub use def::{
     BUNDLED_VERSION, BuildCx, BuildError, Filtered, Flow, Implementation, Lack, NodeIdentity,
-    Phases, Plugin, PluginDef, PluginError, Scopes, Step, UntrustedLua, Wait, downcast,
+    Phases, Plugin, PluginDef, PluginError, Scopes, Shortcoming, Step, UntrustedLua, Wait,
+    downcast,
 };
 pub use edits::{HeaderChange, HeaderEdits, HeaderName, HeaderValue, TargetEdits, UpstreamEdits};
 pub use endpoint::{

@@ -1,7 +1,7 @@
-//! Notices for users about configured plugins that are not implemented. The log, `silverback check` and the Admin API
-//! use the same words.
+//! Notices for users about configured plugins that are not implemented, or whose configuration uses a setting that is
+//! not. The log, `silverback check` and the Admin API use the same words.
 
-use crate::def::{Implementation, Lack, PluginDef};
+use crate::def::{Implementation, Lack, PluginDef, Shortcoming};
 use model::EntityKind;
 use model::entities::Plugin;
 use std::borrow::Cow;
@@ -15,12 +15,15 @@ const MAX_NAMES: usize = 5;
 /// Maximum number of characters of a name in a notice.
 const MAX_NAME_BYTES: usize = 64;
 
-/// A plugin that is not implemented, and the entities that it is configured for.
+/// A plugin that does not do what is configured, and the entities that it is configured for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     pub plugin: Cow<'static, str>,
+    /// The setting that is not implemented. `None` if the whole plugin is not.
+    shortcoming: Option<Shortcoming>,
     pub lack: Lack,
-    /// Whether the plugin is configured without a scope, so that it applies to all requests.
+    traffic: Traffic,
+    /// Whether the plugin is configured without a scope, so that it applies to all requests or streams.
     is_global: bool,
     routes: Vec<String>,
     services: Vec<String>,
@@ -29,29 +32,67 @@ pub struct Notice {
     more: usize,
 }
 
-/// Returns one notice for each plugin of `table` that is configured but not implemented, sorted by plugin name. `name`
-/// returns the name of an entity. An entity without a name is shown by its id.
+/// The traffic that a notice is about. A plugin that applies to both is reported for requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Traffic {
+    Requests,
+    Streams,
+}
+
+/// Returns notices about the plugins of `table` that are configured but do not do what is configured, sorted by plugin
+/// name. `name` returns the name of an entity. An entity without a name is shown by its id.
 pub fn of<'p>(
     table: &[Arc<PluginDef>],
     configured: impl IntoIterator<Item = &'p Plugin>,
     name: impl Fn(EntityKind, Uuid) -> Option<String>,
 ) -> Vec<Notice> {
-    let mut notices: BTreeMap<&str, Notice> = BTreeMap::new();
+    let mut notices: BTreeMap<(&str, Option<Shortcoming>, Traffic), Notice> = BTreeMap::new();
     for plugin in configured {
         // The table is short and most changes configure at most one plugin, so building a map would cost more.
         let Some(def) = table.iter().find(|def| *def.name == *plugin.name) else {
             continue;
         };
-        let Implementation::Later { lack, .. } = def.implementation else {
+        let traffic = match (def.applies(plugin), def.applies_to_streams(plugin)) {
+            (true, _) => Traffic::Requests,
+            (false, true) => Traffic::Streams,
+            (false, false) => continue,
+        };
+        let Some((lack, shortcoming)) = lack(def, plugin) else {
             continue;
         };
-        if def.applies(plugin) {
-            let notice = notices.entry(&def.name);
-            let notice = notice.or_insert_with(|| Notice::new(def.name.clone(), lack));
-            notice.add(plugin, &name);
-        }
+        let notice = notices.entry((&def.name, shortcoming, traffic));
+        let notice = notice.or_insert_with(|| Notice {
+            plugin: def.name.clone(),
+            shortcoming,
+            lack,
+            traffic,
+            is_global: false,
+            routes: Vec::new(),
+            services: Vec::new(),
+            consumers: Vec::new(),
+            more: 0,
+        });
+        notice.add(plugin, &name);
     }
     notices.into_values().collect()
+}
+
+/// Whether configured plugins with this definition can get a notice. For others, their configuration need not be read.
+pub fn is_possible(def: &PluginDef) -> bool {
+    matches!(def.implementation, Implementation::Later { .. }) || def.shortcoming.is_some()
+}
+
+/// Returns what is not implemented, and the effect.
+fn lack(def: &PluginDef, plugin: &Plugin) -> Option<(Lack, Option<Shortcoming>)> {
+    if let Implementation::Later { lack, .. } = def.implementation {
+        return Some((lack, None));
+    }
+    let shortcoming = def.shortcoming.and_then(|find| find(&plugin.config))?;
+    let lack = match shortcoming.instead {
+        Some(_) => Lack::Feature,
+        None => Lack::Protection,
+    };
+    Some((lack, Some(shortcoming)))
 }
 
 /// Shortens a name and replaces its control characters, because a notice becomes a log line or a response header.
@@ -71,18 +112,6 @@ fn shown(name: &str) -> String {
 }
 
 impl Notice {
-    fn new(plugin: Cow<'static, str>, lack: Lack) -> Self {
-        Self {
-            plugin,
-            lack,
-            is_global: false,
-            routes: Vec::new(),
-            services: Vec::new(),
-            consumers: Vec::new(),
-            more: 0,
-        }
-    }
-
     fn add(&mut self, plugin: &Plugin, name: impl Fn(EntityKind, Uuid) -> Option<String>) {
         let route = plugin.route.map(|id| (EntityKind::Routes, id.0));
         let service = plugin.service.map(|id| (EntityKind::Services, id.0));
@@ -116,7 +145,11 @@ impl Notice {
 
     fn scopes(&self) -> String {
         if self.is_global {
-            return "all requests".to_owned();
+            let all = match self.traffic {
+                Traffic::Requests => "all requests",
+                Traffic::Streams => "all streams",
+            };
+            return all.to_owned();
         }
         let groups = [
             ("routes", &self.routes),
@@ -136,12 +169,27 @@ impl Notice {
 impl fmt::Display for Notice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (plugin, scopes) = (&self.plugin, self.scopes());
-        write!(formatter, "plugin {plugin} is not implemented: ")?;
-        match self.lack {
-            Lack::Protection => {
+        match self.shortcoming {
+            Some(Shortcoming { setting, .. }) => {
+                write!(formatter, "plugin {plugin} does not implement {setting}: ")?;
+            }
+            None => write!(formatter, "plugin {plugin} is not implemented: ")?,
+        }
+        let instead = self.shortcoming.and_then(|missing| missing.instead);
+        match (self.lack, self.traffic) {
+            (Lack::Protection, Traffic::Requests) => {
                 write!(formatter, "every request it applies to ({scopes}) gets 500")
             }
-            Lack::Feature => write!(formatter, "it is ignored ({scopes})"),
+            (Lack::Protection, Traffic::Streams) => {
+                write!(formatter, "every stream it applies to ({scopes}) is closed")
+            }
+            (Lack::Feature, _) => {
+                write!(
+                    formatter,
+                    "{} ({scopes})",
+                    instead.unwrap_or("it is ignored")
+                )
+            }
         }
     }
 }
@@ -160,6 +208,7 @@ mod tests {
             phases: Phases::ACCESS,
             scopes,
             implementation: Implementation::Later { lack, without: "" },
+            shortcoming: None,
         })
     }
 
@@ -171,12 +220,44 @@ mod tests {
         def("log", Lack::Feature, Scopes::ALL)
     }
 
+    struct Limit;
+
+    impl crate::Plugin for Limit {
+        type Config = serde::de::IgnoredAny;
+        type Own = ();
+
+        fn build(
+            _: serde::de::IgnoredAny,
+            _: &crate::BuildCx<'_>,
+        ) -> Result<Self, crate::BuildError> {
+            Ok(Self)
+        }
+    }
+
+    /// A plugin that does not implement two of its settings.
+    fn limit() -> Arc<PluginDef> {
+        let def = PluginDef::bundled::<Limit>("limit", 1, Phases::ACCESS, Scopes::ALL);
+        let def = def.with_shortcoming(|config| match config.as_object()?.str("store")? {
+            "remote" => Some(Shortcoming {
+                setting: "the store remote",
+                instead: None,
+            }),
+            "shared" => Some(Shortcoming {
+                setting: "the store shared",
+                instead: Some("it keeps all here"),
+            }),
+            _ => None,
+        });
+        Arc::new(def)
+    }
+
     fn plugin(name: &str, scope: &Value) -> Plugin {
         let id = |kind: &str| scope[kind].as_u64().map(|id| Uuid::from_u128(id.into()));
         let entity = json!({
             "id": Uuid::nil(), "name": name, "instance_name": null,
             "enabled": scope["enabled"].as_bool().unwrap_or(true),
-            "protocols": [scope["protocol"].as_str().unwrap_or("http")],
+            "protocols": scope["protocols"].as_array().cloned().unwrap_or(vec!["http".into()]),
+            "config": {"store": scope["store"]},
             "route": id("route"), "service": id("service"), "consumer": id("consumer"),
         });
         serde_json::from_value(entity).expect("a plugin")
@@ -191,7 +272,7 @@ mod tests {
             let number = id.as_u128();
             (number < 100).then(|| format!("{}{number}", &kind.name()[..1]))
         };
-        let found = of(&[guard(), log()], &plugins, name);
+        let found = of(&[guard(), log(), limit()], &plugins, name);
         found.iter().map(ToString::to_string).collect()
     }
 
@@ -244,10 +325,41 @@ mod tests {
     fn plugins_that_take_no_part_get_no_notice() {
         let absent = [
             ("guard", json!({"enabled": false})),
-            ("guard", json!({"protocol": "tcp"})),
+            ("guard", json!({"protocols": ["tcp"], "consumer": 1})),
+            ("limit", json!({"store": "own"})),
+            ("limit", json!({"store": "remote", "enabled": false})),
             ("guard", json!({"consumer": 1})),
             ("other", json!({})),
         ];
         assert_eq!(notices(&absent), [""; 0]);
+    }
+    #[test]
+    fn a_plugin_that_applies_to_streams_only_gets_a_notice_about_streams() {
+        let configured = [
+            ("guard", json!({"route": 1, "protocols": ["tcp"]})),
+            ("guard", json!({"route": 2, "protocols": ["http", "tcp"]})),
+            ("log", json!({"protocols": ["tls", "udp"]})),
+        ];
+        let wanted = [
+            "plugin guard is not implemented: every request it applies to (routes: r2) gets 500",
+            "plugin guard is not implemented: every stream it applies to (routes: r1) is closed",
+            "plugin log is not implemented: it is ignored (all streams)",
+        ];
+        assert_eq!(notices(&configured), wanted);
+    }
+
+    #[test]
+    fn a_setting_that_is_not_implemented_gets_a_notice() {
+        let configured = [
+            ("limit", json!({"store": "remote", "route": 1})),
+            ("limit", json!({"store": "shared"})),
+            ("limit", json!({"store": "remote", "service": 2})),
+        ];
+        let wanted = [
+            "plugin limit does not implement the store remote: every request it applies to (routes: r1; services: s2) \
+             gets 500",
+            "plugin limit does not implement the store shared: it keeps all here (all requests)",
+        ];
+        assert_eq!(notices(&configured), wanted);
     }
 }

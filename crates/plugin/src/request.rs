@@ -305,7 +305,8 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the first value of a header, after changes.
+    /// Returns the first value of a header, after changes. Like all methods that do not say otherwise, it looks at the
+    /// first 100 header lines that the client sent, as Kong's header tables do.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         self.header_lines(name).next()
     }
@@ -349,15 +350,16 @@ impl Request<'_> {
         read.chain(edits.values(name))
     }
 
-    /// The names and values of the header lines, after changes.
+    /// The names and values of all header lines, after changes, as the upstream sees them.
     pub fn header_pairs(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.header_pairs_among(MAX_HEADERS)
+        self.header_pairs_among(usize::MAX)
     }
 
-    /// The names and values of all header lines, after changes, however many lines the request has. For plugins that
-    /// must see what the upstream sees.
-    pub fn every_header_pair(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.header_pairs_among(usize::MAX)
+    /// The names and values of the first 100 header lines that the client sent, and of those that plugins have added.
+    /// These are the headers that Kong shows to plugins. A client can hide a header from a plugin behind 100 others, so
+    /// decisions use [`Request::header_pairs`].
+    pub fn first_header_pairs(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.header_pairs_among(MAX_HEADERS)
     }
 
     fn header_pairs_among(&self, looked_at: usize) -> impl Iterator<Item = (&str, &[u8])> {
@@ -367,7 +369,7 @@ impl Request<'_> {
             .chain(edits.added())
     }
 
-    /// Like [`Request::header_pairs`], for the log record: it does without checks that the names are text.
+    /// Like [`Request::first_header_pairs`], for the log record: it does without checks that the names are text.
     #[inline]
     pub(crate) fn header_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let edits = &self.upstream.headers;

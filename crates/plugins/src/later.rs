@@ -51,6 +51,7 @@ fn later(
         phases,
         scopes,
         implementation: Implementation::Later { lack, without },
+        shortcoming: None,
     }
 }
 

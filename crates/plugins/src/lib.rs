@@ -165,7 +165,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::ip_restriction(),
         later::request_size_limiting(),
         later::acl(),
-        rate_limiting::def(),
+        rate_limiting::def().with_shortcoming(limits::shortcoming),
         later::response_ratelimiting(),
         request_transformer::def(),
         later::response_transformer(),
@@ -197,8 +197,6 @@ fn load() -> Vec<Arc<PluginDef>> {
     defs.into_iter().map(Arc::new).collect()
 }
 
-#[cfg(test)]
-mod fixture;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

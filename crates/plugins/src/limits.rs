@@ -1,7 +1,9 @@
-//! Checks of limits per period, for the schemas of rate-limiting and response-ratelimiting.
+//! What the configurations of rate-limiting and response-ratelimiting have in common: limits per period, and the place
+//! of the counters.
 
 use model::schema::Context;
 use model::{Object, Value};
+use plugin::Shortcoming;
 
 const PERIODS: [&str; 6] = ["second", "minute", "hour", "day", "month", "year"];
 
@@ -49,4 +51,19 @@ pub(crate) fn policy(value: &Value, context: &Context) -> Result<(), Value> {
         return Err("expected one of: local, redis".into());
     }
     Ok(())
+}
+
+/// Finds the policies that are not implemented.
+pub(crate) fn shortcoming(config: &Value) -> Option<Shortcoming> {
+    match config.as_object()?.str("policy")? {
+        "redis" => Some(Shortcoming {
+            setting: "the policy redis",
+            instead: None,
+        }),
+        "cluster" => Some(Shortcoming {
+            setting: "the policy cluster",
+            instead: Some("it counts on each node as the policy local does"),
+        }),
+        _ => None,
+    }
 }

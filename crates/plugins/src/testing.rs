@@ -2,8 +2,9 @@
 
 use crate::kinds::{BASICAUTH_CREDENTIALS, KEYAUTH_CREDENTIALS};
 use model::EntityKind;
-use plugin::PluginDef;
-use plugin::testing::{Case, FakeEntities};
+use plugin::testing::{Case, FakeEntities, completed};
+use plugin::{BuildError, PluginDef};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -17,6 +18,13 @@ pub(crate) const CREDENTIAL: Uuid = Uuid::from_u128(0xc4ed);
 pub(crate) fn case(def: PluginDef, config: Value) -> Case {
     crate::install();
     Case::new(def, config).entities(people())
+}
+
+/// A plugin's configuration as its schema completes it. For tests of what the plugin makes of it.
+pub(crate) fn config<C: DeserializeOwned>(plugin: &str, config: Value) -> C {
+    crate::install();
+    let config = completed(plugin, config).expect("the schema accepts the configuration");
+    BuildError::read_config(&config).expect("the struct has the fields of the schema")
 }
 
 /// Three consumers: nora with the keys `good`, `lasting` and `expired`, otto with the password `pw2`, and guest. The

@@ -8,20 +8,6 @@ use std::fs;
 mod configs;
 mod facts;
 
-/// Returns the configuration of a plugin as its schema completes it.
-pub(crate) fn completed(plugin: &str, config: &str) -> Result<model::Value, String> {
-    let config: model::Value = serde_json::from_str(config).map_err(|error| error.to_string())?;
-    let mut input = model::Object::new();
-    input.push("id", "7a2a0000-0000-4000-8000-000000000001".into());
-    input.push("name", plugin.into());
-    input.push("config", config);
-    let context = model::schema::Context::at(std::time::Duration::ZERO);
-    let schema = install().entity(model::EntityKind::Plugins);
-    let completed = schema.complete(input, &context);
-    let mut completed = completed.map_err(|error| format!("{error:?}"))?;
-    Ok(completed.remove("config").unwrap_or_default())
-}
-
 #[test]
 fn the_table_is_in_execution_order() {
     let sorted =
@@ -129,9 +115,9 @@ fn page() -> String {
          \x20 responses, so every request that it applies to gets status 500 until it is implemented, unless an earlier\n\
          \x20 plugin answers it, such as key-auth with 401.\n\
          - **ignored**: the plugin is not implemented. Requests pass as if it were absent.\n\n\
-         `silverback check kong.yml` names the plugins of a configuration that are not implemented. With `--strict` it then\n\
-         exits with status 1. The log and responses of the Admin API name them too. `silverback plugins` lists all\n\
-         plugins in the order in which they run.\n\n\
+         `silverback check kong.yml` names the plugins of a configuration that are not implemented, and those with a setting\n\
+         that is not. With `--strict` it then exits with status 1. The log and responses of the Admin API name them too.\n\
+         `silverback plugins` lists all plugins in the order in which they run.\n\n\
          References to vaults (`{vault://…}`) in the configuration of plugins are not resolved yet: their text is used as\n\
          the value. The same reports name the fields that have one.\n\n",
     );
@@ -148,6 +134,10 @@ fn page() -> String {
     defs.sort_by_key(|def| def.name.clone());
     for def in defs {
         let (today, meaning) = match def.implementation {
+            Implementation::Ready(_) if def.shortcoming.is_some() => {
+                let meaning = "It works as in Kong, except for [some settings](differences-from-kong.md#plugins).";
+                ("works", meaning)
+            }
             Implementation::Ready(_) => ("works", "It works as in Kong."),
             Implementation::Later { lack, without } => match lack {
                 Lack::Protection => ("refuses every request (500)", without),

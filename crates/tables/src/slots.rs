@@ -48,6 +48,23 @@ impl<T> Slots<T> {
         })
     }
 
+    /// Returns the values in the segments that this version does not share with another one. They include all values
+    /// that the other version does not have at the same number. Comparing the segments costs little, so this takes time
+    /// in proportion to the changes between the two.
+    pub fn not_shared_with<'t>(&'t self, other: &'t Self) -> impl Iterator<Item = &'t T> {
+        let is_shared = |at: usize, own: &Segment<T>| {
+            let others = other.segments.get(at);
+            others.is_some_and(|segment| Arc::ptr_eq(own, segment))
+        };
+        let segments = self.segments.iter().enumerate();
+        let own = segments.filter(move |(at, segment)| !is_shared(*at, segment));
+        let slots = own.flat_map(|(_, segment)| segment.iter());
+        slots.filter_map(|slot| match slot {
+            Slot::Used(value) => Some(value),
+            Slot::Free { .. } => None,
+        })
+    }
+
     pub fn len(&self) -> usize {
         self.used as usize
     }
@@ -202,6 +219,31 @@ mod tests {
         let shared = before.segments.iter().zip(slots.segments.iter());
         let copied = shared.filter(|(one, two)| !Arc::ptr_eq(one, two)).count();
         assert_eq!(copied, 1);
+    }
+
+    #[test]
+    fn versions_name_the_values_that_they_do_not_share() {
+        let mut slots = Slots::default();
+        for value in 0..1000 {
+            slots.insert(value);
+        }
+        let before = slots.clone();
+        slots.fill(500, 5000);
+        slots.free(700);
+        slots.insert(7000);
+        for value in 0..40 {
+            slots.insert(value);
+        }
+        let fresh: Vec<u32> = slots.not_shared_with(&before).copied().collect();
+        let gone: Vec<u32> = before.not_shared_with(&slots).copied().collect();
+        assert!([5000, 7000, 39].iter().all(|value| fresh.contains(value)));
+        assert!([500, 700].iter().all(|value| gone.contains(value)));
+        assert!(fresh.len() <= 4 * SEGMENT && gone.len() <= 4 * SEGMENT);
+        assert_eq!(slots.not_shared_with(&slots).count(), 0);
+        assert_eq!(
+            slots.not_shared_with(&Slots::default()).count(),
+            slots.len()
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::respond::Failure;
 use model::entities::Plugin;
 use model::error::brace_notation;
 use model::schema::{VaultReferences, registry};
-use model::value::from_value;
+use model::value::from_object;
 use model::{EntityKind, Error, ErrorCode, Object, Value};
 use store::{Change, ChangeSet, Transaction, View};
 use uuid::Uuid;
@@ -124,10 +124,10 @@ pub(crate) async fn run(call: &Call<'_>, write: Write) -> Result<Option<Found>, 
     Ok(found)
 }
 
-/// Adds warnings about written plugins that are not implemented.
+/// Adds warnings about written plugins that do not do what is configured.
 pub(crate) fn warn_of_plugins<'e>(call: &Call<'_>, written: impl IntoIterator<Item = &'e Object>) {
     let written = written.into_iter();
-    let plugins = written.filter_map(|entity| from_value(Value::Object(entity.clone())).ok());
+    let plugins = written.filter_map(|entity| from_object(entity).ok());
     let plugins: Vec<Plugin> = plugins.collect();
     if !plugins.is_empty() {
         call.warn(call.control.notices(&plugins));

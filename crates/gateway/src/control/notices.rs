@@ -1,10 +1,11 @@
-//! Notices about plugins that are not implemented, with the names of the entities that they are configured for.
+//! Notices about configured plugins that do not do what is configured, with the names of the entities that they are
+//! configured for.
 
 use crate::check;
 use model::EntityKind;
 use model::codec;
 use model::entities::Plugin;
-use plugin::{Implementation, notice};
+use plugin::notice;
 use serde::Deserialize;
 use store::{StoreError, View};
 use uuid::Uuid;
@@ -24,20 +25,20 @@ pub(crate) fn of<'p>(
 
 /// Returns the notices about all plugins of a configuration.
 pub(crate) fn of_all(view: &View<'_>) -> Result<Vec<String>, StoreError> {
-    /// Only the name of a plugin. It is much cheaper to decode, and most plugins are implemented and need no more.
+    /// Only the name of a plugin. It is much cheaper to decode, and most plugins need no more.
     #[derive(Deserialize)]
     struct Named {
         name: String,
     }
-    let missing: Vec<&str> = (plugins::bundled().iter())
-        .filter(|def| matches!(def.implementation, Implementation::Later { .. }))
+    let concerned: Vec<&str> = (plugins::bundled().iter())
+        .filter(|def| notice::is_possible(def))
         .map(|def| &*def.name)
         .collect();
     let mut found = Vec::new();
     for entry in view.iter(EntityKind::Plugins)? {
         let (_, entity) = entry?;
         let named = codec::decode::<Named>(entity);
-        if named.is_ok_and(|named| missing.contains(&named.name.as_str())) {
+        if named.is_ok_and(|named| concerned.contains(&named.name.as_str())) {
             found.extend(codec::decode::<Plugin>(entity).ok());
         }
     }

@@ -151,12 +151,12 @@ impl Writer {
         })
     }
 
-    /// Returns notices about the plugins of the stored configuration that are not implemented.
+    /// Returns notices about the plugins of the stored configuration that do not do what is configured.
     fn notices(&self) -> Vec<String> {
         let view = self.store.view();
         let notices = view.and_then(|view| notices::of_all(&view));
         notices.unwrap_or_else(|error| {
-            tracing::warn!(%error, "plugins that are not implemented could not be listed");
+            tracing::warn!(%error, "plugins that do not do what is configured could not be listed");
             Vec::new()
         })
     }

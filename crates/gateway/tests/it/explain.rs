@@ -639,6 +639,10 @@ fn writes_of_plugins_that_are_not_implemented_get_a_warning() {
     let disabled = json!({"enabled": false});
     assert_eq!(write("PATCH", &path, disabled), None);
     assert_eq!(write("POST", "/plugins", json!({"name": "key-auth"})), None);
+    let limit = json!({"name": "rate-limiting", "config": {"hour": 1, "policy": "cluster"}});
+    let cluster = "299 - \"plugin rate-limiting does not implement the policy cluster: it counts on each node as the policy \
+                   local does (all requests)\"";
+    assert_eq!(write("POST", "/plugins", limit).as_deref(), Some(cluster));
     let log = json!({"name": "file-log", "config": {"path": "/dev/null"}});
     for dry_run in [true, false] {
         let changes = json!({

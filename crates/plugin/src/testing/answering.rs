@@ -46,6 +46,10 @@ impl Walk<'_> {
         log.upstream_status = Some(head.status());
         let collects = self.has(Phases::RESPONSE) || request.upstream.buffer_response;
         let is_collected = collects && !request.is_grpc && head.status() != 101;
+        if is_collected && upstream.breaks_off {
+            let response = Response::status_error(502);
+            return self.produce(request, response, Origin::Gateway, log);
+        }
         let whole = is_collected.then(|| Bytes::from(upstream.pieces.concat()));
         log.upstream_body = whole.clone();
         let mut passing = Passing {
@@ -139,14 +143,17 @@ impl Walk<'_> {
         origin: Origin,
         log: &mut Logged,
     ) -> Received {
-        let status = response.status;
+        let (status, counts_as_proxied) = (response.status, response.counts_as_proxied);
         let mut headers = HeaderEdits::new();
         let pieces = finished(response, &mut headers);
         let mut passing = Passing {
             upstream: None,
             whole: None,
             answer: Answer::new(origin, status, headers),
-            received: Received::default(),
+            received: Received {
+                counts_as_proxied,
+                ..Received::default()
+            },
         };
         let passed = self.produce_filtered(request, pieces, &mut passing);
         passing.finish(passed, log)
@@ -215,9 +222,10 @@ impl Walk<'_> {
         pieces: Vec<Bytes>,
         upstream: Option<&Upstream>,
     ) -> Result<(), FilterFailed> {
-        let ends = std::iter::once((Bytes::new(), true));
+        let breaks_off = upstream.is_some_and(|upstream| upstream.breaks_off);
+        let end = (!breaks_off).then(|| (Bytes::new(), true));
         let running = self.running;
-        for (data, last) in pieces.into_iter().map(|data| (data, false)).chain(ends) {
+        for (data, last) in pieces.into_iter().map(|data| (data, false)).chain(end) {
             if let (true, Some(upstream)) = (last, upstream) {
                 passing.take_trailers(upstream);
             }
@@ -235,7 +243,11 @@ impl Walk<'_> {
                 passing.received.pieces.push(chunk.data);
             }
         }
-        Ok(())
+        if breaks_off {
+            Err(FilterFailed)
+        } else {
+            Ok(())
+        }
     }
 }
 

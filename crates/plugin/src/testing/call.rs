@@ -48,6 +48,7 @@ pub struct Upstream {
     headers: Vec<(String, String)>,
     pub(super) pieces: Vec<Bytes>,
     is_chunked: bool,
+    pub(super) breaks_off: bool,
     pub(super) trailers: Vec<(String, String)>,
 }
 
@@ -59,6 +60,7 @@ impl Upstream {
             headers: Vec::new(),
             pieces: Vec::new(),
             is_chunked: false,
+            breaks_off: false,
             trailers: Vec::new(),
         }
     }
@@ -89,6 +91,13 @@ impl Upstream {
     pub fn trailer(mut self, name: &str, value: &str) -> Self {
         self.is_chunked = true;
         self.trailers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Makes the upstream close the connection before the end of the body.
+    #[must_use]
+    pub fn breaks_off(mut self) -> Self {
+        self.breaks_off = true;
         self
     }
 

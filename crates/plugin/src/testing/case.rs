@@ -172,8 +172,14 @@ impl Case {
 
     /// Sets the plugin that was added last for the route.
     #[must_use]
-    pub fn on_route(mut self) -> Self {
-        self.last().scope.route = Some(RouteId(ROUTE));
+    pub fn on_route(self) -> Self {
+        self.for_route(ROUTE)
+    }
+
+    /// Sets the plugin that was added last for this route.
+    #[must_use]
+    pub fn for_route(mut self, id: Uuid) -> Self {
+        self.last().scope.route = Some(RouteId(id));
         self
     }
 
@@ -330,8 +336,8 @@ impl Running {
             instance.handler.start(&self.node);
         }
         for same in of_plugins() {
-            let handlers: Vec<&dyn Handler> = same.iter().map(|one| &*one.handler).collect();
-            maker(&same[0].def).configure(&self.node, &handlers);
+            let mut handlers = same.iter().map(|one| &*one.handler);
+            maker(&same[0].def).configure(&self.node, &mut handlers);
         }
     }
 

@@ -48,9 +48,11 @@ pub struct Received {
     /// The pieces of the body, in the order in which they were sent.
     pub pieces: Vec<Bytes>,
     pub trailers: Headers,
-    /// Whether the connection was closed before the end of the response, because a filter failed or because the body
-    /// does not have the length that was sent.
+    /// Whether the connection was closed before the end of the response: a filter has failed, the upstream's response
+    /// breaks off, or the body does not have the length that was sent.
     pub is_cut: bool,
+    /// Whether a response of a plugin counts as one of the upstream's, as that of a cache does.
+    pub counts_as_proxied: bool,
 }
 
 /// Header lines. Bytes that are not UTF-8 are replaced.

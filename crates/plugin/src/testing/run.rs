@@ -51,7 +51,7 @@ pub(super) enum Ran {
     ClientGone,
 }
 
-/// A filter phase has failed.
+/// A body cannot be sent to its end, because a filter phase has failed or because it is not whole.
 pub(super) struct FilterFailed;
 
 pub(super) async fn run(mut call: Call<'_>) -> Outcome {

@@ -369,6 +369,19 @@ fn a_filter_that_changes_the_length_must_have_removed_it() {
 }
 
 #[test]
+fn a_response_that_breaks_off_has_no_end() {
+    let upstream = || Upstream::new(200).piece("a").breaks_off();
+    let streams = case(ALL, "header_filter", "");
+    let outcome = streams.request("GET /").answered(upstream()).run_now();
+    assert!(outcome.client.is_cut);
+    assert_eq!(outcome.client.pieces, ["a"]);
+    assert!(!calls(&outcome).iter().any(|call| call.contains("true")));
+    let whole = case(ALL.with(Phases::RESPONSE), "response", "");
+    let outcome = whole.request("GET /").answered(upstream()).run_now();
+    assert_eq!((outcome.client.status, outcome.client.is_cut), (502, false));
+}
+
+#[test]
 fn a_header_filter_may_replace_the_response_or_fail() {
     let replaces = case(ALL, "header_filter", "replace");
     let upstream = Upstream::new(200).header("X-Kept", "1").body("a");

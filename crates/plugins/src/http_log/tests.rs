@@ -1,28 +1,15 @@
 //! Tests of the plugin: the queue's name and parameters, the requests to the endpoint, and what is refused.
 
-use super::{HttpLog, def};
-use crate::fixture;
-use plugin::BuildError;
-use plugin::testing::Case;
+use super::config::Config;
+use super::{def, queue_name, queue_params};
+use crate::testing::{self, case};
+use plugin::testing::refusal;
 use serde_json::{Value, json};
 use std::time::Duration;
 use testkit::Sink;
 
-/// The plugin with a configuration, on a node.
-fn case(config: Value) -> Case {
-    crate::install();
-    Case::new(def(), config)
-}
-
-fn build(config: Value) -> Result<HttpLog, BuildError> {
-    fixture::build("http-log", &config)
-}
-
-fn refusal(config: Value) -> String {
-    match build(config) {
-        Err(error) => error.to_string(),
-        Ok(_) => panic!("the configuration is accepted"),
-    }
+fn config(config: Value) -> Config {
+    testing::config("http-log", config)
 }
 
 #[test]
@@ -32,7 +19,7 @@ fn a_record_is_sent_with_the_configured_headers() {
         "http_endpoint": format!("http://user:pass@{}/in/put?token=1", sink.address), "method": "PUT",
         "content_type": "application/json; charset=utf-8", "headers": {"X-Token": "abc"}
     });
-    let case = case(config);
+    let case = case(def(), config);
     case.request("GET /a?x=1").run_now();
     let received = sink.next();
     assert_eq!(received.line, "PUT /in/put HTTP/1.1");
@@ -52,7 +39,7 @@ fn several_records_are_sent_as_a_list_also_if_there_is_only_one() {
         "http_endpoint": format!("http://{}", sink.address),
         "queue": {"max_batch_size": 2, "max_coalescing_delay": 0.01}
     });
-    let case = case(config);
+    let case = case(def(), config);
     case.request("GET /0").run_now();
     let mut uris = Vec::new();
     while uris.len() < 3 {
@@ -76,7 +63,7 @@ fn a_refused_record_is_sent_again() {
         "http_endpoint": format!("http://{}", sink.address),
         "queue": {"initial_retry_delay": 0.001}
     });
-    let case = case(config);
+    let case = case(def(), config);
     case.request("GET /0").run_now();
     let bodies = [sink.next().body, sink.next().body, sink.next().body];
     assert!(bodies[0] == bodies[1] && bodies[1] == bodies[2]);
@@ -84,36 +71,30 @@ fn a_refused_record_is_sent_again() {
 
 #[test]
 fn deprecated_fields_replace_those_of_the_queue_unless_they_have_their_defaults() {
-    let config = json!({
+    let replaced = json!({
         "http_endpoint": "http://a", "retry_count": 3, "queue_size": 5, "flush_timeout": 0.5
     });
-    let plugin = build(config).unwrap();
-    assert_eq!(plugin.params.max_batch_size, 5);
-    assert_eq!(
-        plugin.params.max_coalescing_delay,
-        Duration::from_millis(500)
-    );
-    assert_eq!(
-        plugin.deprecated,
-        ["retry_count", "queue_size", "flush_timeout"]
-    );
-    let config = json!({
+    let (params, deprecated) = queue_params(&config(replaced));
+    assert_eq!(params.max_batch_size, 5);
+    assert_eq!(params.max_coalescing_delay, Duration::from_millis(500));
+    assert_eq!(deprecated, ["retry_count", "queue_size", "flush_timeout"]);
+    let defaults = json!({
         "http_endpoint": "http://a", "retry_count": 10, "queue_size": 1, "flush_timeout": 2,
         "queue": {"max_batch_size": 7, "max_coalescing_delay": 3}
     });
-    let plugin = build(config).unwrap();
-    assert_eq!(plugin.params.max_batch_size, 7);
-    assert_eq!(plugin.params.max_coalescing_delay, Duration::from_secs(3));
-    assert!(plugin.deprecated.is_empty());
-    let config = json!({"http_endpoint": "http://a", "queue_size": -1, "flush_timeout": -1});
-    let plugin = build(config).unwrap();
-    assert_eq!(plugin.params.max_batch_size, 1);
-    assert_eq!(plugin.params.max_coalescing_delay, Duration::ZERO);
+    let (params, deprecated) = queue_params(&config(defaults));
+    assert_eq!(params.max_batch_size, 7);
+    assert_eq!(params.max_coalescing_delay, Duration::from_secs(3));
+    assert!(deprecated.is_empty());
+    let negative = json!({"http_endpoint": "http://a", "queue_size": -1, "flush_timeout": -1});
+    let (params, _) = queue_params(&config(negative));
+    assert_eq!(params.max_batch_size, 1);
+    assert_eq!(params.max_coalescing_delay, Duration::ZERO);
 }
 
 #[test]
 fn the_name_of_the_queue_is_kongs() {
-    let name = |config| build(config).unwrap().queue_name;
+    let name = |json| queue_name(&config(json));
     assert_eq!(
         name(json!({"http_endpoint": "http://a/b"})),
         "http://a/b:POST:application/json:10000:60000:nil"
@@ -128,12 +109,15 @@ fn the_name_of_the_queue_is_kongs() {
 #[test]
 fn lua_and_wrong_values_are_refused_by_the_name_of_their_field() {
     let lua = json!({"http_endpoint": "http://a", "custom_fields_by_lua": {"x": "return 1"}});
+    crate::install();
+    let refusal = |config| refusal(&def(), config);
     assert_eq!(
         refusal(lua),
         "custom_fields_by_lua.x: Lua is not available yet"
     );
     let empty = json!({"http_endpoint": "http://a", "custom_fields_by_lua": {}});
-    assert!(build(empty).is_ok());
+    // It can be built.
+    case(def(), empty).node();
     let header = json!({"http_endpoint": "http://a", "headers": {"x": "a\nb"}});
     assert!(refusal(header).starts_with("headers.x: "));
     let vault = json!({"http_endpoint": "{vault://env/a}"});

@@ -315,7 +315,7 @@ fn request_line(request: &Request<'_>) -> String {
 fn header_values<'s>(request: &'s Request<'_>, name: &str) -> impl Iterator<Item = &'s [u8]> {
     let same =
         |one: u8, other: u8| one.eq_ignore_ascii_case(&other) || (one == b'_' && other == b'-');
-    let lines = request.every_header_pair();
+    let lines = request.header_pairs();
     lines.filter_map(move |(other, value)| {
         let is_same = name.len() == other.len()
             && name

@@ -1,77 +1,50 @@
 //! Tests of the plugin: the identifiers, the headers and the refusal.
 
-use super::RateLimiting;
-use crate::fixture::{self, Exchange, head};
-use net::http1::RequestHead;
-use plugin::{BuildError, Consumer, Credential, EntityRef, Node, Response, ScopeSet};
+use super::config::{Config, LimitBy};
+use super::{Identify, def};
+use crate::testing::{self, case};
+use plugin::BuildError;
+use plugin::testing::{Call, Case, Headers, Outcome};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// 15 seconds after a full hour.
-const NOW: u64 = 1_800_000_015;
-
-fn plugin(config: Value) -> RateLimiting {
-    fixture::build("rate-limiting", &config).unwrap()
+/// Whether a request passes.
+fn passes(call: Call<'_>) -> bool {
+    call.run_now().upstream.is_some()
 }
 
-fn get(lines: &[&str]) -> RequestHead {
-    head(&[&["GET /a?b HTTP/1.1"], lines].concat())
+/// A case with this configuration on the node of another one, as after a change of the configuration.
+fn changed(case: &Case, config: Value) -> Case {
+    Case::new(def(), config).on(Arc::clone(case.node()))
 }
 
-/// Whether a request passes, which `with` may change before.
-fn passes(
-    plugin: &RateLimiting,
-    node: &Arc<Node>,
-    lines: &[&str],
-    with: impl FnOnce(&mut Exchange<'_, RateLimiting>),
-) -> bool {
-    let head = get(lines);
-    let mut exchange = Exchange::new(&head, node);
-    with(&mut exchange);
-    exchange.access(plugin).is_none()
+fn run(case: &Case) -> Outcome {
+    case.request("GET /").run_now()
 }
 
-/// The response to a request, and the values of these headers, joined by commas.
-fn shown(plugin: &RateLimiting, node: &Arc<Node>, names: &[&str]) -> (Option<Response>, String) {
-    let head = get(&[]);
-    let mut exchange = Exchange::new(&head, node);
-    let response = exchange.access(plugin);
-    let value = |name: &&str| {
-        let value = exchange.state.headers.value(name).unwrap_or(b"-");
-        String::from_utf8_lossy(value).into_owned()
-    };
-    let values: Vec<String> = names.iter().map(value).collect();
-    (response, values.join(","))
-}
-
-fn consumer(id: u128) -> Arc<Consumer> {
-    let consumer = json!({"id": Uuid::from_u128(id), "username": "a"});
-    Arc::new(serde_json::from_value(consumer).unwrap())
+/// The values of these headers, joined by commas.
+fn shown(headers: &Headers, names: &[&str]) -> String {
+    let values = names.iter().map(|name| headers.get(name).unwrap_or("-"));
+    values.collect::<Vec<_>>().join(",")
 }
 
 #[test]
-fn every_field_of_the_schema_is_read() {
-    let config = json!({
-        "second": 1, "minute": 2, "hour": 3, "day": 4, "month": 5, "year": 6.5, "limit_by": "header",
-        "header_name": "x-a", "path": "/a", "policy": "redis", "fault_tolerant": false, "hide_client_headers": true,
-        "error_code": 503, "error_message": "no", "sync_rate": 1,
-        "redis": {
-            "host": "a", "port": 1, "timeout": 1, "username": "u", "password": "p", "database": 1, "ssl": true,
-            "ssl_verify": true, "server_name": "a.test",
-        },
-    });
-    assert_eq!(plugin(config).limits.len(), 6);
-    assert_eq!(plugin(json!({"second": 1})).limits.len(), 1);
+fn every_period_can_have_a_limit() {
+    let limits = json!({"second": 1, "minute": 2, "hour": 3, "day": 4, "month": 5, "year": 6.5});
+    let headers = run(&case(def(), limits)).client.headers;
+    let names = ["Second", "Minute", "Hour", "Day", "Month", "Year"];
+    let names = names.map(|period| format!("X-RateLimit-Limit-{period}"));
+    let names = names.each_ref().map(String::as_str);
+    assert_eq!(shown(&headers, &names), "1,2,3,4,5,6.5");
 }
+
+// The clock of the node stands at 20 seconds of a minute, and at 800 seconds of an hour.
 
 #[test]
 fn headers_show_limits_remaining_requests_and_the_reset() {
-    let (plugin, node) = (
-        plugin(json!({"minute": 2, "hour": 2, "limit_by": "ip"})),
-        fixture::node(NOW),
-    );
+    let case = case(def(), json!({"minute": 2, "hour": 2, "limit_by": "ip"}));
     let names = [
         "X-RateLimit-Limit-Minute",
         "X-RateLimit-Remaining-Minute",
@@ -81,66 +54,64 @@ fn headers_show_limits_remaining_requests_and_the_reset() {
         "RateLimit-Reset",
         "Retry-After",
     ];
-    assert_eq!(shown(&plugin, &node, &names).1, "2,1,1,2,1,3585,-");
-    assert_eq!(shown(&plugin, &node, &names).1, "2,0,0,2,0,3585,-");
-    let (response, headers) = shown(&plugin, &node, &names);
-    assert_eq!(response.map(|response| response.status), Some(429));
-    assert_eq!(headers, "2,0,0,2,0,3585,3585");
+    for wanted in ["2,1,1,2,1,2800,-", "2,0,0,2,0,2800,-"] {
+        let passed = run(&case);
+        assert!(passed.upstream.is_some());
+        assert_eq!(shown(&passed.client.headers, &names), wanted);
+    }
+    let refused = run(&case);
+    assert_eq!(
+        (refused.client.status, refused.upstream.is_none()),
+        (429, true)
+    );
+    assert_eq!(
+        shown(&refused.client.headers, &names),
+        "2,0,0,2,0,2800,2800"
+    );
 }
 
 #[test]
 fn a_refused_request_shows_what_remains_of_other_windows() {
-    let (plugin, node) = (
-        plugin(json!({"minute": 1, "day": 5, "error_code": 503})),
-        fixture::node(NOW),
-    );
+    let case = case(def(), json!({"minute": 1, "day": 5, "error_code": 503}));
     let names = [
         "X-RateLimit-Remaining-Minute",
         "X-RateLimit-Remaining-Day",
         "Retry-After",
     ];
-    assert_eq!(shown(&plugin, &node, &names).1, "0,4,-");
-    let (response, headers) = shown(&plugin, &node, &names);
-    assert_eq!(response.map(|response| response.status), Some(503));
-    assert_eq!(headers, "0,4,45");
-    node.clock.advance(Duration::from_secs(45));
-    assert_eq!(shown(&plugin, &node, &names).1, "0,3,-");
+    assert_eq!(shown(&run(&case).client.headers, &names), "0,4,-");
+    let refused = run(&case).client;
+    assert_eq!(refused.status, 503);
+    assert_eq!(shown(&refused.headers, &names), "0,4,40");
+    case.node().clock.advance(Duration::from_secs(40));
+    assert_eq!(shown(&run(&case).client.headers, &names), "0,3,-");
 }
 
 #[test]
 fn a_limit_with_a_fraction_lets_one_more_pass() {
-    let (plugin, node) = (plugin(json!({"minute": 1.5})), fixture::node(NOW));
+    let case = case(def(), json!({"minute": 1.5}));
     let names = ["X-RateLimit-Limit-Minute", "X-RateLimit-Remaining-Minute"];
-    assert_eq!(shown(&plugin, &node, &names).1, "1.5,0.5");
-    assert_eq!(shown(&plugin, &node, &names).1, "1.5,0");
-    assert!(shown(&plugin, &node, &names).0.is_some());
+    assert_eq!(shown(&run(&case).client.headers, &names), "1.5,0.5");
+    assert_eq!(shown(&run(&case).client.headers, &names), "1.5,0");
+    assert!(!passes(case.request("GET /")));
 }
 
 #[test]
 fn headers_can_be_hidden() {
-    let (plugin, node) = (
-        plugin(json!({"minute": 1, "hide_client_headers": true})),
-        fixture::node(NOW),
-    );
-    for _ in 0..2 {
-        let (_, headers) = shown(&plugin, &node, &["RateLimit-Limit", "Retry-After"]);
-        assert_eq!(headers, "-,-");
+    let case = case(def(), json!({"minute": 1, "hide_client_headers": true}));
+    for status in [200, 429] {
+        let client = run(&case).client;
+        let headers = shown(&client.headers, &["RateLimit-Limit", "Retry-After"]);
+        assert_eq!((client.status, headers.as_str()), (status, "-,-"));
     }
 }
 
 #[test]
 fn consumers_come_before_credentials_and_those_before_addresses() {
-    let (plugin, node) = (plugin(json!({"minute": 1})), fixture::node(NOW));
-    let credential = |id| {
-        Some(Credential {
-            id: Uuid::from_u128(id),
-        })
-    };
-    let as_consumer = |id, with| {
-        passes(&plugin, &node, &[], |exchange| {
-            exchange.state.consumer = Some(consumer(id));
-            exchange.state.credential = credential(with);
-        })
+    let case = case(def(), json!({"minute": 1}));
+    let get = || case.request("GET /");
+    let as_consumer = |id, credential| {
+        let call = get().consumer(Uuid::from_u128(id), "a");
+        passes(call.credential(Uuid::from_u128(credential)))
     };
     assert!(as_consumer(1, 7));
     assert!(
@@ -148,76 +119,71 @@ fn consumers_come_before_credentials_and_those_before_addresses() {
         "another credential of the same consumer"
     );
     assert!(as_consumer(2, 7));
-    let as_credential = |id| {
-        passes(&plugin, &node, &[], |exchange| {
-            exchange.state.credential = credential(id);
-        })
-    };
-    assert!(as_credential(7));
-    assert!(!as_credential(7));
-    assert!(passes(&plugin, &node, &[], |_| {}));
-    assert!(!passes(&plugin, &node, &[], |_| {}));
+    let with_credential = |id| passes(get().credential(Uuid::from_u128(id)));
+    assert!(with_credential(7));
+    assert!(!with_credential(7));
+    assert!(passes(get()));
+    assert!(!passes(get()));
 }
 
 #[test]
 fn services_headers_and_paths_identify_too() {
-    let node = fixture::node(NOW);
-    let config = json!({"minute": 1, "limit_by": "service"});
+    let by_service = case(def(), json!({"minute": 1, "limit_by": "service"}));
     let of_service = |id| {
-        passes(&plugin(config.clone()), &node, &[], |exchange| {
-            let id = Uuid::from_u128(id);
-            exchange.request.service = Some(EntityRef { id, name: None });
-        })
+        let call = by_service.request("GET /");
+        passes(call.service(Uuid::from_u128(id), None))
     };
     assert!(of_service(1) && of_service(2) && !of_service(1));
 
     let config = json!({"hour": 1, "limit_by": "header", "header_name": "X-Plan"});
-    let with = |lines: &[&str]| passes(&plugin(config.clone()), &node, lines, |_| {});
+    let by_header = changed(&by_service, config);
+    let with = |lines: &[&str]| passes(by_header.request("GET /").lines(lines));
     assert!(with(&["x-plan: a", "x-plan: b"]), "the first line counts");
     assert!(!with(&["X-Plan: a"]) && with(&["X-Plan: b"]));
     assert!(with(&[]) && !with(&[]));
     assert!(with(&["X-Plan: 127.0.0.1"]), "a text is no address");
 
-    let config = json!({"day": 1, "limit_by": "path", "path": "/a"});
-    assert!(passes(&plugin(config.clone()), &node, &[], |_| {}));
-    assert!(!passes(&plugin(config), &node, &[], |_| {}));
-    let config = json!({"day": 1, "limit_by": "path", "path": "/"});
+    let by_path = changed(
+        &by_header,
+        json!({"day": 1, "limit_by": "path", "path": "/a"}),
+    );
+    assert!(passes(by_path.request("GET /a?b")));
+    assert!(!passes(by_path.request("GET /a?b")));
+    let by_other_path = changed(&by_path, json!({"day": 1, "limit_by": "path", "path": "/"}));
     assert!(
-        passes(&plugin(config), &node, &[], |_| {}),
+        passes(by_other_path.request("GET /a?b")),
         "/a is identified by its address"
     );
 }
 
 #[test]
 fn a_changed_limit_keeps_the_counts_and_another_route_has_its_own() {
-    let node = fixture::node(NOW);
-    let on_route = |limit: u32, id| {
-        passes(&plugin(json!({"hour": limit})), &node, &[], |exchange| {
-            let id = Uuid::from_u128(id);
-            exchange.request.route = Some(EntityRef { id, name: None });
-            exchange.scopes = ScopeSet::ROUTE;
-        })
-    };
-    assert!(on_route(2, 1) && on_route(2, 1) && !on_route(2, 1));
-    assert!(on_route(3, 1) && !on_route(3, 1));
-    assert!(on_route(2, 2));
+    let two = case(def(), json!({"hour": 2})).on_route();
+    let three = changed(&two, json!({"hour": 3})).on_route();
+    let on_first = |case: &Case| passes(case.request("GET /"));
+    assert!(on_first(&two) && on_first(&two) && !on_first(&two));
+    assert!(on_first(&three) && !on_first(&three));
+    let route = Uuid::from_u128(2);
+    let moved = changed(&two, json!({"hour": 2})).for_route(route);
+    assert!(passes(moved.request("GET /").route(route, None)));
 }
 
 #[test]
 fn the_policy_redis_lets_no_request_pass() {
-    let plugin = plugin(json!({"hour": 1, "policy": "redis", "redis": {"host": "a"}}));
-    let (head, node) = (get(&[]), fixture::node(NOW));
-    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        Exchange::new(&head, &node).access(&plugin)
-    }));
-    assert!(refused.is_err());
+    let config = json!({"hour": 1, "policy": "redis", "redis": {"host": "a"}});
+    let outcome = run(&case(def(), config));
+    assert_eq!(
+        (outcome.client.status, outcome.upstream.is_none()),
+        (500, true)
+    );
+    let failure = &outcome.failures[0].error;
+    assert_eq!(failure, "the policy redis is not implemented");
 }
 
 #[test]
 fn a_header_name_must_be_configured() {
-    let config = model::value::from_value(fixture::completed("rate-limiting", &json!({"hour": 1})));
-    let mut config: super::config::Config = config.unwrap();
-    config.limit_by = Some(super::config::LimitBy::Header);
-    let error = super::Identify::by(&config).err();
+    let mut config: Config = testing::config("rate-limiting", json!({"hour": 1}));
+    config.limit_by = Some(LimitBy::Header);
+    let error = Identify::by(&config).err();
     assert!(matches!(error, Some(BuildError::Field { .. })));
 }

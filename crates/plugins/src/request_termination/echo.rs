@@ -60,7 +60,7 @@ fn request(cx: &Request<'_>) -> Value {
 
 fn headers(cx: &Request<'_>) -> Value {
     let pairs: Vec<(String, Value)> = cx
-        .header_pairs()
+        .first_header_pairs()
         .map(|(name, value)| (name.to_ascii_lowercase(), text_value(value)))
         .collect();
     collect_values(

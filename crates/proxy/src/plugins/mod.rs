@@ -84,6 +84,12 @@ impl Instances {
         self.built.iter().map(|(_, instance)| instance)
     }
 
+    /// Returns all instances that the other snapshot does not have, and perhaps others. For two snapshots of which one
+    /// comes from the other, this takes time in proportion to the changes.
+    fn not_shared_with<'i>(&'i self, other: &'i Self) -> impl Iterator<Item = &'i Instance> {
+        self.built.not_shared_with(&other.built)
+    }
+
     pub fn len(&self) -> usize {
         self.built.len()
     }

@@ -138,8 +138,8 @@ impl plugin::Plugin for Counted {
         assert!(self.held.set(held).is_ok(), "it is started once");
     }
 
-    fn configure(_: &Arc<Node>, instances: &[&Self]) {
-        let ids = instances.iter().map(|instance| instance.id).collect();
+    fn configure(_: &Arc<Node>, instances: &mut dyn Iterator<Item = &Self>) {
+        let ids = instances.map(|instance| instance.id).collect();
         ledger(|ledger| ledger.events.push(Event::Configured(ids)));
     }
 }

@@ -126,6 +126,7 @@ fn a_guard_in_a_scope_that_its_plugin_refuses_is_as_if_absent() {
             lack: Lack::Protection,
             without: "",
         },
+        shortcoming: None,
     };
     let settings = BuildSettings {
         plugins: vec![Arc::new(global)],
@@ -169,6 +170,7 @@ fn a_stream_gets_the_plugin_of_the_most_specific_scope_and_none_of_a_consumer() 
                 lack: Lack::Protection,
                 without: "",
             },
+            shortcoming: None,
         })
     };
     let settings = BuildSettings {

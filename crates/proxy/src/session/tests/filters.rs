@@ -1,42 +1,16 @@
 //! Body filters on forwarded responses, in every framing of the upstream and for both versions of HTTP/1.
 
+use super::acts::Acts;
 use super::*;
-use plugin::{Chunk, Filtered, Phases, PluginError, ResponseCx};
+use plugin::Filtered;
 
 /// Converts the body to capitals, and adds an exclamation mark at its end.
-struct Shout;
-
 fn shout() -> Arc<PluginDef> {
-    let phases = Phases::HEADER_FILTER.with(Phases::BODY_FILTER);
-    define::<Shout>("shout", 0, phases)
-}
-
-impl plugin::Plugin for Shout {
-    type Config = serde::de::IgnoredAny;
-    type Own = ();
-
-    fn build(
-        _: serde::de::IgnoredAny,
-        _: &plugin::BuildCx<'_>,
-    ) -> Result<Self, plugin::BuildError> {
-        Ok(Self)
-    }
-
-    fn header_filter(
-        &self,
-        cx: &mut ResponseCx<'_, '_>,
-        (): &mut (),
-    ) -> Result<Filtered, PluginError> {
+    let acts = Acts::new().header_filter(|cx| {
         cx.answer.headers.remove("Content-Length");
         Ok(Filtered::Continue)
-    }
-
-    fn body_filter(
-        &self,
-        cx: &mut ResponseCx<'_, '_>,
-        (): &mut (),
-        chunk: &mut Chunk,
-    ) -> Result<(), PluginError> {
+    });
+    let acts = acts.body_filter(|cx, chunk| {
         assert!(cx.upstream.is_some());
         let mut data = chunk.data.to_ascii_uppercase();
         if chunk.last {
@@ -44,7 +18,8 @@ impl plugin::Plugin for Shout {
         }
         chunk.data = data.into();
         Ok(())
-    }
+    });
+    acts.define::<0>()
 }
 
 /// Sends `answer` through the gateway to a client of this HTTP version, and returns the response that the client

@@ -57,15 +57,9 @@ impl<const N: usize> Probe<N> {
 }
 
 impl<const N: usize> plugin::Plugin for Probe<N> {
-    type Config = serde::de::IgnoredAny;
     type Own = Calls;
 
-    fn build(
-        _: serde::de::IgnoredAny,
-        _: &plugin::BuildCx<'_>,
-    ) -> Result<Self, plugin::BuildError> {
-        Ok(Self)
-    }
+    without_config!();
 
     fn rewrite<'a>(
         &'a self,

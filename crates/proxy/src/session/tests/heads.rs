@@ -1,5 +1,6 @@
 //! The heads that upstream and client receive from each other.
 
+use super::acts::Acts;
 use super::*;
 use crate::session::exchange::PARSED;
 
@@ -57,36 +58,15 @@ fn the_upstream_gets_forwarding_headers_and_no_hop_by_hop_ones() {
     });
 }
 
-/// Has the upstream send trailers, as plugins do that convert to gRPC.
-struct AsksForTrailers;
-
-impl plugin::Plugin for AsksForTrailers {
-    type Config = serde::de::IgnoredAny;
-    type Own = ();
-
-    fn build(
-        _: serde::de::IgnoredAny,
-        _: &plugin::BuildCx<'_>,
-    ) -> Result<Self, plugin::BuildError> {
-        Ok(Self)
-    }
-
-    fn access<'a>(
-        &'a self,
-        cx: plugin::RequestCx<'a, '_>,
-        (): &'a mut (),
-    ) -> Result<plugin::Step<'a>, plugin::PluginError> {
-        cx.request.upstream.headers.set("TE", "trailers");
-        Ok(plugin::Step::Continue)
-    }
-}
-
 #[test]
 fn a_plugin_can_ask_the_upstream_for_trailers() {
     run(async {
         let ask = |setup: &mut Setup| {
-            let phases = plugin::Phases::ACCESS;
-            setup.plugins = vec![define::<AsksForTrailers>("asks", 10, phases)];
+            let asks = Acts::new().access(|cx, _| {
+                cx.request.upstream.headers.set("TE", "trailers");
+                Ok(plugin::Step::Continue)
+            });
+            setup.plugins = vec![asks.define::<0>()];
             setup.plugins_on_route = true;
         };
         for request in [

@@ -1,13 +1,14 @@
 //! HTTP/2 to the client, to the upstream, or to both: plain requests, gRPC, and how streams end. The `h2` crate is the
 //! client and the upstream.
 
+use super::acts::Acts;
 use super::*;
 use bytes::Bytes;
 use h2::client::SendRequest;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response};
-use plugin::{Phases, PluginError, RequestCx, Step};
+use plugin::Step;
 use std::future::poll_fn;
 use std::time::Duration;
 
@@ -248,28 +249,8 @@ fn grpc_routes_refuse_other_requests() {
 }
 
 /// Changes the content type of the upstream request, and refuses the request.
-struct Retype;
-
 fn retype() -> Arc<PluginDef> {
-    define::<Retype>("retype", 0, Phases::ACCESS)
-}
-
-impl plugin::Plugin for Retype {
-    type Config = serde::de::IgnoredAny;
-    type Own = ();
-
-    fn build(
-        _: serde::de::IgnoredAny,
-        _: &plugin::BuildCx<'_>,
-    ) -> Result<Self, plugin::BuildError> {
-        Ok(Self)
-    }
-
-    fn access<'a>(
-        &'a self,
-        cx: RequestCx<'a, '_>,
-        (): &'a mut (),
-    ) -> Result<Step<'a>, PluginError> {
+    let acts = Acts::new().access(|cx, _| {
         let other = if cx.request.is_grpc {
             "application/json"
         } else {
@@ -277,7 +258,8 @@ impl plugin::Plugin for Retype {
         };
         cx.request.upstream.headers.set("content-type", other);
         Ok(Step::Respond(plugin::Response::message(403, "no")))
-    }
+    });
+    acts.define::<0>()
 }
 
 #[test]

@@ -1,18 +1,12 @@
 //! The data that the log phase gets about a request: statuses, sizes on the wire, attempts, and times.
 
+use super::acts::Acts;
 use super::websocket::{ASK, SWITCH};
 use super::*;
 use crate::access_log::{AccessLog, Format, Lane};
 use model::entities::{Consumer, ConsumerId};
-use plugin::{LogCx, Phases, RequestCx, Step, TryEnd};
+use plugin::{Step, TryEnd};
 use std::time::Duration;
-
-/// A plugin that stores the log entries for the test that runs on the same thread.
-struct Record;
-
-fn record() -> Arc<PluginDef> {
-    define::<Record>("record", 0, Phases::LOG)
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Entry {
@@ -29,18 +23,9 @@ thread_local! {
     static ENTRIES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
 }
 
-impl plugin::Plugin for Record {
-    type Config = serde::de::IgnoredAny;
-    type Own = ();
-
-    fn build(
-        _: serde::de::IgnoredAny,
-        _: &plugin::BuildCx<'_>,
-    ) -> Result<Self, plugin::BuildError> {
-        Ok(Self)
-    }
-
-    fn log(&self, cx: &mut LogCx<'_, '_>, (): &mut ()) {
+/// A plugin that stores the log entries for the test that runs on the same thread.
+fn record() -> Arc<PluginDef> {
+    let acts = Acts::new().log(|cx, _| {
         let entry = cx.entry;
         let times = &entry.latencies;
         let tries = entry.tries.iter();
@@ -60,7 +45,8 @@ impl plugin::Plugin for Record {
                 .map(|time| time.map(|time| time.as_secs())),
             });
         });
-    }
+    });
+    acts.define::<0>()
 }
 
 /// Removes and returns the newest entry. Waits if there is none yet, because the log phase runs after the response.
@@ -329,28 +315,8 @@ fn a_plaintext_request_on_a_tls_port_is_logged_as_it_came() {
 }
 
 /// Makes the client a consumer. The value of `x-consumer` is its username.
-struct Authenticate;
-
 fn authenticate() -> Arc<PluginDef> {
-    define::<Authenticate>("authenticate", 10, Phases::ACCESS)
-}
-
-impl plugin::Plugin for Authenticate {
-    type Config = serde::de::IgnoredAny;
-    type Own = ();
-
-    fn build(
-        _: serde::de::IgnoredAny,
-        _: &plugin::BuildCx<'_>,
-    ) -> Result<Self, plugin::BuildError> {
-        Ok(Self)
-    }
-
-    fn access<'a>(
-        &'a self,
-        cx: RequestCx<'a, '_>,
-        (): &'a mut (),
-    ) -> Result<Step<'a>, plugin::PluginError> {
+    let acts = Acts::new().access(|cx, _| {
         let username = cx.request.header("x-consumer");
         cx.state.consumer = Some(Arc::new(Consumer {
             id: ConsumerId(Uuid::from_u128(7)),
@@ -358,7 +324,8 @@ impl plugin::Plugin for Authenticate {
             custom_id: Some("custom".into()),
         }));
         Ok(Step::Continue)
-    }
+    });
+    acts.define::<0>()
 }
 
 #[test]

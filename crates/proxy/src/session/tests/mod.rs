@@ -1,6 +1,21 @@
 //! Tests of whole connections over loopback sockets: a gateway with one service, a client that writes and reads bytes,
 //! and an upstream whose connections each follow a script. The clock is paused where time matters.
 
+/// The part of a test plugin that has no configuration.
+macro_rules! without_config {
+    () => {
+        type Config = serde::de::IgnoredAny;
+
+        fn build(
+            _: serde::de::IgnoredAny,
+            _: &plugin::BuildCx<'_>,
+        ) -> Result<Self, plugin::BuildError> {
+            Ok(Self)
+        }
+    };
+}
+
+mod acts;
 mod admission;
 mod blame;
 mod bodies;

@@ -1,56 +1,26 @@
 //! A panic in one request closes its connection and affects no other.
 
+use super::acts::Acts;
 use super::*;
-use plugin::{Filtered, LogCx, Phases, PluginError, Request, RequestCx, ResponseCx, Step};
+use plugin::{Filtered, Request, Step};
 
 /// Panics in the phase that the header `x-panic` names.
-struct Panics;
-
 fn panics() -> Arc<PluginDef> {
-    define::<Panics>(
-        "panics",
-        0,
-        Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG),
-    )
+    let acts = Acts::new().access(|cx, _| {
+        panic_if_asked(cx.request, "access");
+        Ok(Step::Continue)
+    });
+    let acts = acts.header_filter(|cx| {
+        panic_if_asked(cx.request, "header_filter");
+        Ok(Filtered::Continue)
+    });
+    acts.log(|cx, _| panic_if_asked(cx.request, "log"))
+        .define::<0>()
 }
 
 fn panic_if_asked(request: &Request<'_>, phase: &str) {
     if request.head.header("x-panic") == Some(phase.as_bytes()) {
         panic!("the panic of this test, in {phase}");
-    }
-}
-
-impl plugin::Plugin for Panics {
-    type Config = serde::de::IgnoredAny;
-    type Own = ();
-
-    fn build(
-        _: serde::de::IgnoredAny,
-        _: &plugin::BuildCx<'_>,
-    ) -> Result<Self, plugin::BuildError> {
-        Ok(Self)
-    }
-
-    fn access<'a>(
-        &'a self,
-        cx: RequestCx<'a, '_>,
-        (): &'a mut (),
-    ) -> Result<Step<'a>, PluginError> {
-        panic_if_asked(cx.request, "access");
-        Ok(Step::Continue)
-    }
-
-    fn header_filter(
-        &self,
-        cx: &mut ResponseCx<'_, '_>,
-        (): &mut (),
-    ) -> Result<Filtered, PluginError> {
-        panic_if_asked(cx.request, "header_filter");
-        Ok(Filtered::Continue)
-    }
-
-    fn log(&self, cx: &mut LogCx<'_, '_>, (): &mut ()) {
-        panic_if_asked(cx.request, "log");
     }
 }
 

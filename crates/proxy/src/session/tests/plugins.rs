@@ -1,97 +1,41 @@
 //! Tests that the right plugins run for requests that end early, and that a body is read only when a plugin needs it.
 
+use super::acts::Acts;
 use super::*;
-use plugin::{Filtered, Phases, PluginError, RequestBody, RequestCx, Response, ResponseCx, Step};
+use plugin::{Filtered, RequestBody, Response, Step};
 use std::sync::atomic::Ordering;
 
 /// Marks every response that it filters.
-struct Mark;
-
 fn mark() -> Arc<PluginDef> {
-    define::<Mark>("mark", 10, Phases::HEADER_FILTER)
-}
-
-impl plugin::Plugin for Mark {
-    type Config = serde::de::IgnoredAny;
-    type Own = ();
-
-    fn build(
-        _: serde::de::IgnoredAny,
-        _: &plugin::BuildCx<'_>,
-    ) -> Result<Self, plugin::BuildError> {
-        Ok(Self)
-    }
-
-    fn header_filter(
-        &self,
-        cx: &mut ResponseCx<'_, '_>,
-        (): &mut (),
-    ) -> Result<Filtered, PluginError> {
+    let acts = Acts::new().header_filter(|cx| {
         cx.answer.headers.set("X-Mark", "seen");
         Ok(Filtered::Continue)
-    }
+    });
+    acts.define::<0>()
 }
 
 /// Accepts only requests with the header `x-known`.
-struct Gate;
-
 fn gate() -> Arc<PluginDef> {
-    define::<Gate>("gate", 20, Phases::ACCESS)
-}
-
-impl plugin::Plugin for Gate {
-    type Config = serde::de::IgnoredAny;
-    type Own = ();
-
-    fn build(
-        _: serde::de::IgnoredAny,
-        _: &plugin::BuildCx<'_>,
-    ) -> Result<Self, plugin::BuildError> {
-        Ok(Self)
-    }
-
-    fn access<'a>(
-        &'a self,
-        cx: RequestCx<'a, '_>,
-        (): &'a mut (),
-    ) -> Result<Step<'a>, PluginError> {
+    let acts = Acts::new().access(|cx, _| {
         Ok(match cx.request.header("x-known") {
             Some(_) => Step::Continue,
             None => Step::Respond(Response::message(401, "who are you")),
         })
-    }
+    });
+    acts.define::<0>()
 }
 
 /// Responds with the request's body.
-struct Reader;
-
 fn reader() -> Arc<PluginDef> {
-    define::<Reader>("reader", 5, Phases::ACCESS)
-}
-
-impl plugin::Plugin for Reader {
-    type Config = serde::de::IgnoredAny;
-    type Own = ();
-
-    fn build(
-        _: serde::de::IgnoredAny,
-        _: &plugin::BuildCx<'_>,
-    ) -> Result<Self, plugin::BuildError> {
-        Ok(Self)
-    }
-
-    fn access<'a>(
-        &'a self,
-        cx: RequestCx<'a, '_>,
-        (): &'a mut (),
-    ) -> Result<Step<'a>, PluginError> {
+    let acts = Acts::new().access(|cx, _| {
         let body = match &cx.request.body {
             RequestBody::Unread => return Ok(Step::ReadBody),
             RequestBody::Whole(body) => body.clone(),
             RequestBody::TooLarge | RequestBody::Streamed => "no body".into(),
         };
         Ok(Step::Respond(Response::new(200, body)))
-    }
+    });
+    acts.define::<1>()
 }
 
 /// Returns the response to a request that is refused for its length, sent after a request on which the plugins ran.

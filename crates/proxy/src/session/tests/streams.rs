@@ -109,15 +109,9 @@ fn step(does: Does) -> Result<StreamStep<'static>, PluginError> {
 }
 
 impl plugin::Plugin for Watch {
-    type Config = serde::de::IgnoredAny;
     type Own = ();
 
-    fn build(
-        _: serde::de::IgnoredAny,
-        _: &plugin::BuildCx<'_>,
-    ) -> Result<Self, plugin::BuildError> {
-        Ok(Self)
-    }
+    without_config!();
 
     fn certificate<'a>(&'a self, cx: CertificateCx<'a>) -> Result<StreamStep<'a>, PluginError> {
         note(format!("certificate {}", cx.sni.unwrap_or_default()));
