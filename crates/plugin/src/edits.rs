@@ -159,19 +159,33 @@ impl HeaderEdits {
         if !self.may_have(name.as_bytes()) {
             return self.push(name, change);
         }
-        let mut same = self
-            .changes
+        self.replace_among(self.changes.len(), name, change);
+    }
+
+    /// Makes a change that replaces the changes of its name among the first ones. Returns how many of the first changes
+    /// were removed.
+    fn replace_among(&mut self, first: usize, name: CompactString, change: HeaderChange) -> usize {
+        let mut same = self.changes[..first]
             .iter()
             .enumerate()
             .filter(|(_, (other, _))| other.eq_ignore_ascii_case(&name))
             .map(|(at, _)| at);
         match (same.next(), same.next()) {
-            (None, _) => self.changes.push((name, change)),
-            (Some(at), None) => self.changes[at] = (name, change),
+            (None, _) => {
+                self.push(name, change);
+                0
+            }
+            (Some(at), None) => {
+                self.changes[at] = (name, change);
+                0
+            }
             (Some(_), Some(_)) => {
+                let before = self.changes.len();
                 self.changes
                     .retain(|(other, _)| !other.eq_ignore_ascii_case(&name));
-                self.changes.push((name, change));
+                let removed = before - self.changes.len();
+                self.push(name, change);
+                removed
             }
         }
     }
@@ -228,18 +242,34 @@ impl HeaderEdits {
         self
     }
 
-    /// Applies the changes of another list after those of this one.
+    /// Applies the changes of another list after those of this one. The work grows with the product of their lengths.
     pub fn apply(&mut self, later: HeaderEdits) {
         if self.is_empty() {
             *self = later;
             return;
         }
+        // A change that replaces others is the first one of its name in its list. So it concerns only this list, and
+        // not what was added from the later one.
+        let (lengths, mut own) = (self.lengths, self.changes.len());
         for (name, change) in later.changes {
-            match change {
-                HeaderChange::Remove | HeaderChange::Set(_) => self.replace(name, change),
-                HeaderChange::Add(_) | HeaderChange::Before(_) => self.push(name, change),
+            let replaces = matches!(change, HeaderChange::Remove | HeaderChange::Set(_));
+            if replaces && lengths & length_bit(name.as_bytes()) != 0 {
+                own -= self.replace_among(own, name, change);
+            } else {
+                self.push(name, change);
             }
         }
+    }
+
+    /// Creates a list of changes that are already in order: a change that replaces others must be the first one of its
+    /// name. This takes linear time, however many changes there are.
+    pub fn from_ordered(changes: impl Iterator<Item = (CompactString, HeaderChange)>) -> Self {
+        let mut edits = Self::new();
+        edits.changes.reserve(changes.size_hint().0);
+        for (name, change) in changes {
+            edits.push(name, change);
+        }
+        edits
     }
 
     /// The values of the added lines with this name.
@@ -422,6 +452,57 @@ mod tests {
         edits.add("X-A", "1");
         assert!(!edits.drops("X-A"));
         assert_eq!(edits.value("x-a"), Some(&b"1"[..]));
+    }
+
+    #[test]
+    fn later_lists_apply_as_if_each_change_was_made_alone() {
+        let lists: Vec<HeaderEdits> = (0..64_u32)
+            .map(|number| {
+                let mut edits = HeaderEdits::new();
+                for at in 0..3 {
+                    let name = ["X-A", "x-b"][(number >> (2 * at) & 1) as usize];
+                    match (number >> (2 * at + 1) & 1, at) {
+                        (0, 1) => edits.remove(name),
+                        (0, _) => edits.set(name, at.to_string()),
+                        (_, 2) => edits.make(name, HeaderChange::Before("b".into())),
+                        _ => edits.add(name, at.to_string()),
+                    }
+                }
+                edits
+            })
+            .collect();
+        for one in &lists {
+            for two in &lists {
+                let mut applied = one.clone();
+                applied.apply(two.clone());
+                let mut expected = one.clone();
+                for (name, change) in &two.changes {
+                    expected.make(name.clone(), change.clone());
+                }
+                assert_eq!(applied.changes, expected.changes, "{one:?} {two:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_list_applies_to_a_short_one_in_linear_time() {
+        testkit::cost::assert_linear(
+            2000,
+            |size| {
+                let lines = (0..size).map(|number| {
+                    let name = compact_str::format_compact!("x-{number:08}");
+                    (name, HeaderChange::Set("v".into()))
+                });
+                HeaderEdits::from_ordered(lines)
+            },
+            |later| {
+                let mut edits = HeaderEdits::new();
+                edits.set("x-00000001", "early");
+                edits.add("x-00000002", "early");
+                edits.apply(later);
+                std::hint::black_box(edits);
+            },
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::key::CacheKey;
 use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
 use lru::LruCache;
+use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const OVERHEAD: usize = 512;
 
 /// Bytes that each header line takes beside its text.
-const HEADER_OVERHEAD: usize = 64;
+const HEADER_OVERHEAD: usize = std::mem::size_of::<Line>();
 
 /// Length of the pieces in which a body is kept and sent.
 const PIECE: usize = 64 * 1024;
@@ -38,8 +39,7 @@ const REMOVED_AT_ONCE: usize = 256;
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) status: u16,
-    /// The header lines in order, with names as received.
-    pub(super) headers: Box<[(Bytes, Bytes)]>,
+    pub(super) headers: Lines,
     pub(super) body: Body,
     /// Time of storing, in seconds since 1970.
     pub(super) stored_at: u64,
@@ -47,6 +47,43 @@ pub(super) struct Entry {
     pub(super) ttl: u64,
     /// Time at which the response leaves the storage, in seconds since 1970.
     pub(super) expires_at: u64,
+}
+
+/// Header lines in order. Their texts are in one buffer, because a buffer for each would take more memory than most
+/// texts.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Lines(Box<[Line]>);
+
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    /// The name as received.
+    pub(super) name: Bytes,
+    pub(super) value: Bytes,
+    /// Whether no earlier line has this name.
+    pub(super) is_first: bool,
+}
+
+impl Lines {
+    pub(super) fn new<'l>(lines: impl Iterator<Item = (&'l str, &'l [u8])> + Clone) -> Self {
+        let length = |(name, value): (&str, &[u8])| name.len() + value.len();
+        let mut texts = BytesMut::with_capacity(lines.clone().map(length).sum());
+        for (name, value) in lines.clone() {
+            texts.extend_from_slice(name.as_bytes());
+            texts.extend_from_slice(value);
+        }
+        let mut texts = texts.freeze();
+        let mut names = HashSet::new();
+        let lines = lines.map(|(name, value)| Line {
+            name: texts.split_to(name.len()),
+            value: texts.split_to(value.len()),
+            is_first: names.insert(name.to_ascii_lowercase()),
+        });
+        Self(lines.collect())
+    }
+
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Line> {
+        self.0.iter()
+    }
 }
 
 /// A body in pieces. They belong to the stored response alone and keep no buffer of a connection.
@@ -58,7 +95,7 @@ pub(super) struct Body {
 
 impl Entry {
     fn weight(&self) -> usize {
-        let line = |(name, value): &(Bytes, Bytes)| name.len() + value.len() + HEADER_OVERHEAD;
+        let line = |line: &Line| line.name.len() + line.value.len() + HEADER_OVERHEAD;
         OVERHEAD + self.headers.iter().map(line).sum::<usize>() + self.body.len
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of the storage, alone and with many workers at once.
 
 use super::key::{CacheKey, KeyText, Owner};
-use super::storage::{Body, Collector, Entry, NoRoom, Storage};
+use super::storage::{Body, Collector, Entry, Lines, NoRoom, Storage};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::thread;
@@ -23,7 +23,7 @@ fn key(name: &str) -> CacheKey {
 fn entry(len: usize) -> Entry {
     Entry {
         status: 200,
-        headers: Box::default(),
+        headers: Lines::default(),
         body: Body {
             pieces: Box::new([Bytes::from(vec![b'x'; len])]),
             len,
@@ -94,7 +94,7 @@ fn headers_take_room_too() {
     let storage = Storage::new(64 * KIB);
     let large = Bytes::from(vec![b'x'; 9 * KIB]);
     let mut with_header = entry(0);
-    with_header.headers = Box::new([(Bytes::from_static(b"x"), large)]);
+    with_header.headers = Lines::new([("x", &*large)].into_iter());
     assert!(!storage.put(key("a"), with_header, NOW));
     assert_eq!(storage.size(), (0, 0));
 }
