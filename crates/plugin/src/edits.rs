@@ -23,9 +23,10 @@ impl HeaderValue {
         Self::Text(CompactString::const_new(text))
     }
 
-    /// Percent-encodes line breaks and NUL, as nginx does under Kong, so that data cannot add headers.
+    /// Percent-encodes control characters, so that data cannot add headers. nginx under Kong encodes line breaks and NUL.
+    /// Servers disagree about the other ones, and some end a line at them.
     pub fn from_text(text: &str) -> Self {
-        match escape_breaks(text.as_bytes()) {
+        match escape_controls(text.as_bytes()) {
             Some(escaped) => Self::Bytes(escaped.into()),
             None => Self::Text(text.into()),
         }
@@ -33,7 +34,7 @@ impl HeaderValue {
 
     /// Does what [`Self::from_text`] does with a value that need not be UTF-8, such as one that a client sent.
     pub fn from_untrusted(bytes: &[u8]) -> Self {
-        match (escape_breaks(bytes), std::str::from_utf8(bytes)) {
+        match (escape_controls(bytes), std::str::from_utf8(bytes)) {
             (Some(escaped), _) => Self::Bytes(escaped.into()),
             (None, Ok(text)) => Self::Text(text.into()),
             (None, Err(_)) => Self::Bytes(Bytes::copy_from_slice(bytes)),
@@ -69,15 +70,24 @@ impl From<String> for HeaderValue {
     }
 }
 
-fn escape_breaks(value: &[u8]) -> Option<Vec<u8>> {
-    memchr::memchr3(b'\r', b'\n', 0, value)?;
+/// Escapes control characters, except tabs. Returns `None` if there are none.
+fn escape_controls(value: &[u8]) -> Option<Vec<u8>> {
+    let is_control = |byte: u8| (byte < b' ' && byte != b'\t') || byte == 0x7f;
+    // Without an early exit, the compiler looks at many bytes at a time.
+    if !value
+        .iter()
+        .fold(false, |any, &byte| any | is_control(byte))
+    {
+        return None;
+    }
     let mut escaped = Vec::with_capacity(value.len() + 8);
     for &byte in value {
-        match byte {
-            b'\r' => escaped.extend_from_slice(b"%0D"),
-            b'\n' => escaped.extend_from_slice(b"%0A"),
-            0 => escaped.extend_from_slice(b"%00"),
-            _ => escaped.push(byte),
+        if is_control(byte) {
+            const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+            let [high, low] = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+            escaped.extend_from_slice(&[b'%', high, low]);
+        } else {
+            escaped.push(byte);
         }
     }
     Some(escaped)
@@ -520,9 +530,14 @@ mod tests {
     }
 
     #[test]
-    fn line_breaks_in_values_are_escaped() {
-        let value = HeaderValue::from_text("a\r\nX-Evil: 1\0");
-        assert_eq!(value.as_bytes(), b"a%0D%0AX-Evil: 1%00");
+    fn control_characters_in_values_are_escaped() {
+        let value = "a\r\nX-Evil: 1\0\t\u{1f}\u{7f}\u{e9}";
+        let escaped = "a%0D%0AX-Evil: 1%00\t%1F%7F\u{e9}".as_bytes();
+        assert_eq!(HeaderValue::from_text(value).as_bytes(), escaped);
+        assert_eq!(
+            HeaderValue::from_untrusted(value.as_bytes()).as_bytes(),
+            escaped
+        );
     }
 
     #[test]
