@@ -6,7 +6,9 @@
 //! recently used), because a hit that moved it in the order would need the lock.
 //!
 //! The bytes are split. Three quarters are for stored responses, and one quarter for responses that are being collected:
-//! many at once must not take more memory than the storage has. A single response may have an eighth of all.
+//! many at once must not take more memory than the storage has. A single response may have an eighth of all. Bodies of
+//! more than [`SMALL`] bytes get only half of the quarter: a few clients that read large responses slowly must not keep
+//! all others from being stored.
 
 use super::key::CacheKey;
 use arc_swap::ArcSwapOption;
@@ -25,6 +27,9 @@ const HEADER_OVERHEAD: usize = std::mem::size_of::<Line>();
 
 /// Length of the pieces in which a body is kept and sent.
 const PIECE: usize = 64 * 1024;
+
+/// Length of a body up to which it may use all the bytes for responses that are being collected.
+const SMALL: usize = 64 * 1024;
 
 /// Second chances at one eviction. More would make one request pay for many hits of others.
 const MAX_CHANCES: usize = 16;
@@ -377,10 +382,11 @@ impl Collector {
         if bytes > limits.entry.saturating_sub(self.len) {
             return Err(NoRoom);
         }
-        let add = |all: usize| {
-            all.checked_add(bytes)
-                .filter(|all| *all <= limits.collecting)
+        let most = match self.len + bytes <= SMALL {
+            true => limits.collecting,
+            false => limits.collecting / 2,
         };
+        let add = |all: usize| all.checked_add(bytes).filter(|all| *all <= most);
         let collecting = &self.storage.collecting;
         collecting
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)

@@ -220,3 +220,17 @@ fn many_bodies_at_once_take_no_more_than_their_share() {
     drop(collectors);
     assert_eq!(storage.collecting(), 0);
 }
+
+#[test]
+fn large_bodies_that_are_read_slowly_leave_room_for_small_ones() {
+    let storage = Arc::new(Storage::new(8 * 1024 * KIB));
+    let collect = |len: usize| {
+        let mut collector = storage.collect();
+        collector.add(&vec![0; len]).ok().map(|()| collector)
+    };
+    let large: Vec<Collector> = (0..100).filter_map(|_| collect(100 * KIB)).collect();
+    assert_eq!(large.len(), 10);
+    let small: Vec<Collector> = (0..100).filter_map(|_| collect(60 * KIB)).collect();
+    assert_eq!(small.len(), 17);
+    assert!(storage.collecting() <= 2 * 1024 * KIB);
+}
