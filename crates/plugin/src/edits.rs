@@ -23,9 +23,10 @@ impl HeaderValue {
         Self::Text(CompactString::const_new(text))
     }
 
-    /// Percent-encodes line breaks and NUL, as nginx does under Kong, so that data cannot add headers.
+    /// Percent-encodes control characters, so that data cannot add headers. nginx under Kong encodes line breaks and NUL.
+    /// Servers disagree about the other ones, and some end a line at them.
     pub fn from_text(text: &str) -> Self {
-        match escape_breaks(text.as_bytes()) {
+        match escape_controls(text.as_bytes()) {
             Some(escaped) => Self::Bytes(escaped.into()),
             None => Self::Text(text.into()),
         }
@@ -33,7 +34,7 @@ impl HeaderValue {
 
     /// Does what [`Self::from_text`] does with a value that need not be UTF-8, such as one that a client sent.
     pub fn from_untrusted(bytes: &[u8]) -> Self {
-        match (escape_breaks(bytes), std::str::from_utf8(bytes)) {
+        match (escape_controls(bytes), std::str::from_utf8(bytes)) {
             (Some(escaped), _) => Self::Bytes(escaped.into()),
             (None, Ok(text)) => Self::Text(text.into()),
             (None, Err(_)) => Self::Bytes(Bytes::copy_from_slice(bytes)),
@@ -69,15 +70,24 @@ impl From<String> for HeaderValue {
     }
 }
 
-fn escape_breaks(value: &[u8]) -> Option<Vec<u8>> {
-    memchr::memchr3(b'\r', b'\n', 0, value)?;
+/// Escapes control characters, except tabs. Returns `None` if there are none.
+fn escape_controls(value: &[u8]) -> Option<Vec<u8>> {
+    let is_control = |byte: u8| (byte < b' ' && byte != b'\t') || byte == 0x7f;
+    // Without an early exit, the compiler looks at many bytes at a time.
+    if !value
+        .iter()
+        .fold(false, |any, &byte| any | is_control(byte))
+    {
+        return None;
+    }
     let mut escaped = Vec::with_capacity(value.len() + 8);
     for &byte in value {
-        match byte {
-            b'\r' => escaped.extend_from_slice(b"%0D"),
-            b'\n' => escaped.extend_from_slice(b"%0A"),
-            0 => escaped.extend_from_slice(b"%00"),
-            _ => escaped.push(byte),
+        if is_control(byte) {
+            const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+            let [high, low] = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+            escaped.extend_from_slice(&[b'%', high, low]);
+        } else {
+            escaped.push(byte);
         }
     }
     Some(escaped)
@@ -159,19 +169,33 @@ impl HeaderEdits {
         if !self.may_have(name.as_bytes()) {
             return self.push(name, change);
         }
-        let mut same = self
-            .changes
+        self.replace_among(self.changes.len(), name, change);
+    }
+
+    /// Makes a change that replaces the changes of its name among the first ones. Returns how many of the first changes
+    /// were removed.
+    fn replace_among(&mut self, first: usize, name: CompactString, change: HeaderChange) -> usize {
+        let mut same = self.changes[..first]
             .iter()
             .enumerate()
             .filter(|(_, (other, _))| other.eq_ignore_ascii_case(&name))
             .map(|(at, _)| at);
         match (same.next(), same.next()) {
-            (None, _) => self.changes.push((name, change)),
-            (Some(at), None) => self.changes[at] = (name, change),
+            (None, _) => {
+                self.push(name, change);
+                0
+            }
+            (Some(at), None) => {
+                self.changes[at] = (name, change);
+                0
+            }
             (Some(_), Some(_)) => {
+                let before = self.changes.len();
                 self.changes
                     .retain(|(other, _)| !other.eq_ignore_ascii_case(&name));
-                self.changes.push((name, change));
+                let removed = before - self.changes.len();
+                self.push(name, change);
+                removed
             }
         }
     }
@@ -228,18 +252,34 @@ impl HeaderEdits {
         self
     }
 
-    /// Applies the changes of another list after those of this one.
+    /// Applies the changes of another list after those of this one. The work grows with the product of their lengths.
     pub fn apply(&mut self, later: HeaderEdits) {
         if self.is_empty() {
             *self = later;
             return;
         }
+        // A change that replaces others is the first one of its name in its list. So it concerns only this list, and
+        // not what was added from the later one.
+        let (lengths, mut own) = (self.lengths, self.changes.len());
         for (name, change) in later.changes {
-            match change {
-                HeaderChange::Remove | HeaderChange::Set(_) => self.replace(name, change),
-                HeaderChange::Add(_) | HeaderChange::Before(_) => self.push(name, change),
+            let replaces = matches!(change, HeaderChange::Remove | HeaderChange::Set(_));
+            if replaces && lengths & length_bit(name.as_bytes()) != 0 {
+                own -= self.replace_among(own, name, change);
+            } else {
+                self.push(name, change);
             }
         }
+    }
+
+    /// Creates a list of changes that are already in order: a change that replaces others must be the first one of its
+    /// name. This takes linear time, however many changes there are.
+    pub fn from_ordered(changes: impl Iterator<Item = (CompactString, HeaderChange)>) -> Self {
+        let mut edits = Self::new();
+        edits.changes.reserve(changes.size_hint().0);
+        for (name, change) in changes {
+            edits.push(name, change);
+        }
+        edits
     }
 
     /// The values of the added lines with this name.
@@ -429,6 +469,57 @@ mod tests {
     }
 
     #[test]
+    fn later_lists_apply_as_if_each_change_was_made_alone() {
+        let lists: Vec<HeaderEdits> = (0..64_u32)
+            .map(|number| {
+                let mut edits = HeaderEdits::new();
+                for at in 0..3 {
+                    let name = ["X-A", "x-b"][(number >> (2 * at) & 1) as usize];
+                    match (number >> (2 * at + 1) & 1, at) {
+                        (0, 1) => edits.remove(name),
+                        (0, _) => edits.set(name, at.to_string()),
+                        (_, 2) => edits.make(name, HeaderChange::Before("b".into())),
+                        _ => edits.add(name, at.to_string()),
+                    }
+                }
+                edits
+            })
+            .collect();
+        for one in &lists {
+            for two in &lists {
+                let mut applied = one.clone();
+                applied.apply(two.clone());
+                let mut expected = one.clone();
+                for (name, change) in &two.changes {
+                    expected.make(name.clone(), change.clone());
+                }
+                assert_eq!(applied.changes, expected.changes, "{one:?} {two:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_list_applies_to_a_short_one_in_linear_time() {
+        testkit::cost::assert_linear(
+            2000,
+            |size| {
+                let lines = (0..size).map(|number| {
+                    let name = compact_str::format_compact!("x-{number:08}");
+                    (name, HeaderChange::Set("v".into()))
+                });
+                HeaderEdits::from_ordered(lines)
+            },
+            |later| {
+                let mut edits = HeaderEdits::new();
+                edits.set("x-00000001", "early");
+                edits.add("x-00000002", "early");
+                edits.apply(later);
+                std::hint::black_box(edits);
+            },
+        );
+    }
+
+    #[test]
     fn what_would_end_the_request_line_is_escaped() {
         let mut edits = UpstreamEdits {
             path: Some("/a b\r\nX: é\u{7f}".to_owned()),
@@ -443,9 +534,14 @@ mod tests {
     }
 
     #[test]
-    fn line_breaks_in_values_are_escaped() {
-        let value = HeaderValue::from_text("a\r\nX-Evil: 1\0");
-        assert_eq!(value.as_bytes(), b"a%0D%0AX-Evil: 1%00");
+    fn control_characters_in_values_are_escaped() {
+        let value = "a\r\nX-Evil: 1\0\t\u{1f}\u{7f}\u{e9}";
+        let escaped = "a%0D%0AX-Evil: 1%00\t%1F%7F\u{e9}".as_bytes();
+        assert_eq!(HeaderValue::from_text(value).as_bytes(), escaped);
+        assert_eq!(
+            HeaderValue::from_untrusted(value.as_bytes()).as_bytes(),
+            escaped
+        );
     }
 
     #[test]

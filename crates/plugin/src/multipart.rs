@@ -20,7 +20,7 @@ pub struct Part {
 
 impl Multipart {
     /// Parses a body. An empty one has no parts. Returns `None` if there is no boundary in the content type or no end in
-    /// the body. Text before the first part and parts without a name are left out.
+    /// the body. Text before the first part and parts without a name, or with two of them, are left out.
     pub fn parse(content_type: &[u8], body: &[u8]) -> Option<Self> {
         let boundary = parameter(content_type, "boundary")?.to_vec();
         let mut parts = Vec::new();
@@ -126,10 +126,15 @@ fn parse_part(text: &[u8]) -> Option<Part> {
         .strip_suffix(b"\r\n")
         .or_else(|| content.strip_suffix(b"\n"))
         .unwrap_or(content);
-    let disposition = head.split(|&byte| byte == b'\n').find(|line| {
+    let mut dispositions = head.split(|&byte| byte == b'\n').filter(|line| {
         let name = line.get(..b"content-disposition:".len());
         name.is_some_and(|name| name.eq_ignore_ascii_case(b"content-disposition:"))
-    })?;
+    });
+    let disposition = dispositions.next()?;
+    if dispositions.next().is_some() {
+        // The upstream could use the other one, and read a part that a plugin has to remove.
+        return None;
+    }
     Some(Part {
         name: parameter(disposition, "name")?.to_vec(),
         head: head.to_vec(),
@@ -199,6 +204,14 @@ mod tests {
         let parsed = Multipart::parse(TYPE, body.as_bytes()).expect("well formed");
         assert_eq!(parsed.first(b"a"), Some(&b"1"[..]));
         assert_eq!(parsed.first(b"b\""), None);
+    }
+
+    #[test]
+    fn a_part_with_two_names_is_left_out() {
+        let line = |name: &str| format!("Content-Disposition: form-data; name=\"{name}\"\r\n");
+        let body = format!("--B\r\n{}{}\r\n1\r\n--B--\r\n", line("a"), line("b"));
+        let parsed = Multipart::parse(TYPE, body.as_bytes()).expect("well formed");
+        assert!(parsed.parts().is_empty());
     }
 
     #[test]

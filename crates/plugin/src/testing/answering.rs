@@ -6,7 +6,7 @@ use super::outcome::{Headers, Logged, Received};
 use super::run::{
     FilterFailed, Picked, REQUEST_ID, Ran, Walk, asked_too_often, configured, finish,
 };
-use crate::def::{Filtered, Flow, Phases};
+use crate::def::{Filtered, Flow, Phases, PluginError};
 use crate::edits::HeaderEdits;
 use crate::log::{Try, TryEnd};
 use crate::request::{Request, RequestState};
@@ -197,7 +197,18 @@ impl Walk<'_> {
             let instance = &running.instances[picked.at];
             let mut cx = passing.cx(request, &mut self.state, running, picked);
             let own = self.own.slot(instance.order);
-            match instance.handler.header_filter(&mut cx, own) {
+            let before = cx.answer.status;
+            let filtered = instance.handler.header_filter(&mut cx, own);
+            let after = match &filtered {
+                Ok(Filtered::Replace(response)) => response.status,
+                _ => passing.answer.status,
+            };
+            let is_final = after == before || (200..=599).contains(&after);
+            let filtered = filtered.and_then(|filtered| match is_final {
+                true => Ok(filtered),
+                false => Err(PluginError::new(format!("{after} is no final status"))),
+            });
+            match filtered {
                 Ok(Filtered::Continue) => {}
                 Ok(Filtered::Replace(mut response)) => {
                     passing.answer.status = response.status;

@@ -1,11 +1,11 @@
 //! Collects a response that is to be stored, while it is sent to the client.
 
 use super::key::CacheKey;
-use super::storage::{Collector, Entry, NoRoom};
+use super::storage::{Collector, Entry, Lines, NoRoom};
 use super::{AGE, CACHE_KEY, CACHE_STATUS, Shown};
-use bytes::Bytes;
 use compact_str::CompactString;
-use plugin::{HeaderEdits, HeaderValue, ResponseCx};
+use plugin::{HeaderChange, HeaderEdits, HeaderValue, ResponseCx};
+use std::collections::HashSet;
 
 /// Headers of one connection or one message, which a stored response does not have.
 const OF_ONE_MESSAGE: [&str; 12] = [
@@ -39,7 +39,7 @@ pub(super) struct Pending {
 /// The response, since its head is known.
 struct Begun {
     status: u16,
-    headers: Vec<(Bytes, Bytes)>,
+    headers: Lines,
     ttl: u64,
     /// The body's length in the head, if it has one.
     length: Option<usize>,
@@ -71,23 +71,21 @@ impl Pending {
     }
 
     /// Returns the headers to store. Those of the upstream are stored also if they have the name of a personal one.
-    fn headers(&self, cx: &ResponseCx<'_, '_>) -> Vec<(Bytes, Bytes)> {
+    fn headers(&self, cx: &ResponseCx<'_, '_>) -> Lines {
         let edits = &cx.answer.headers;
         let of_upstream = cx.upstream.into_iter();
         let of_upstream = of_upstream.flat_map(|head| head.headers());
         let of_upstream = of_upstream.filter(|(name, _)| !edits.drops(name));
         let added = edits.added().filter(|(name, _)| !self.is_personal(name));
-        let stored = of_upstream.chain(added).filter(|(name, _)| {
-            let listed = cx.header_lines("connection");
-            is_storable(name) && !listed.flat_map(tokens).any(|token| is(token, name))
-        });
-        let line = |(name, value): (&str, &[u8])| {
-            (
-                Bytes::copy_from_slice(name.as_bytes()),
-                Bytes::copy_from_slice(value),
-            )
+        let listed = cx.header_lines("connection").flat_map(tokens);
+        let listed: HashSet<Vec<u8>> = listed.map(<[u8]>::to_ascii_lowercase).collect();
+        let is_listed = |name: &str| {
+            !listed.is_empty() && listed.contains(&name.to_ascii_lowercase().into_bytes())
         };
-        stored.map(line).collect()
+        let stored = of_upstream.chain(added);
+        let stored = stored.filter(|(name, _)| is_storable(name) && !is_listed(name));
+        let stored: Vec<(&str, &[u8])> = stored.collect();
+        Lines::new(stored.into_iter())
     }
 
     fn is_personal(&self, name: &str) -> bool {
@@ -125,7 +123,7 @@ impl Pending {
         };
         Some(Entry {
             status: begun.status,
-            headers: begun.headers.into_boxed_slice(),
+            headers: begun.headers,
             body,
             stored_at: now,
             ttl: begun.ttl,
@@ -148,20 +146,15 @@ fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }
 
-fn is(token: &[u8], name: &str) -> bool {
-    token.eq_ignore_ascii_case(name.as_bytes())
-}
-
-/// Adds stored lines to the headers of a response. They replace lines with the same names that were there before.
-pub(super) fn replay(stored: &[(Bytes, Bytes)], headers: &mut HeaderEdits) {
-    for (number, (name, value)) in stored.iter().enumerate() {
-        let text = String::from_utf8_lossy(name);
-        let value = HeaderValue::Bytes(value.clone());
-        let mut earlier = stored[..number].iter();
-        if earlier.any(|(other, _)| other.eq_ignore_ascii_case(name)) {
-            headers.add(CompactString::from(text), value);
-        } else {
-            headers.set(CompactString::from(text), value);
-        }
-    }
+/// Returns stored lines as headers of a response. They replace lines with the same names that were there before.
+pub(super) fn replay(stored: &Lines) -> HeaderEdits {
+    HeaderEdits::from_ordered(stored.iter().map(|line| {
+        let name = CompactString::from_utf8_lossy(&line.name);
+        let value = HeaderValue::Bytes(line.value.clone());
+        let change = match line.is_first {
+            true => HeaderChange::Set(value),
+            false => HeaderChange::Add(value),
+        };
+        (name, change)
+    }))
 }

@@ -1,12 +1,12 @@
 //! The paths of the Admin API that show and remove stored responses. Source: kong/plugins/proxy-cache/api.lua.
 
 use super::key::CacheKey;
-use super::storage::{Entry, Storage};
+use super::storage::{Entry, Lines, Storage};
 use super::{NAME, zones};
-use bytes::Bytes;
 use model::EntityKind;
 use plugin::{Endpoint, EndpointAnswer, EndpointReply, EndpointRequest, Node};
 use serde::{Serialize, Serializer};
+use std::collections::HashMap;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -114,7 +114,7 @@ fn delete(request: &EndpointRequest, node: &Node, storages: &[Arc<Storage>]) -> 
 struct Stored<'a> {
     status: u16,
     #[serde(serialize_with = "lines")]
-    headers: &'a [(Bytes, Bytes)],
+    headers: &'a Lines,
     body: String,
     body_len: usize,
     timestamp: u64,
@@ -140,28 +140,29 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Writes header lines as an object. A name with several lines has a list.
-fn lines<S: Serializer>(lines: &[(Bytes, Bytes)], serializer: S) -> Result<S::Ok, S::Error> {
+/// Writes header lines as an object, in the order of their names' first lines. A name with several lines has a list.
+fn lines<S: Serializer>(lines: &Lines, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     #[serde(untagged)]
     enum Values {
         One(String),
         Several(Vec<String>),
     }
-    let is_first = |(at, (name, _)): &(usize, &(Bytes, Bytes))| {
-        let mut earlier = lines[..*at].iter();
-        !earlier.any(|(other, _)| other.eq_ignore_ascii_case(name))
-    };
-    let names = lines.iter().enumerate().filter(is_first);
-    serializer.collect_map(names.map(|(_, (name, _))| {
-        let same = lines
-            .iter()
-            .filter(|(other, _)| other.eq_ignore_ascii_case(name));
-        let mut values: Vec<String> = same.map(|(_, value)| text(value)).collect();
+    let mut values: HashMap<String, Vec<String>> = HashMap::new();
+    for line in lines.iter() {
+        let same = values.entry(text(&line.name).to_ascii_lowercase());
+        same.or_default().push(text(&line.value));
+    }
+    let names = lines.iter().filter(|line| line.is_first);
+    serializer.collect_map(names.map(|line| {
+        let name = text(&line.name);
+        let mut values = values
+            .remove(&name.to_ascii_lowercase())
+            .unwrap_or_default();
         let values = match values.len() {
             1 => Values::One(values.remove(0)),
             _ => Values::Several(values),
         };
-        (text(name), values)
+        (name, values)
     }))
 }

@@ -97,6 +97,14 @@ impl KeyText {
         self.text.push(b'|');
     }
 
+    /// Adds the path for the upstream that an earlier plugin has set, which may depend on headers. Kong leaves it out.
+    pub(super) fn upstream_path(&mut self, path: &str) {
+        use std::fmt::Write as _;
+        self.is_ambiguous = true;
+        // Writing to a string cannot fail.
+        let _ = write!(self.lengths, "p{},{path}", path.len());
+    }
+
     /// Adds all arguments, sorted by name.
     pub(super) fn all_arguments<'a>(&mut self, args: impl Iterator<Item = Arg<'a>>) {
         let mut args: Vec<Arg<'a>> = args.collect();

@@ -21,6 +21,7 @@ use collect::Pending;
 use config::{Config, ResponseHeaders};
 use control::{Directives, MediaType};
 use key::{CacheKey, KeyText, Owner};
+use net::http1::{KnownHeader, list_contains};
 use plugin::{
     BuildCx, BuildError, Chunk, Filtered, HeaderEdits, HeaderValue, Node, Phases, Plugin,
     PluginDef, PluginError, Request, RequestCx, Response, ResponseBody, ResponseCx, Scopes, Step,
@@ -191,6 +192,9 @@ impl ProxyCache {
         let mut text = KeyText::new(owner, request.method());
         let ignores_case = config.ignore_uri_case.unwrap_or(false);
         text.request_line(&request_line(request), ignores_case);
+        if let Some(path) = &request.upstream.path {
+            text.upstream_path(path);
+        }
         // All arguments, not the first hundred as in Kong: the upstream sees all of them.
         let args = args::parse_all(request.query().as_bytes());
         match config.vary_query_params.as_deref().unwrap_or_default() {
@@ -203,7 +207,7 @@ impl ProxyCache {
         text.end_arguments();
         let names = config.vary_headers.as_deref().unwrap_or_default();
         text.fields(names.iter().map(|name| name.as_str()), |name| {
-            header_values(request, name).map(Some).collect()
+            forwarded_values(request, name).map(Some).collect()
         });
         text.finish()
     }
@@ -229,7 +233,9 @@ impl ProxyCache {
 
     /// Returns the seconds for which a response may be sent again. `None` if it must not be stored.
     fn lifetime(&self, cx: &ResponseCx<'_, '_>, now: u64) -> Option<u64> {
-        if !self.config.response_code.contains(&cx.answer.status) {
+        // A part of a response, or the news that a client's own copy is still valid, is no response for other clients.
+        let is_for_one_client = matches!(cx.answer.status, 206 | 304);
+        if is_for_one_client || !self.config.response_code.contains(&cx.answer.status) {
             return None;
         }
         let content_type = cx.header("content-type").filter(|text| !text.is_empty())?;
@@ -310,26 +316,41 @@ fn request_line(request: &Request<'_>) -> String {
     format!("{} {} {version}", head.method(), head.target())
 }
 
-/// Returns the values of a header by a configured name. A `_` in the name also matches `-`, as in Kong's header tables.
-/// All lines count, however many the request has: the upstream sees them, too.
+/// Returns the values of a header by a configured name. All lines count, however many the request has: the upstream sees
+/// them, too.
 fn header_values<'s>(request: &'s Request<'_>, name: &str) -> impl Iterator<Item = &'s [u8]> {
+    let lines = request.header_pairs();
+    lines.filter_map(move |(other, value)| has_name(other, name).then_some(value))
+}
+
+/// Returns the values of a header as the upstream gets them. A line that `Connection` names is not forwarded. If it were
+/// a part of the key, a client could have the response without it stored for the clients that really send it.
+fn forwarded_values<'s>(request: &'s Request<'_>, name: &str) -> impl Iterator<Item = &'s [u8]> {
+    let (head, edits) = (request.head, &request.upstream.headers);
+    let is_hop = |name: &str| {
+        let mut lists = head.known(KnownHeader::Connection);
+        lists.any(|list| list_contains(list, name.as_bytes()))
+    };
+    let received = head.headers();
+    let received = received
+        .filter(move |(other, _)| has_name(other, name) && !edits.drops(other) && !is_hop(other));
+    let added = edits
+        .added()
+        .filter(move |(other, _)| has_name(other, name));
+    received.chain(added).map(|(_, value)| value)
+}
+
+/// Whether a configured name means this header. A `_` in it also matches `-`, as in Kong's header tables.
+fn has_name(header: &str, configured: &str) -> bool {
     let same =
         |one: u8, other: u8| one.eq_ignore_ascii_case(&other) || (one == b'_' && other == b'-');
-    let lines = request.header_pairs();
-    lines.filter_map(move |(other, value)| {
-        let is_same = name.len() == other.len()
-            && name
-                .bytes()
-                .zip(other.bytes())
-                .all(|(one, other)| same(one, other));
-        is_same.then_some(value)
-    })
+    let mut pairs = configured.bytes().zip(header.bytes());
+    configured.len() == header.len() && pairs.all(|(one, other)| same(one, other))
 }
 
 /// Builds the response from a stored one. Its headers replace those that earlier plugins have set.
 fn hit(entry: &Entry, key: CacheKey, now: u64, shown: Shown) -> Response {
-    let mut headers = HeaderEdits::new();
-    collect::replay(&entry.headers, &mut headers);
+    let mut headers = collect::replay(&entry.headers);
     shown.age(&mut headers, now.saturating_sub(entry.stored_at));
     shown.status(&mut headers, Status::Hit);
     shown.key(&mut headers, key);

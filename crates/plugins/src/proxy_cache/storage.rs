@@ -6,12 +6,15 @@
 //! recently used), because a hit that moved it in the order would need the lock.
 //!
 //! The bytes are split. Three quarters are for stored responses, and one quarter for responses that are being collected:
-//! many at once must not take more memory than the storage has. A single response may have an eighth of all.
+//! many at once must not take more memory than the storage has. A single response may have an eighth of all. Bodies of
+//! more than [`SMALL`] bytes get only half of the quarter: a few clients that read large responses slowly must not keep
+//! all others from being stored.
 
 use super::key::CacheKey;
 use arc_swap::ArcSwapOption;
 use bytes::{Bytes, BytesMut};
 use lru::LruCache;
+use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,10 +23,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const OVERHEAD: usize = 512;
 
 /// Bytes that each header line takes beside its text.
-const HEADER_OVERHEAD: usize = 64;
+const HEADER_OVERHEAD: usize = std::mem::size_of::<Line>();
 
 /// Length of the pieces in which a body is kept and sent.
 const PIECE: usize = 64 * 1024;
+
+/// Length of a body up to which it may use all the bytes for responses that are being collected.
+const SMALL: usize = 64 * 1024;
 
 /// Second chances at one eviction. More would make one request pay for many hits of others.
 const MAX_CHANCES: usize = 16;
@@ -38,8 +44,7 @@ const REMOVED_AT_ONCE: usize = 256;
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) status: u16,
-    /// The header lines in order, with names as received.
-    pub(super) headers: Box<[(Bytes, Bytes)]>,
+    pub(super) headers: Lines,
     pub(super) body: Body,
     /// Time of storing, in seconds since 1970.
     pub(super) stored_at: u64,
@@ -47,6 +52,43 @@ pub(super) struct Entry {
     pub(super) ttl: u64,
     /// Time at which the response leaves the storage, in seconds since 1970.
     pub(super) expires_at: u64,
+}
+
+/// Header lines in order. Their texts are in one buffer, because a buffer for each would take more memory than most
+/// texts.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Lines(Box<[Line]>);
+
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    /// The name as received.
+    pub(super) name: Bytes,
+    pub(super) value: Bytes,
+    /// Whether no earlier line has this name.
+    pub(super) is_first: bool,
+}
+
+impl Lines {
+    pub(super) fn new<'l>(lines: impl Iterator<Item = (&'l str, &'l [u8])> + Clone) -> Self {
+        let length = |(name, value): (&str, &[u8])| name.len() + value.len();
+        let mut texts = BytesMut::with_capacity(lines.clone().map(length).sum());
+        for (name, value) in lines.clone() {
+            texts.extend_from_slice(name.as_bytes());
+            texts.extend_from_slice(value);
+        }
+        let mut texts = texts.freeze();
+        let mut names = HashSet::new();
+        let lines = lines.map(|(name, value)| Line {
+            name: texts.split_to(name.len()),
+            value: texts.split_to(value.len()),
+            is_first: names.insert(name.to_ascii_lowercase()),
+        });
+        Self(lines.collect())
+    }
+
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Line> {
+        self.0.iter()
+    }
 }
 
 /// A body in pieces. They belong to the stored response alone and keep no buffer of a connection.
@@ -58,7 +100,7 @@ pub(super) struct Body {
 
 impl Entry {
     fn weight(&self) -> usize {
-        let line = |(name, value): &(Bytes, Bytes)| name.len() + value.len() + HEADER_OVERHEAD;
+        let line = |line: &Line| line.name.len() + line.value.len() + HEADER_OVERHEAD;
         OVERHEAD + self.headers.iter().map(line).sum::<usize>() + self.body.len
     }
 }
@@ -340,10 +382,11 @@ impl Collector {
         if bytes > limits.entry.saturating_sub(self.len) {
             return Err(NoRoom);
         }
-        let add = |all: usize| {
-            all.checked_add(bytes)
-                .filter(|all| *all <= limits.collecting)
+        let most = match self.len + bytes <= SMALL {
+            true => limits.collecting,
+            false => limits.collecting / 2,
         };
+        let add = |all: usize| all.checked_add(bytes).filter(|all| *all <= most);
         let collecting = &self.storage.collecting;
         collecting
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)

@@ -1,7 +1,7 @@
 //! Tests of the storage, alone and with many workers at once.
 
 use super::key::{CacheKey, KeyText, Owner};
-use super::storage::{Body, Collector, Entry, NoRoom, Storage};
+use super::storage::{Body, Collector, Entry, Lines, NoRoom, Storage};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::thread;
@@ -23,7 +23,7 @@ fn key(name: &str) -> CacheKey {
 fn entry(len: usize) -> Entry {
     Entry {
         status: 200,
-        headers: Box::default(),
+        headers: Lines::default(),
         body: Body {
             pieces: Box::new([Bytes::from(vec![b'x'; len])]),
             len,
@@ -94,7 +94,7 @@ fn headers_take_room_too() {
     let storage = Storage::new(64 * KIB);
     let large = Bytes::from(vec![b'x'; 9 * KIB]);
     let mut with_header = entry(0);
-    with_header.headers = Box::new([(Bytes::from_static(b"x"), large)]);
+    with_header.headers = Lines::new([("x", &*large)].into_iter());
     assert!(!storage.put(key("a"), with_header, NOW));
     assert_eq!(storage.size(), (0, 0));
 }
@@ -219,4 +219,18 @@ fn many_bodies_at_once_take_no_more_than_their_share() {
     assert_eq!(collected(&mut collectors[0]).len(), KIB);
     drop(collectors);
     assert_eq!(storage.collecting(), 0);
+}
+
+#[test]
+fn large_bodies_that_are_read_slowly_leave_room_for_small_ones() {
+    let storage = Arc::new(Storage::new(8 * 1024 * KIB));
+    let collect = |len: usize| {
+        let mut collector = storage.collect();
+        collector.add(&vec![0; len]).ok().map(|()| collector)
+    };
+    let large: Vec<Collector> = (0..100).filter_map(|_| collect(100 * KIB)).collect();
+    assert_eq!(large.len(), 10);
+    let small: Vec<Collector> = (0..100).filter_map(|_| collect(60 * KIB)).collect();
+    assert_eq!(small.len(), 17);
+    assert!(storage.collecting() <= 2 * 1024 * KIB);
 }

@@ -325,3 +325,95 @@ fn the_id_of_the_first_request_is_not_sent_to_others() {
     assert!(cache.stores(plain().header("X-Kong-Request-Id", "1")));
     assert_eq!(cache.hit(&[]).header("X-Kong-Request-Id"), None);
 }
+
+#[test]
+fn a_header_that_is_not_forwarded_is_no_part_of_the_key() {
+    let cache = cache(json!({"vary_headers": ["accept_language"]}));
+    let german = "Accept-Language: de";
+    let hidden = [german, "Connection: x, ACCEPT-language"];
+    assert_eq!(cache.get(&hidden), asked("Miss"));
+    assert_eq!(cache.get(&[german]), asked("Miss"));
+    assert_eq!(
+        cache.get(&[]),
+        stored("onetwo"),
+        "the upstream saw the same request"
+    );
+    // A header that a plugin adds is forwarded whatever the client says.
+    let get = |lines: &[&str]| {
+        let lines = [&["GET /a HTTP/1.1"], lines].concat();
+        cache.exchange(&lines, PLAIN, &["three"], |exchange| {
+            exchange
+                .request
+                .upstream
+                .headers
+                .set("Accept-Language", "fr");
+        })
+    };
+    assert_eq!(get(&hidden), asked("Miss"));
+    assert_eq!(get(&[]), stored("three"));
+}
+
+#[test]
+fn a_path_from_another_plugin_is_a_part_of_the_key() {
+    let cache = cache(json!({}));
+    let get = |path: &str| {
+        cache.exchange(&["GET /a HTTP/1.1"], PLAIN, &["x"], |exchange| {
+            exchange.request.upstream.path = Some(path.to_owned());
+        })
+    };
+    for path in ["/ann", "/bob", ""] {
+        assert_eq!(
+            (get(path), get(path)),
+            (asked("Miss"), stored("x")),
+            "{path}"
+        );
+    }
+    assert_eq!(cache.get(&[]), asked("Miss"));
+}
+
+#[test]
+fn a_response_to_one_client_alone_is_not_stored() {
+    let cache = cache(json!({"response_code": [200, 206, 304]}));
+    for status in ["206 Partial Content", "304 Not Modified"] {
+        let head = [&*format!("HTTP/1.1 {status}"), "Content-Type: text/plain"];
+        assert!(!cache.stores(&head, &["part"]), "{status}");
+    }
+}
+
+#[test]
+fn a_response_with_many_headers_is_stored_and_sent_in_linear_time() {
+    testkit::cost::assert_linear(
+        1000,
+        |size| {
+            let named: Vec<String> = (0..size).map(|number| format!("x-{number:06}")).collect();
+            let mut head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: {}\r\n",
+                named[..size / 2].join(",")
+            );
+            named
+                .iter()
+                .for_each(|name| head += &format!("{name}: v\r\n"));
+            head += "\r\n";
+            let limits = net::http1::Limits {
+                line: 1 << 20,
+                head: 1 << 20,
+                lines: 1 << 15,
+            };
+            let parsed = net::http1::ResponseHead::parse(head.as_bytes(), false, &limits);
+            let (head, _) = parsed.unwrap().unwrap();
+            (cache(json!({})), head)
+        },
+        |(cache, upstream)| {
+            let head = head(&["GET /a HTTP/1.1"]);
+            let mut exchange = Exchange::new(&head, &cache.node);
+            assert!(exchange.access(&cache.plugin).is_none());
+            exchange.respond(&cache.plugin, &upstream, &["x"]);
+            let mut exchange = Exchange::new(&head, &cache.node);
+            exchange.state.headers.set("X-000001", "early");
+            let response = exchange.access(&cache.plugin).unwrap();
+            let mut early = std::mem::take(&mut exchange.state.headers);
+            early.apply(response.headers);
+            std::hint::black_box(early);
+        },
+    );
+}

@@ -28,11 +28,16 @@
 //! marked counter look for a new one.
 //!
 //! Keys of consumers, credentials and services always have a counter of their own: there are only as many as are
-//! configured. Texts and addresses are what clients choose. Of these, at most `max` keys have a counter of their own,
-//! so that a stranger cannot use up what a consumer may do. Beyond that, a live counter is never evicted: its client would get a
-//! second allowance. Instead, keys without a counter share counters: 65,536 for each period, chosen by the hash. No key
-//! can exceed its limit that way, but keys that share a counter use up one allowance together. When a key gets a counter
-//! of its own later, that counter continues from the shared one.
+//! configured. Addresses and texts (values of headers) are what clients choose, so there can be any number of them. At
+//! most `max` addresses and at most `max` texts have a counter of their own. These are two budgets, because a single
+//! client can send any number of texts: it must not use up the counters of addresses.
+//!
+//! If a budget is used up, a live counter is never evicted: its client would get a second allowance. Instead, the keys
+//! without a counter share counters: 65,536 for each period, chosen by the client's network (an IPv4 /24, an IPv6 /48)
+//! and by the configured plugin. So a network that floods the gateway with keys shares its counters with itself, and
+//! other networks only have the same counter by chance. An address cannot exceed its limit that way. A text can get one
+//! allowance from each network that sends it. When a key gets a counter of its own later, that counter continues from
+//! the shared one.
 
 use super::counter::{Counted, Counter, Uncounted};
 use super::window::{Calendar, Moment, Period};
@@ -43,8 +48,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use uuid::Uuid;
 
-/// Maximum number of keys of strangers with a counter of their own. Kong's shared memory of 12 MiB has room for fewer.
-pub(super) const MAX_COUNTERS: usize = 1 << 19;
+/// Maximum number of addresses, and of texts, with a counter of their own. Kong's shared memory of 12 MiB has room for
+/// fewer.
+pub(super) const MAX_COUNTERS: usize = 1 << 18;
 
 /// Number of counters of a period that keys beyond the maximum share.
 const SHARED: usize = 1 << 16;
@@ -76,13 +82,25 @@ pub(super) enum Identifier<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     hash: u128,
-    is_stranger: bool,
+    budget: Option<Budget>,
+    /// Route and service of the configured plugin, the network of the client, and the budget. They choose the counter
+    /// that the key shares if it has none of its own.
+    sharing: Sharing,
 }
+
+/// The budget from which a key takes its counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Budget {
+    Addresses,
+    Texts,
+}
+
+type Sharing = [u8; 40];
 
 pub(super) struct Counters {
     map: papaya::HashMap<Key, Counter, BuildHasherDefault<KeyHash>>,
-    /// Number of counters of strangers in the map, including those that are about to be inserted.
-    used: AtomicUsize,
+    /// Number of counters in the map for each [`Budget`], including those that are about to be inserted.
+    used: [AtomicUsize; 2],
     max: usize,
     shared: [OnceLock<Box<[Counter]>>; Period::COUNT],
     calendar: Calendar,
@@ -99,7 +117,7 @@ impl Counters {
         let random = || RandomState::new().build_hasher().finish();
         Self {
             map: papaya::HashMap::default(),
-            used: AtomicUsize::new(0),
+            used: Default::default(),
             max,
             shared: Default::default(),
             calendar: Calendar::default(),
@@ -118,13 +136,22 @@ impl Counters {
         route: Option<Uuid>,
         service: Option<Uuid>,
         identifier: Identifier<'_>,
+        client: IpAddr,
     ) -> Identity {
         // All parts but a text have a fixed place, so that they cannot run into each other. One write is faster than many.
         let mut parts = [0; 49];
         parts[..16].copy_from_slice(route.unwrap_or_default().as_bytes());
         parts[16..32].copy_from_slice(service.unwrap_or_default().as_bytes());
         let mut own: &[u8] = &[];
-        let is_stranger = !matches!(identifier, Identifier::Id(_));
+        let budget = match identifier {
+            Identifier::Text(_) => Some(Budget::Texts),
+            Identifier::Id(_) => None,
+            Identifier::Address(_) => Some(Budget::Addresses),
+        };
+        let mut sharing = [0; 40];
+        sharing[..32].copy_from_slice(&parts[..32]);
+        sharing[32..39].copy_from_slice(&network(client));
+        sharing[39] = budget.map_or(0, |budget| budget as u8);
         match identifier {
             Identifier::Text(text) => own = text,
             Identifier::Id(id) => {
@@ -147,7 +174,8 @@ impl Counters {
         }
         Identity {
             hash: hasher.finish128().as_u128(),
-            is_stranger,
+            budget,
+            sharing,
         }
     }
 
@@ -165,7 +193,7 @@ impl Counters {
         for (at, allowance) in allowances.iter().enumerate() {
             let key = identity.key(allowance.period);
             counters[at] = map.get(&key);
-            before[at] = self.requests(counters[at], key, moment);
+            before[at] = self.requests(counters[at], &identity, key, moment);
             passes &= before[at] < allowance.requests;
         }
         if !passes {
@@ -174,9 +202,14 @@ impl Counters {
         let mut counted: [Option<(&Counter, Counted)>; Period::COUNT] = [None; Period::COUNT];
         for (at, allowance) in allowances.iter().enumerate() {
             let key = identity.key(allowance.period);
-            let Some((counter, count)) =
-                self.count(&map, key, counters[at], allowance.requests, moment)
-            else {
+            let Some((counter, count)) = self.count(
+                &map,
+                &identity,
+                key,
+                counters[at],
+                allowance.requests,
+                moment,
+            ) else {
                 return self.refuse(&map, identity, allowances, moment, &counted[..at]);
             };
             before[at] = count.before;
@@ -201,7 +234,7 @@ impl Counters {
         let mut before = [0; Period::COUNT];
         for (before, allowance) in before.iter_mut().zip(allowances) {
             let key = identity.key(allowance.period);
-            *before = self.requests(map.get(&key), key, moment);
+            *before = self.requests(map.get(&key), &identity, key, moment);
         }
         Verdict {
             passes: false,
@@ -213,6 +246,7 @@ impl Counters {
     fn count<'m>(
         &'m self,
         map: &'m Pinned<'_>,
+        identity: &Identity,
         key: Key,
         known: Option<&'m Counter>,
         allowed: u64,
@@ -220,7 +254,7 @@ impl Counters {
     ) -> Option<(&'m Counter, Counted)> {
         let mut counter = match known {
             Some(counter) => counter,
-            None => self.find_or_insert(map, key, moment),
+            None => self.find_or_insert(map, identity, key, moment),
         };
         loop {
             match counter.count(moment, allowed) {
@@ -228,39 +262,44 @@ impl Counters {
                 Err(Uncounted::Full) => return None,
                 Err(Uncounted::Removed) => {
                     self.take_out(map, key);
-                    counter = self.find_or_insert(map, key, moment);
+                    counter = self.find_or_insert(map, identity, key, moment);
                 }
             }
         }
     }
 
     /// Returns the requests of a key in the current window, for which its own counter is given if there is one.
-    fn requests(&self, own: Option<&Counter>, key: Key, moment: &Moment) -> u64 {
+    fn requests(
+        &self,
+        own: Option<&Counter>,
+        identity: &Identity,
+        key: Key,
+        moment: &Moment,
+    ) -> u64 {
         match own {
             Some(counter) => counter.requests(moment),
-            None if !key.is_stranger => 0,
+            None if key.budget.is_none() => 0,
             None => self.shared[key.period as usize]
                 .get()
-                .map_or(0, |shared| shared[key.share()].requests(moment)),
+                .map_or(0, |shared| shared[self.share_of(identity)].requests(moment)),
         }
     }
 
     #[cold]
-    fn find_or_insert<'m>(&'m self, map: &'m Pinned<'_>, key: Key, moment: &Moment) -> &'m Counter {
+    fn find_or_insert<'m>(
+        &'m self,
+        map: &'m Pinned<'_>,
+        identity: &Identity,
+        key: Key,
+        moment: &Moment,
+    ) -> &'m Counter {
         if let Some(counter) = map.get(&key) {
             return counter;
         }
-        let reserve = |used: usize| match key.is_stranger {
-            true => (used < self.max).then_some(used + 1),
-            false => Some(used),
-        };
-        let reserved = self
-            .used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
-        if reserved.is_err() {
-            return self.share(key, moment);
+        if !self.take_room(key) {
+            return self.share(identity, key, moment);
         }
-        let requests = self.requests(None, key, moment);
+        let requests = self.requests(None, identity, key, moment);
         let counter = Counter::continuing(key.period, moment, requests);
         match map.try_insert(key, counter) {
             Ok(counter) => counter,
@@ -271,12 +310,20 @@ impl Counters {
         }
     }
 
-    fn share(&self, key: Key, moment: &Moment) -> &Counter {
+    fn share(&self, identity: &Identity, key: Key, moment: &Moment) -> &Counter {
         let shared = self.shared[key.period as usize].get_or_init(|| {
             let counters = (0..SHARED).map(|_| Counter::continuing(key.period, moment, 0));
             counters.collect()
         });
-        &shared[key.share()]
+        &shared[self.share_of(identity)]
+    }
+
+    /// Returns the number of the counter that a key shares if it has none of its own.
+    #[cold]
+    fn share_of(&self, identity: &Identity) -> usize {
+        let mut hasher = SipHasher13::new_with_keys(self.seed.0, self.seed.1);
+        hasher.write(&identity.sharing);
+        hasher.finish() as usize % SHARED
     }
 
     /// Takes a counter that is marked as removed out of the map.
@@ -289,10 +336,21 @@ impl Counters {
         is_taken_out
     }
 
+    /// Takes room for the counter of a key. Returns false if its budget is used up.
+    fn take_room(&self, key: Key) -> bool {
+        let Some(budget) = key.budget else {
+            return true;
+        };
+        let reserve = |used: usize| (used < self.max).then_some(used + 1);
+        let used = &self.used[budget as usize];
+        used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve)
+            .is_ok()
+    }
+
     /// Gives back the room that the counter of a key had.
     fn give_room(&self, key: Key) {
-        if key.is_stranger {
-            self.used.fetch_sub(1, Ordering::Relaxed);
+        if let Some(budget) = key.budget {
+            self.used[budget as usize].fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -323,8 +381,25 @@ impl Counters {
 
     #[cfg(test)]
     pub(super) fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        let used = self.used.iter().map(|used| used.load(Ordering::Relaxed));
+        used.sum()
     }
+}
+
+/// Returns the network of a client: the first 24 bits of an IPv4 address, the first 48 bits of an IPv6 address.
+fn network(client: IpAddr) -> [u8; 7] {
+    let mut network = [0; 7];
+    match client {
+        IpAddr::V4(address) => {
+            network[0] = 4;
+            network[1..4].copy_from_slice(&address.octets()[..3]);
+        }
+        IpAddr::V6(address) => {
+            network[0] = 6;
+            network[1..7].copy_from_slice(&address.octets()[..6]);
+        }
+    }
+    network
 }
 
 impl Identity {
@@ -332,7 +407,7 @@ impl Identity {
         Key {
             hash: self.hash,
             period,
-            is_stranger: self.is_stranger,
+            budget: self.budget,
         }
     }
 }
@@ -341,15 +416,8 @@ impl Identity {
 struct Key {
     hash: u128,
     period: Period,
-    /// Whether clients can choose keys like this one, so that there may be any number of them.
-    is_stranger: bool,
-}
-
-impl Key {
-    /// The number of the counter that the key shares if it has none of its own.
-    fn share(self) -> usize {
-        (self.hash >> 64) as usize % SHARED
-    }
+    /// `None` if clients cannot choose keys like this one, so that there are only as many as are configured.
+    budget: Option<Budget>,
 }
 
 impl Hash for Key {

@@ -2,19 +2,20 @@
 
 use super::counters::{Allowance, Counters, Identifier, Identity, Verdict};
 use super::window::Period;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use uuid::Uuid;
 
 const NOW: u64 = 1_800_000_000;
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn allowance(period: Period, requests: u64) -> Allowance {
     Allowance { period, requests }
 }
 
 fn identity(counters: &Counters, name: &str) -> Identity {
-    counters.identity(None, None, Identifier::Text(name.as_bytes()))
+    counters.identity(None, None, Identifier::Text(name.as_bytes()), CLIENT)
 }
 
 fn judge(counters: &Counters, name: &str, allowances: &[Allowance], now: u64) -> Verdict {
@@ -143,15 +144,15 @@ fn keys_differ_by_route_service_identifier_and_period() {
     let [one, two] = [Uuid::from_u128(1), Uuid::from_u128(2)];
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let identities = [
-        counters.identity(None, None, Identifier::Text(b"a")),
-        counters.identity(Some(one), None, Identifier::Text(b"a")),
-        counters.identity(None, Some(one), Identifier::Text(b"a")),
-        counters.identity(Some(two), None, Identifier::Text(b"a")),
-        counters.identity(None, None, Identifier::Text(b"b")),
-        counters.identity(None, None, Identifier::Text(b"")),
-        counters.identity(None, None, Identifier::Text(b"127.0.0.1")),
-        counters.identity(None, None, Identifier::Address(address)),
-        counters.identity(None, None, Identifier::Id(one)),
+        counters.identity(None, None, Identifier::Text(b"a"), CLIENT),
+        counters.identity(Some(one), None, Identifier::Text(b"a"), CLIENT),
+        counters.identity(None, Some(one), Identifier::Text(b"a"), CLIENT),
+        counters.identity(Some(two), None, Identifier::Text(b"a"), CLIENT),
+        counters.identity(None, None, Identifier::Text(b"b"), CLIENT),
+        counters.identity(None, None, Identifier::Text(b""), CLIENT),
+        counters.identity(None, None, Identifier::Text(b"127.0.0.1"), CLIENT),
+        counters.identity(None, None, Identifier::Address(address), CLIENT),
+        counters.identity(None, None, Identifier::Id(one), CLIENT),
     ];
     for identity in identities {
         let moment = counters.moment(NOW);
@@ -220,14 +221,12 @@ fn a_key_that_gets_a_counter_of_its_own_keeps_its_count() {
 fn strangers_cannot_use_up_the_limit_of_a_consumer() {
     let counters = Counters::new(1);
     let allowances = [allowance(Period::Year, 1)];
-    // Enough keys that one shares each counter.
+    // Enough networks that one shares each counter.
     for number in 0..2_000_000_u32 {
-        let stranger = Identifier::Address(IpAddr::V4(Ipv4Addr::from(number)));
-        let stranger = counters.identity(None, None, stranger);
-        counters.judge(stranger, &allowances, &counters.moment(NOW));
+        judge_address(&counters, Ipv4Addr::from(number << 8), &allowances);
     }
     let consumer = Identifier::Id(Uuid::from_u128(1));
-    let consumer = counters.identity(None, None, consumer);
+    let consumer = counters.identity(None, None, consumer, CLIENT);
     let passes = || {
         let verdict = counters.judge(consumer, &allowances, &counters.moment(NOW));
         verdict.passes
@@ -236,4 +235,61 @@ fn strangers_cannot_use_up_the_limit_of_a_consumer() {
     assert_eq!(counters.used(), 1);
     assert_eq!(counters.sweep(NOW + 400 * 86_400), 2);
     assert!(counters.is_empty());
+}
+
+fn judge_address(
+    counters: &Counters,
+    address: impl Into<IpAddr>,
+    allowances: &[Allowance],
+) -> bool {
+    let address = address.into();
+    let identity = counters.identity(None, None, Identifier::Address(address), address);
+    let verdict = counters.judge(identity, allowances, &counters.moment(NOW));
+    verdict.passes
+}
+
+#[test]
+fn a_flood_from_one_network_uses_up_no_limit_of_another() {
+    let allowances = [allowance(Period::Day, 2)];
+    let networks: [fn(u32) -> IpAddr; 2] = [
+        |number| IpAddr::from([192, 0, 2, number as u8]),
+        |number| {
+            IpAddr::from(Ipv6Addr::from(
+                (0x2001_0db8 << 96) + (u128::from(number) << 64),
+            ))
+        },
+    ];
+    for of_flood in networks {
+        let counters = Counters::new(10);
+        let flood =
+            (0..60_000).filter(|&number| judge_address(&counters, of_flood(number), &allowances));
+        // The counters of their own, each with two requests at most, and one that the others share.
+        assert!(flood.count() <= 2 * 10 + 2);
+        let passes = |last: u8| {
+            let other = [
+                IpAddr::from([198, 51, last, 1]),
+                IpAddr::from([0x2001, 0xdb8, 1, 0, 0, 0, 0, last.into()]),
+            ];
+            let other = other[usize::from(last % 2)];
+            [(); 3].map(|()| judge_address(&counters, other, &allowances)) == [true, true, false]
+        };
+        // One in 65,536 networks has the counter of the flood.
+        assert!((0..2).filter(|&last| passes(last)).count() > 0);
+    }
+}
+
+#[test]
+fn texts_use_up_no_counters_of_addresses() {
+    let counters = Counters::new(10);
+    let allowances = [allowance(Period::Day, 2)];
+    for number in 0..1000 {
+        judge(&counters, &number.to_string(), &allowances, NOW);
+    }
+    for last in 0..10 {
+        // All are in the network whose texts share counters.
+        let address = IpAddr::from([127, 0, 0, last]);
+        let passes = [(); 3].map(|()| judge_address(&counters, address, &allowances));
+        assert_eq!(passes, [true, true, false], "{address}");
+    }
+    assert_eq!(counters.used(), 20);
 }

@@ -108,6 +108,7 @@ impl Plugin for RateLimiting {
             scope.route.map(|route| route.0),
             scope.service.map(|service| service.0),
             self.identify.identifier(&cx),
+            cx.request.client.ip,
         );
         let moment = counters.moment(cx.node.clock.since_epoch().as_secs());
         let verdict = counters.judge(identity, &self.allowances, &moment);

@@ -41,6 +41,8 @@ pub(super) enum BodyError {
     Render(#[from] Failure),
     #[error("a value for the body contains the boundary of its parts")]
     Boundary,
+    #[error("the JSON nests too deeply, or has a number that is too large")]
+    Unreadable,
 }
 
 /// Returns the new body, or `None` if it stays as it is, because no rule changes it or because it cannot be parsed.
@@ -52,7 +54,7 @@ pub(super) fn transform(
     environment: &dyn Environment,
 ) -> Result<Option<Vec<u8>>, BodyError> {
     match kind {
-        Kind::Json => Ok(transform_json(rules, body, environment)?),
+        Kind::Json => transform_json(rules, body, environment),
         Kind::Form => Ok(transform_form(rules, body, environment)?),
         Kind::Multipart => transform_multipart(rules, content_type, body, environment),
     }
@@ -72,16 +74,23 @@ fn transform_json(
     rules: &RuleSet,
     body: &[u8],
     environment: &dyn Environment,
-) -> Result<Option<Vec<u8>>, Failure> {
+) -> Result<Option<Vec<u8>>, BodyError> {
     let parsed = serde_json::from_slice(body).or_else(|_| serde_json::from_str(&mended(body)));
     let mut object = match parsed {
         Ok(Value::Object(object)) => object,
         Err(_) if body.is_empty() => Object::new(),
+        // Many upstreams read more than the parser here. A client could otherwise pass a field that the rules remove.
+        Err(_) if is_json(body) => return Err(BodyError::Unreadable),
         Ok(_) | Err(_) => return Ok(None),
     };
     let changed = transform_object(rules, &mut object, body.is_empty(), environment)?;
     // A value that was read from JSON can be written as JSON.
     Ok(changed.then(|| serde_json::to_vec(&object).ok()).flatten())
+}
+
+/// Whether a body is JSON, however deep it nests and however large its numbers are.
+fn is_json(body: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
 }
 
 /// Replaces what is no Unicode: bytes that are not UTF-8, and escaped halves of surrogate pairs. Kong and many upstreams

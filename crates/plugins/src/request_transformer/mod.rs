@@ -14,14 +14,14 @@ mod rules;
 pub(crate) mod source;
 mod template;
 
-use body::Kind;
+use body::{BodyError, Kind};
 use bytes::Bytes;
 use compact_str::CompactString;
 use config::Config;
 use headers::Changes;
 use plugin::{
     BuildCx, BuildError, Phases, Plugin, PluginDef, PluginError, Request, RequestBody, RequestCx,
-    Scopes, Step, UntrustedLua, args,
+    Response, Scopes, Step, UntrustedLua, args,
 };
 use request::View;
 use rules::Rules;
@@ -113,11 +113,32 @@ impl Plugin for RequestTransformer {
             request: cx.request,
             shared: &cx.state.shared,
         };
-        let Some(edits) = self.compute(&view)? else {
-            return Ok(Step::ReadBody);
-        };
-        edits.apply(cx.request);
-        Ok(Step::Continue)
+        match self.compute(&view) {
+            Ok(edits) => {
+                edits.apply(cx.request);
+                Ok(Step::Continue)
+            }
+            Err(NoEdits::NeedsBody) => Ok(Step::ReadBody),
+            Err(NoEdits::Refused(status)) => Ok(Step::Respond(Response::status_error(status))),
+            Err(NoEdits::Failed(error)) => Err(error),
+        }
+    }
+}
+
+/// Why the rules give no changes.
+#[derive(Debug)]
+enum NoEdits {
+    /// The body has to be read first.
+    NeedsBody,
+    /// There are rules for the body, and it cannot be read. If it passed without them, a client could keep a field that
+    /// the rules remove, for instance by making the body larger.
+    Refused(u16),
+    Failed(PluginError),
+}
+
+impl From<PluginError> for NoEdits {
+    fn from(error: PluginError) -> Self {
+        Self::Failed(error)
     }
 }
 
@@ -132,8 +153,7 @@ struct Edits {
 }
 
 impl RequestTransformer {
-    /// Returns the changes, or `None` if the body has to be read first.
-    fn compute(&self, view: &View<'_>) -> Result<Option<Edits>, PluginError> {
+    fn compute(&self, view: &View<'_>) -> Result<Edits, NoEdits> {
         let mut edits = Edits {
             path: self.path(view)?,
             ..Edits::default()
@@ -142,12 +162,12 @@ impl RequestTransformer {
         if let Some(method) = &self.method {
             if !method.is_known {
                 let reason = format!("config.http_method: invalid method: {}", method.name);
-                return Err(PluginError::new(reason));
+                return Err(PluginError::new(reason).into());
             }
             edits.method = Some(method.name.clone());
             if method.moves_form && has_form(view.request) {
                 if must_read(view.request) {
-                    return Ok(None);
+                    return Err(NoEdits::NeedsBody);
                 }
                 query = merged_query(view.request);
             }
@@ -159,13 +179,21 @@ impl RequestTransformer {
         };
         if let Some(kind) = self.body_kind(view.request, &changes) {
             if must_read(view.request) {
-                return Ok(None);
+                return Err(NoEdits::NeedsBody);
             }
-            edits.body = self.body(view, kind, &changes)?;
+            let Some(body) = view.request.body_bytes() else {
+                return Err(NoEdits::Refused(413));
+            };
+            let content_type = content_type(view.request, &changes).unwrap_or_default();
+            match body::transform(&self.rules.body, kind, content_type, body, view) {
+                Ok(body) => edits.body = body,
+                Err(BodyError::Unreadable) => return Err(NoEdits::Refused(400)),
+                Err(error) => return Err(failed(error).into()),
+            }
         }
         edits.headers = changes.into_owned();
         edits.query = self.query(view, query)?;
-        Ok(Some(edits))
+        Ok(edits)
     }
 
     fn path(&self, view: &View<'_>) -> Result<Option<String>, PluginError> {
@@ -189,20 +217,6 @@ impl RequestTransformer {
             return None;
         }
         Kind::of(content_type(request, changes)?)
-    }
-
-    fn body(
-        &self,
-        view: &View<'_>,
-        kind: Kind,
-        changes: &Changes<'_>,
-    ) -> Result<Option<Vec<u8>>, PluginError> {
-        let Some(body) = view.request.body_bytes() else {
-            // Kong replaces a body that it cannot read by a new one with the added fields only. That would lose data.
-            return Ok(None);
-        };
-        let content_type = content_type(view.request, changes).unwrap_or_default();
-        body::transform(&self.rules.body, kind, content_type, body, view).map_err(failed)
     }
 
     /// Returns the changed query. `merged` is the query with the arguments of a form, if it has got some.

@@ -1,8 +1,9 @@
 use super::*;
-use crate::testing;
+use crate::testing::{self, case};
 use model::Object;
 use net::http1::{Limits, RequestHead};
 use plugin::Capture;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 fn transformer(config: &str) -> Result<RequestTransformer, BuildError> {
@@ -35,13 +36,16 @@ fn sent(config: &str, head: &str, body: Option<&str>) -> Result<String, PluginEr
             shared: &shared,
         })
     };
-    let edits = match compute(&request)? {
-        Some(edits) => edits,
-        None => {
-            let body = body.expect("the body is read only where it is needed");
-            request.body = RequestBody::Whole(Bytes::copy_from_slice(body.as_bytes()));
-            compute(&request)?.expect("the body is read once")
-        }
+    let mut edits = compute(&request);
+    if matches!(edits, Err(NoEdits::NeedsBody)) {
+        let body = body.expect("the body is read only where it is needed");
+        request.body = RequestBody::Whole(Bytes::copy_from_slice(body.as_bytes()));
+        edits = compute(&request);
+    }
+    let edits = match edits {
+        Ok(edits) => edits,
+        Err(NoEdits::Failed(error)) => return Err(error),
+        Err(NoEdits::NeedsBody | NoEdits::Refused(_)) => panic!("the body is read once"),
     };
     edits.apply(&mut request);
     let added = request.upstream.headers.added();
@@ -107,6 +111,43 @@ fn a_rule_for_headers_may_change_the_type_of_the_body() {
 fn a_body_is_read_only_for_rules_that_concern_it() {
     let config = r#"{"add": {"body": ["a:1"]}}"#;
     assert_eq!(sent(config, GET, None).expect("it passes"), "- -?- [] ");
+}
+
+#[test]
+fn a_body_that_is_too_large_is_refused_only_if_rules_concern_it() {
+    let status = |config: Value, content_type: &str| {
+        let case = case(super::def(), config);
+        let request = case.request("POST /a").header("Content-Type", content_type);
+        let outcome = request.body("{}").too_large().run_now();
+        (outcome.client.status, outcome.upstream.is_some())
+    };
+    for rule in ["remove", "rename", "replace", "add", "append"] {
+        let config = || json!({rule: {"body": ["a:b"], "headers": ["x:y"]}});
+        assert_eq!(status(config(), "application/json"), (413, false), "{rule}");
+        assert_eq!(status(config(), "text/plain"), (200, true), "{rule}");
+    }
+    let config = json!({"add": {"headers": ["x:y"]}});
+    assert_eq!(status(config, "application/json"), (200, true));
+}
+
+#[test]
+fn json_that_only_the_upstream_can_read_is_refused() {
+    let case = case(super::def(), json!({"remove": {"body": ["secret"]}}));
+    let status = |value: &str| {
+        let request = case
+            .request("POST /a")
+            .header("Content-Type", "application/json");
+        let outcome = request
+            .body(format!(r#"{{"secret":1,"a":{value}}}"#))
+            .run_now();
+        outcome.client.status
+    };
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    assert_eq!((status("1"), status(&nested(100))), (200, 200));
+    for unreadable in [&*nested(200), &nested(100_000), "1e999", "-1e999"] {
+        assert_eq!(status(unreadable), 400);
+    }
+    assert_eq!(status("x"), 200, "it is no JSON, and passes as in Kong");
 }
 
 #[test]

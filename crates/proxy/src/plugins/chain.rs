@@ -442,14 +442,16 @@ impl<'r> Chain<'r> {
                 upstream_body: body,
                 answer,
             };
+            let before = cx.answer.status;
             let filtered = instance
                 .plugin
                 .header_filter(&mut cx, own.slot(picked.plugin));
             match filtered {
-                Ok(Filtered::Continue) => {}
+                Ok(Filtered::Continue) => check_status(before, answer.status, instance)?,
                 Ok(Filtered::Replace(response)) => {
                     let (head, id) = (Some(request.head), request.request_id);
                     let mut made = GatewayResponse::new(response, head, id, settings);
+                    check_status(before, made.status, instance)?;
                     answer.status = made.status;
                     answer.headers.apply(std::mem::take(&mut made.headers));
                     replaced = Some(made);
@@ -674,6 +676,20 @@ fn ending(
     };
     report(phase, &instance.def, &error);
     Ok(Some(Response::unexpected_error()))
+}
+
+/// Refuses a status that a header filter has set and that no final response has. The client would wait for another
+/// response.
+#[inline]
+fn check_status(before: u16, after: u16, instance: &Instance) -> Result<(), FilterFailed> {
+    if after == before || (200..=599).contains(&after) {
+        return Ok(());
+    }
+    let error = PluginError::new(format!(
+        "it sets the status {after}, which no final response has"
+    ));
+    report("header_filter", &instance.def, &error);
+    Err(FilterFailed)
 }
 
 fn asked_too_often() -> PluginError {

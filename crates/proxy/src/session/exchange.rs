@@ -9,7 +9,7 @@ mod waiting;
 
 use super::collected::Collected;
 use super::failure::{Failed, ReportedStatus, UpstreamFailure};
-use super::filtering::{Filtering, write_chunk_size, write_last_chunk};
+use super::filtering::{Filtering, write_chunk_size, write_end_of_chunks};
 use super::pace::Pace;
 use super::receive::is_worth_parsing;
 use super::worker::{self, Worker};
@@ -133,6 +133,8 @@ pub(super) struct Exchange<'a, 'r> {
     received: u64,
     /// Whether any byte of the request's body was taken, framing included.
     has_taken: bool,
+    /// Whether plugins have filtered the end of the request's body.
+    filter_ended: bool,
     /// Whether the client's body was not read because a plugin has replaced it.
     unread: bool,
     /// Rate at which the client sends its body, measured while the upstream accepts it.
@@ -217,6 +219,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
             progress: now,
             received: 0,
             has_taken: false,
+            filter_ended: false,
             unread,
             pace: Pace::new(now, 0),
             blocked: None,
@@ -335,12 +338,16 @@ impl<'a, 'r> Exchange<'a, 'r> {
     }
 
     /// Takes the bytes of `data` that belong to the request's body, and appends what the plugins make of them to `out`,
-    /// in chunks. Returns the number of bytes taken.
+    /// in chunks, followed by the client's trailers. Returns the number of bytes taken.
     fn filter_body(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<usize, Failed> {
         let mut payload = Vec::new();
-        let taken = self.request_body.decode(data, &mut payload);
-        let taken = taken.map_err(|_| Failed::ClientBody)?;
+        let chunks = self.request_body.decode_chunks(data, &mut payload);
+        let chunks = chunks.map_err(|_| Failed::ClientBody)?;
+        let trailers = self.request_body.consume(&data[chunks..]);
+        let taken = chunks + trailers.map_err(|_| Failed::ClientBody)?;
         self.count_body(taken, payload.len())?;
+        let has_ended = taken > chunks || self.request_body.is_done();
+        let ends = has_ended && !std::mem::replace(&mut self.filter_ended, has_ended);
         let mut write = |data: Bytes, last: bool| {
             let mut chunk = Chunk { data, last };
             let filtered = self.chain.request_body(self.terms.request, &mut chunk);
@@ -355,9 +362,15 @@ impl<'a, 'r> Exchange<'a, 'r> {
         if !payload.is_empty() {
             write(payload.into(), false)?;
         }
-        if self.request_body.is_done() {
+        if ends {
             write(Bytes::new(), true)?;
-            write_last_chunk(out, false);
+            write_end_of_chunks(out, false);
+        }
+        match self.terms.head.framing() {
+            // These bytes include the end of the body.
+            Framing::Chunked => out.extend_from_slice(&data[chunks..taken]),
+            _ if ends => out.extend_from_slice(b"\r\n"),
+            _ => {}
         }
         Ok(taken)
     }

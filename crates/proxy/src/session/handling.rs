@@ -5,7 +5,8 @@ use super::proxying::CLIENT_GONE;
 use super::worker;
 use crate::plugins::{Chain, Plan};
 use crate::snapshot::Snapshot;
-use plugin::{Latencies, LogEntry, Origin, Phases, Request};
+use net::http1::RequestHead;
+use plugin::{Latencies, LogEntry, Origin, Phases, Request, RequestBody};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 use tokio::time::Instant;
@@ -101,11 +102,17 @@ impl Drop for Handling<'_> {
 }
 
 impl Handling<'_> {
-    /// Runs the log phase of a request whose task ended before it was done.
+    /// Runs the log phase of a request whose task ended before it was done. The connection is out of reach here. So the
+    /// sizes are those of the heads, and of a request's body in memory: what was forwarded of bodies is not known.
     fn log_broken_off(&mut self) {
         let took = self.started.elapsed();
+        let sent_head = self.chain.take_sent_head();
+        let body = match &self.request.body {
+            RequestBody::Whole(body) => body.len(),
+            RequestBody::Unread | RequestBody::TooLarge | RequestBody::Streamed => 0,
+        };
         let entry = LogEntry {
-            status: CLIENT_GONE,
+            status: status_of(&sent_head).unwrap_or(CLIENT_GONE),
             origin: Origin::Gateway,
             upstream_status: None,
             started_at: SystemTime::now() - took,
@@ -115,12 +122,25 @@ impl Handling<'_> {
                 ..Latencies::default()
             },
             tries: &[],
-            request_size: 0,
-            response_size: 0,
-            response_head: &[],
+            request_size: (head_size(self.request.head) + body) as u64,
+            response_size: sent_head.len() as u64,
+            response_head: &sent_head,
             upstream_path: self.request.upstream_path(),
             upstream_body: None,
         };
         self.chain.log(&self.request, &entry);
     }
+}
+
+/// Returns the size of a request's head: the request line, the header lines and the empty line.
+fn head_size(head: &RequestHead) -> usize {
+    let lines = head.lines().map(|(_, _, line)| line.len());
+    let request_line = head.method().len() + head.target().len() + "  HTTP/1.1\r\n".len();
+    request_line + lines.sum::<usize>() + "\r\n".len()
+}
+
+/// Returns the status in the head of a response.
+fn status_of(head: &[u8]) -> Option<u16> {
+    let digits = head.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }

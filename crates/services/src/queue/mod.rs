@@ -28,7 +28,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 
-pub use params::{Concurrency, QueueParams};
+pub use params::{Concurrency, DEFAULT_MAX_BYTES, QueueParams};
 pub use state::LOG_INTERVAL;
 pub use statistics::{Counts, QueueCounts};
 pub use task::MAX_SENDS;

@@ -18,7 +18,7 @@ pub struct QueueParams {
     /// Maximum number of waiting entries. Default: 10,000.
     #[serde(deserialize_with = "at_least_one")]
     pub max_entries: usize,
-    /// Maximum size of all waiting entries together. Default: no limit.
+    /// Maximum size of all waiting entries together. Default: [`DEFAULT_MAX_BYTES`].
     #[serde(deserialize_with = "bytes")]
     pub max_bytes: Option<usize>,
     /// Time before the first retry; each further retry doubles it. Default: 10 milliseconds.
@@ -34,6 +34,10 @@ pub struct QueueParams {
     /// Number of batches that are sent at once. Default: 1.
     pub concurrency_limit: Concurrency,
 }
+
+/// Maximum size of the waiting entries of a queue without `max_bytes`. Kong has no limit then: while a log server is
+/// away, clients could fill the memory with long requests.
+pub const DEFAULT_MAX_BYTES: usize = 256 * 1024 * 1024;
 
 /// Number of batches that a queue sends at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,6 +78,10 @@ impl QueueParams {
     pub(super) fn warn_at(&self) -> usize {
         let limit = self.max_entries.max(1);
         limit - limit / 5
+    }
+
+    pub(super) fn max_bytes(&self) -> usize {
+        self.max_bytes.unwrap_or(DEFAULT_MAX_BYTES)
     }
 
     pub(super) fn batch_size(&self) -> usize {

@@ -181,7 +181,7 @@ impl<T> State<T> {
     fn push_slow(&self, mut locked: MutexGuard<'_, Locked<T>>, entry: T, bytes: usize) {
         let mut victims = Victims::new();
         let mut notices: SmallVec<[Notice; 2]> = SmallVec::new();
-        let max = locked.params.max_bytes.unwrap_or(usize::MAX);
+        let max = locked.params.max_bytes();
         let mut wake = false;
         if locked.ended {
             locked.counts.dropped_shutdown += 1;
@@ -437,10 +437,7 @@ impl<T> Locked<T> {
     /// Whether an entry can be added without looking at the limits.
     #[inline]
     fn has_room(&self, bytes: usize) -> bool {
-        let fits = match self.params.max_bytes {
-            None => true,
-            Some(max) => self.counts.bytes as usize + bytes <= max,
-        };
+        let fits = self.counts.bytes as usize + bytes <= self.params.max_bytes();
         fits && self.entries.len() < self.warn_at && !self.ended
     }
 

@@ -272,6 +272,19 @@ async fn bytes_are_bounded_and_a_larger_entry_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_queue_without_a_limit_of_bytes_is_bounded_too() {
+    let bench = Bench::new([Reply::Stall]);
+    let queue = bench.queue(QueueParams::default());
+    push(&queue, [0]);
+    bench.sink.attempted.notified().await;
+    for entry in 1..=5 {
+        queue.push(entry, DEFAULT_MAX_BYTES / 4);
+    }
+    let counts = queue.counts();
+    assert_eq!((counts.waiting, counts.dropped_bytes), (4, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn unlimited_concurrency_sends_each_entry_alone_and_keeps_the_limits() {
     let bench = Bench::new([Reply::Stall; 2 * MAX_SENDS]);
     let params = QueueParams {

@@ -50,6 +50,8 @@ enum Refusal {
     Peek(#[from] net::peek::PeekError),
     #[error("client took too long")]
     TooSlow,
+    #[error("a plugin took too long")]
+    PluginTooSlow,
     #[error(transparent)]
     Io(#[from] std::io::Error),
 }
@@ -57,7 +59,7 @@ enum Refusal {
 impl Refusal {
     fn status(&self) -> u16 {
         match self {
-            Self::NoRoute | Self::Protocol | Self::Io(_) => 500,
+            Self::NoRoute | Self::Protocol | Self::PluginTooSlow | Self::Io(_) => 500,
             Self::Plugin(closed) => closed.end.status,
             Self::NoService | Self::NoPeer(_) => 503,
             Self::Upstream(ConnectError::Resolve(_)) => 503,

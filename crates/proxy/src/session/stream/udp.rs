@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::io::ReadBuf;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Maximum sessions per listener and worker. Each session has a socket. Kong's nginx has the same limit
 /// (`worker_connections`).
@@ -326,7 +326,10 @@ impl Registered {
         let route = route.ok_or(Refusal::NoRoute)?;
         let service = snapshot.stream_service(route);
         let record = &mut self.record;
-        record.preread(snapshot, route, service).await?;
+        // A client that is gone cannot be noticed, and a session takes one of the places in the table.
+        let limit = sessions.plane.settings.header_timeout;
+        let preread = timeout(limit, record.preread(snapshot, route, service)).await;
+        preread.map_err(|_| Refusal::PluginTooSlow)??;
         let service = service.ok_or(Refusal::NoService)?;
         let mut attempts = Attempts::new(service, client.ip());
         loop {

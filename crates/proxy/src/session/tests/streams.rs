@@ -424,6 +424,24 @@ fn an_aborted_task_is_logged_once() {
     }
 }
 
+#[test]
+fn a_udp_session_whose_preread_takes_too_long_ends_with_the_time_limit() {
+    run_paused(async {
+        let mut seen = Seen::new(Does::Continue, Does::WaitForever);
+        let mut setup = setup(Protocol::Udp, echo().await);
+        setup.settings.header_timeout = Duration::from_secs(7);
+        let gateway = setup.start();
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        client.connect(gateway.address).await.unwrap();
+        let started = Instant::now();
+        client.send(b"hi").await.unwrap();
+        assert_eq!(seen.next().await, "preread Udp");
+        assert_eq!(seen.next().await, logged("Udp", 500, "[]", [2, 0, 0, 0]));
+        assert!(started.elapsed() >= Duration::from_secs(7));
+        seen.end(gateway).await;
+    });
+}
+
 /// Returns a client of a UDP gateway, and an upstream.
 async fn datagrams() -> (Gateway, UdpSocket, UdpSocket) {
     let upstream = UdpSocket::bind("127.0.0.1:0").await.unwrap();

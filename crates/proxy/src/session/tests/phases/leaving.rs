@@ -264,6 +264,45 @@ async fn aborted_at(wait: Wait, is_http2: bool) -> Arc<DataPlane> {
 }
 
 #[test]
+fn a_task_that_is_aborted_logs_the_sizes_that_it_knows() {
+    let (send, receive) = std::sync::mpsc::channel();
+    run(async move {
+        let acts = Acts::new()
+            .access(|cx, _| {
+                Ok(match cx.request.body_bytes() {
+                    Some(_) => Step::Continue,
+                    None => Step::ReadBody,
+                })
+            })
+            .log(|cx, _| {
+                let entry = cx.entry;
+                assert!(entry.response_head.starts_with(b"HTTP/1.1 200 OK\r\n"));
+                assert_eq!(entry.response_size, entry.response_head.len() as u64);
+                note(format!("log {} {}", entry.status, entry.request_size));
+            });
+        let stops = script(|mut peer: Peer| async move {
+            peer.head().await;
+            peer.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
+                .await;
+            pending::<()>().await;
+        });
+        let mut setup = Setup::new(upstream(vec![stops]).await);
+        setup.route.response_buffering = false;
+        setup.plugins = vec![acts.define::<0>()];
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        client.send(POST).await;
+        client.until("hello").await;
+        gateway.stop.send(Stop::Drain(Duration::ZERO)).unwrap();
+        gateway.done.await.unwrap().unwrap();
+        send.send(()).unwrap();
+    });
+    // The worker's thread drops the runtime, and what is left in it.
+    receive.recv().unwrap();
+    assert_eq!(noted(), [format!("log 200 {}", POST.len())]);
+}
+
+#[test]
 fn a_client_that_leaves_while_the_response_is_filtered_is_logged_once() {
     run(async {
         let acts = Acts::new()

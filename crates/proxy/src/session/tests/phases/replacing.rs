@@ -207,23 +207,33 @@ fn a_changed_status_never_changes_where_the_response_ends() {
 }
 
 #[test]
-fn a_status_that_is_not_final_ends_the_connection() {
-    run(async {
-        for in_memory in [false, true] {
+fn a_filter_that_sets_a_status_that_is_not_final_fails() {
+    for (in_memory, new, replaces) in [
+        (false, 103, false),
+        (true, 103, false),
+        (false, 0, false),
+        (false, 600, false),
+        (false, 101, true),
+    ] {
+        run(async move {
             let acts = Acts::new()
                 .access(move |cx, _| {
                     cx.request.upstream.buffer_response = in_memory;
                     Ok(Step::Continue)
                 })
-                .header_filter(|cx| {
-                    cx.answer.status = 103;
+                .header_filter(move |cx| {
+                    if replaces {
+                        return Ok(Filtered::Replace(Response::new(new, "")));
+                    }
+                    cx.answer.status = new;
                     Ok(Filtered::Continue)
-                });
+                })
+                .logs();
             let gateway = keep(gateway(always(OK).await, vec![acts.define::<0>()]));
-            let answer = gateway.exchange(GET).await;
-            assert_eq!(header(&answer, "connection"), Some("close"), "{answer}");
-        }
-    });
+            assert_eq!(gateway.exchange(GET).await, "", "{new}");
+            wait_for("log 500").await;
+        });
+    }
 }
 
 #[test]

@@ -29,11 +29,14 @@ fn receives() -> Script {
                     loop {
                         let size = peer.until("\r\n").await;
                         let size = usize::from_str_radix(size.trim(), 16).unwrap();
-                        payload += std::str::from_utf8(&peer.take(size).await).unwrap();
-                        peer.until("\r\n").await;
                         if size == 0 {
+                            while let Some(trailer) = trailer(&mut peer).await {
+                                payload += &format!("[{trailer}]");
+                            }
                             break payload;
                         }
+                        payload += std::str::from_utf8(&peer.take(size).await).unwrap();
+                        peer.until("\r\n").await;
                     }
                 }
             };
@@ -41,6 +44,12 @@ fn receives() -> Script {
             peer.send(OK).await;
         }
     })
+}
+
+/// The next line after the last chunk, unless it is the end.
+async fn trailer(peer: &mut Peer) -> Option<String> {
+    let line = peer.until("\r\n").await;
+    Some(line.trim().to_owned()).filter(|line| !line.is_empty())
 }
 
 const SIZED: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n";
@@ -74,6 +83,85 @@ fn bodies_are_filtered_in_every_framing_whether_they_are_buffered_or_not() {
             }
         });
     }
+}
+
+#[test]
+fn trailers_follow_a_filtered_body_wherever_it_is_cut() {
+    const BODY: &str = "5\r\nhello\r\n0\r\nX-Sum: 7\r\nX-More: 8\r\n\r\n";
+    for cut in 1..BODY.len() {
+        run(async move {
+            let mut setup = Setup::new(upstream(vec![receives()]).await);
+            setup.route.request_buffering = false;
+            setup.plugins = vec![shouts().define::<0>()];
+            let gateway = setup.start();
+            let mut client = gateway.client().await;
+            let (first, second) = BODY.split_at(cut);
+            client.send(format!("{CHUNKED}{first}")).await;
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            client.send(second).await;
+            assert_eq!(status(&client.answer().await), "200");
+            assert_eq!(noted(), ["end", "HELLO![X-Sum: 7][X-More: 8]"], "{cut}");
+        });
+    }
+}
+
+#[test]
+fn an_error_after_the_response_has_begun_breaks_both_connections_off() {
+    run(async {
+        let acts = Acts::new()
+            .request_body(|chunk| match &*chunk.data {
+                b" world" => Err(failed()),
+                _ => Ok(()),
+            })
+            .logs();
+        let begins = script(|mut peer: Peer| async move {
+            peer.head().await;
+            peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n")
+                .await;
+            note(format!("got {:?}", peer.rest().await));
+        });
+        let mut setup = Setup::new(upstream(vec![begins]).await);
+        setup.route.request_buffering = false;
+        setup.route.response_buffering = false;
+        setup.plugins = vec![acts.define::<0>()];
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        client.send(format!("{SIZED}hello")).await;
+        client.until("hi").await;
+        client.send(" world").await;
+        let rest = client.rest().await;
+        assert!(!rest.contains("0\r\n\r\n"), "{rest}");
+        wait_for("log 500").await;
+        wait_for("got \"5\\r\\nhello\\r\\n\"").await;
+    });
+}
+
+#[test]
+fn an_error_leaves_nothing_of_the_body_for_the_next_request() {
+    run(async {
+        let acts = Acts::new().request_body(|_| Err(failed()));
+        let mut setup = Setup::new(upstream(vec![receives()]).await);
+        setup.route.request_buffering = false;
+        setup.plugins = vec![acts.define::<0>()];
+        let gateway = setup.start();
+        let hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
+        let length = hidden.len() + 5;
+        let mut client = gateway.client().await;
+        client
+            .send(format!(
+                "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\nhello"
+            ))
+            .await;
+        let answer = client.answer().await;
+        assert_eq!(
+            (status(&answer), header(&answer, "connection")),
+            ("500", Some("close"))
+        );
+        client.send(hidden).await;
+        assert_eq!(client.rest().await, "");
+    });
 }
 
 #[test]
