@@ -4,8 +4,10 @@
 
 use super::http2::Http2;
 use super::{DATABASES, one_service, start, workers};
+use crate::SetOnDrop;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use testkit::{Client, Echo, HttpResponse};
 
@@ -86,6 +88,40 @@ fn exactly_as_many_requests_as_the_limit_pass_through_several_workers() {
             assert_eq!(remaining, all_numbers, "each number is shown once");
         }
         assert_eq!(echo.requests(), (LIMIT * ROUNDS) as u64);
+    }
+}
+
+#[test]
+fn no_request_too_many_passes_when_few_places_are_left() {
+    const RACERS: usize = 8;
+    const PLACES: usize = 3;
+    const ROUNDS: usize = 1000;
+    let echo = Echo::start();
+    let config = json!({"year": PLACES, "limit_by": "header", "header_name": "x-round"});
+    let gateway = start(workers(), "off", &limited(&echo, &config));
+    let (ready, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let passed: Vec<AtomicUsize> = (0..ROUNDS).map(|_| AtomicUsize::new(0)).collect();
+    thread::scope(|scope| {
+        for _ in 0..RACERS {
+            scope.spawn(|| {
+                // The others stop to wait for this client if it panics.
+                let _failed = SetOnDrop(&failed);
+                let mut client = Client::connect(gateway.proxy);
+                for (round, passed) in passed.iter().enumerate() {
+                    ready.fetch_add(1, Ordering::SeqCst);
+                    let all = RACERS * (round + 1);
+                    while ready.load(Ordering::SeqCst) < all && !failed.load(Ordering::SeqCst) {
+                        thread::yield_now();
+                    }
+                    let headers = [("x-round", &*round.to_string())];
+                    let answer = client.request("GET", "/a", &headers, b"");
+                    passed.fetch_add(usize::from(answer.status == 200), Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    for (round, passed) in passed.iter().enumerate() {
+        assert_eq!(passed.load(Ordering::SeqCst), PLACES, "round {round}");
     }
 }
 
