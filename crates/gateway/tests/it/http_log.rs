@@ -27,7 +27,7 @@ fn logged(echo: &Echo, routes: &[(&str, serde_json::Value)]) -> String {
 }
 
 /// The sum of a metric's series whose labels contain this text.
-fn metric(gateway: &Gateway, name: &str, label: &str) -> f64 {
+pub(crate) fn metric(gateway: &Gateway, name: &str, label: &str) -> f64 {
     let page = gateway.admin_get("/metrics").text();
     let lines = page.lines().filter_map(|line| line.strip_prefix(name));
     let series = lines.filter(|rest| rest.starts_with('{') && rest.contains(label));
@@ -35,7 +35,7 @@ fn metric(gateway: &Gateway, name: &str, label: &str) -> f64 {
     values.sum()
 }
 
-fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !is_there() {
         assert!(Instant::now() < deadline, "{what}");

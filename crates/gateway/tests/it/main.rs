@@ -8,6 +8,7 @@ mod audit;
 mod balancing;
 mod balancing_names;
 mod bodies;
+mod bundled;
 mod client_certificates;
 mod commands;
 mod configuration;

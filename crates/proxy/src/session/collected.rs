@@ -16,7 +16,7 @@ use crate::forward::{write_header, write_line};
 use crate::forward_response::{ClientFraming, Inbound, write_response};
 use crate::plugins::{Chain, ClientLeft, FilterFailed};
 use crate::respond::{ResponseSettings, inject};
-use crate::session::filtering::{write_chunk_size, write_end_of_chunks};
+use crate::session::filtering::{CHUNK_END, write_chunk_size};
 use bytes::Bytes;
 use net::http1::{Framing, ResponseHead};
 use plugin::{Answer, HeaderEdits, Origin, Phases, Request};
@@ -215,9 +215,10 @@ fn write_body(payload: Bytes, form: &Form, answer: &Answer, out: &mut Vec<u8>) -
     let mut end = Vec::new();
     if in_chunks {
         if !payload.is_empty() {
-            write_chunk_size(out, payload.len(), false);
+            write_chunk_size(out, payload.len());
+            end.extend_from_slice(CHUNK_END);
         }
-        write_end_of_chunks(&mut end, !payload.is_empty());
+        write_chunk_size(&mut end, 0);
         for (name, value) in &answer.trailers {
             write_header(&mut end, name.as_bytes(), value.as_bytes());
         }

@@ -9,7 +9,7 @@ mod waiting;
 
 use super::collected::Collected;
 use super::failure::{Failed, ReportedStatus, UpstreamFailure};
-use super::filtering::{Filtering, write_chunk_size, write_end_of_chunks};
+use super::filtering::{CHUNK_END, Filtering, write_chunk_size};
 use super::pace::Pace;
 use super::receive::is_worth_parsing;
 use super::worker::{self, Worker};
@@ -159,8 +159,6 @@ struct ResponseInProgress {
     upstream_keeps: bool,
     /// Whether the client connection stays open after the response.
     keep_alive: bool,
-    /// Whether the gateway has written a chunk of the body, so that the next chunk must first end this one.
-    chunks: bool,
     /// Whether bytes are sent to the client as they arrive. The route or the upstream can request this.
     streams: bool,
     /// Bytes that wait until there are enough for a piece.
@@ -353,9 +351,9 @@ impl<'a, 'r> Exchange<'a, 'r> {
             let filtered = self.chain.request_body(self.terms.request, &mut chunk);
             filtered.map_err(|_| Failed::RequestFilter)?;
             if !chunk.data.is_empty() {
-                write_chunk_size(out, chunk.data.len(), false);
+                write_chunk_size(out, chunk.data.len());
                 out.extend_from_slice(&chunk.data);
-                out.extend_from_slice(b"\r\n");
+                out.extend_from_slice(CHUNK_END);
             }
             Ok(())
         };
@@ -364,7 +362,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
         }
         if ends {
             write(Bytes::new(), true)?;
-            write_end_of_chunks(out, false);
+            write_chunk_size(out, 0);
         }
         match self.terms.head.framing() {
             // These bytes include the end of the body.

@@ -29,9 +29,8 @@ impl Filtering {
         self.answer.trailers = parse_trailers(trailers);
     }
 
-    /// Filters a piece of payload and appends the result to `out`, framed for the client. `chunks` is true if a chunk
-    /// was written before. The end of the body is a call of its own for the filters, as in nginx.
-    #[expect(clippy::too_many_arguments)]
+    /// Filters a piece of payload and appends the result to `out`, framed for the client. The end of the body is a call
+    /// of its own for the filters, as in nginx.
     pub(super) fn pass(
         &mut self,
         request: &Request<'_>,
@@ -39,7 +38,6 @@ impl Filtering {
         payload: Bytes,
         last: bool,
         framing: ClientFraming,
-        chunks: &mut bool,
         out: &mut Vec<u8>,
     ) -> Result<(), FilterFailed> {
         let mut data = Bytes::new();
@@ -47,16 +45,16 @@ impl Filtering {
             data = self.filter(request, chain, payload, false)?;
         }
         if !last {
-            write_payload(&[&data], framing, chunks, out);
+            write_payload(&[&data], framing, out);
             return Ok(());
         }
         let end = self.filter(request, chain, Bytes::new(), true)?;
-        write_payload(&[&data, &end], framing, chunks, out);
+        write_payload(&[&data, &end], framing, out);
         if self.left.is_some_and(|left| left > 0) {
             return Err(wrong_length(request));
         }
         if framing == ClientFraming::Chunked {
-            write_end_of_chunks(out, *chunks);
+            write_chunk_size(out, 0);
             for (name, value) in &self.answer.trailers {
                 crate::forward::write_header(out, name.as_bytes(), value.as_bytes());
             }
@@ -89,16 +87,19 @@ impl Filtering {
 }
 
 /// Appends filtered payload in the framing for the client.
-fn write_payload(pieces: &[&[u8]], framing: ClientFraming, chunks: &mut bool, out: &mut Vec<u8>) {
+fn write_payload(pieces: &[&[u8]], framing: ClientFraming, out: &mut Vec<u8>) {
     let length = pieces.iter().map(|piece| piece.len()).sum();
     if length == 0 {
         return;
     }
-    if framing == ClientFraming::Chunked {
-        write_chunk_size(out, length, *chunks);
-        *chunks = true;
+    let in_chunks = framing == ClientFraming::Chunked;
+    if in_chunks {
+        write_chunk_size(out, length);
     }
     pieces.iter().for_each(|piece| out.extend_from_slice(piece));
+    if in_chunks {
+        out.extend_from_slice(CHUNK_END);
+    }
 }
 
 /// Logs that the filtered body does not have the length that was sent to the client. The connection must be closed.
@@ -123,11 +124,12 @@ pub(super) fn parse_trailers(lines: &[u8]) -> Vec<(compact_str::CompactString, H
     pairs.collect()
 }
 
-/// Begins a chunk, and ends the previous one if there is one.
-pub(super) fn write_chunk_size(out: &mut Vec<u8>, size: usize, follows_another: bool) {
-    if follows_another {
-        out.extend_from_slice(b"\r\n");
-    }
+/// The end of a chunk. It is sent with the chunk: some clients, such as Python's urllib3, read it before they use the
+/// chunk.
+pub(super) const CHUNK_END: &[u8] = b"\r\n";
+
+/// Begins a chunk, which [`CHUNK_END`] ends. The chunk of size 0 is the last one, and trailers can follow its size.
+pub(super) fn write_chunk_size(out: &mut Vec<u8>, size: usize) {
     // Formatting by the standard library costs more than everything else that is done for a chunk.
     let digits = size.checked_ilog2().unwrap_or(0) / 4 + 1;
     let digit = |place: u32| b"0123456789abcdef"[size >> (4 * place) & 0xF];
@@ -135,14 +137,10 @@ pub(super) fn write_chunk_size(out: &mut Vec<u8>, size: usize, follows_another: 
     out.extend_from_slice(b"\r\n");
 }
 
-pub(super) fn write_last_chunk(out: &mut Vec<u8>, follows_another: bool) {
-    write_end_of_chunks(out, follows_another);
+/// Ends a body in chunks that has no trailers.
+pub(super) fn write_last_chunk(out: &mut Vec<u8>) {
+    write_chunk_size(out, 0);
     out.extend_from_slice(b"\r\n");
-}
-
-/// Writes the last chunk without the end of the body, so that trailers can follow.
-pub(super) fn write_end_of_chunks(out: &mut Vec<u8>, follows_another: bool) {
-    write_chunk_size(out, 0, follows_another);
 }
 
 #[cfg(test)]
@@ -166,10 +164,8 @@ mod tests {
             usize::MAX,
         ] {
             let mut out = Vec::new();
-            write_chunk_size(&mut out, size, false);
-            write_chunk_size(&mut out, size, true);
-            let expected = format!("{size:x}\r\n\r\n{size:x}\r\n");
-            assert_eq!(out, expected.as_bytes());
+            write_chunk_size(&mut out, size);
+            assert_eq!(out, format!("{size:x}\r\n").as_bytes());
         }
     }
 }

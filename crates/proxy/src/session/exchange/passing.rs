@@ -5,7 +5,7 @@
 use super::{Exchange, Failed, ResponseInProgress, Span, Terms, copy_if_small};
 use crate::forward_response::ClientFraming;
 use crate::plugins::Chain;
-use crate::session::filtering::{write_chunk_size, write_end_of_chunks, write_last_chunk};
+use crate::session::filtering::{CHUNK_END, write_chunk_size, write_last_chunk};
 use crate::session::worker::Worker;
 use net::http1::{BadChunk, Body, KnownHeader, ResponseHead};
 use std::task::Context;
@@ -96,7 +96,9 @@ impl Exchange<'_, '_> {
             return;
         };
         let mut out = Vec::new();
-        let _ = answer.write(self.terms, self.chain, None, &mut Vec::new(), &mut out);
+        let mut end = Vec::new();
+        let _ = answer.write(self.terms, self.chain, None, &mut end, &mut out);
+        out.append(&mut end);
         if !out.is_empty() {
             // The connection is about to close, whether or not the client accepts this.
             let _ = self.send_client(cx, &out, b"");
@@ -142,7 +144,7 @@ impl ResponseInProgress {
     fn decodes(&self) -> bool {
         let decodes = matches!(
             self.framing,
-            ClientFraming::Unchunked | ClientFraming::Rechunked
+            ClientFraming::Unchunked | ClientFraming::Chunked | ClientFraming::Rechunked
         );
         decodes || self.filtering.is_some() || self.collected.is_some()
     }
@@ -191,7 +193,7 @@ impl ResponseInProgress {
     }
 
     /// Writes to `out` the bytes that precede a piece: held bytes and the size of a new chunk. If there are filters,
-    /// writes the filtered piece as well. Appends the end of a rechunked body to `decoded`.
+    /// writes the filtered piece as well. Appends to `decoded` the end of the chunk, and that of a rechunked body.
     fn write(
         &mut self,
         terms: &Terms<'_>,
@@ -212,12 +214,12 @@ impl ResponseInProgress {
             } else {
                 payload.append(decoded);
             }
-            let (last, chunks) = (self.body.is_done(), &mut self.chunks);
+            let last = self.body.is_done();
             if last && let Some(held) = &self.held {
                 filtering.take_trailers(&held.trailers);
             }
             let (request, payload) = (terms.request, payload.into());
-            let passed = filtering.pass(request, chain, payload, last, self.framing, chunks, out);
+            let passed = filtering.pass(request, chain, payload, last, self.framing, out);
             return passed.map_err(|_| Failed::Filter);
         }
         let size = payload.len() + raw.map_or(decoded.len(), <[u8]>::len);
@@ -226,12 +228,12 @@ impl ResponseInProgress {
             ClientFraming::Chunked | ClientFraming::Rechunked
         );
         if in_chunks && size > 0 {
-            write_chunk_size(out, size, self.chunks);
-            self.chunks = true;
+            write_chunk_size(out, size);
+            decoded.extend_from_slice(CHUNK_END);
         }
         out.extend_from_slice(&payload);
         if self.framing == ClientFraming::Rechunked && self.body.is_done() {
-            write_end_of_chunks(decoded, self.chunks);
+            write_chunk_size(decoded, 0);
             let trailers = self.held.as_ref().map_or(&[][..], |held| &held.trailers);
             decoded.extend_from_slice(trailers);
         }
@@ -250,9 +252,11 @@ impl ResponseInProgress {
         if self.collected.is_some() || self.discards {
             return Ok(out);
         }
-        self.write(terms, chain, None, &mut Vec::new(), &mut out)?;
+        let mut end = Vec::new();
+        self.write(terms, chain, None, &mut end, &mut out)?;
+        out.append(&mut end);
         if self.filtering.is_none() && self.framing == ClientFraming::Chunked {
-            write_last_chunk(&mut out, self.chunks);
+            write_last_chunk(&mut out);
         }
         Ok(out)
     }
