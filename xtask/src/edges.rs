@@ -4,7 +4,7 @@ use crate::shell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Each crate of the workspace with the workspace crates it may depend on. `gateway` may depend on all.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("expr", &[]),
     ("model", &["expr"]),
     ("tables", &[]),
@@ -13,7 +13,8 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("store", &["model"]),
     ("services", &["net"]),
     ("plugin", &["model", "net", "services"]),
-    ("plugins", &["model", "net", "plugin", "services"]),
+    ("lua", &["model", "net", "plugin", "services"]),
+    ("plugins", &["lua", "model", "net", "plugin", "services"]),
     ("proxy", &["model", "net", "plugin", "router", "tables"]),
     ("admin", &["model", "net", "plugin", "store"]),
     (

@@ -11,6 +11,7 @@ use compact_str::CompactString;
 pub use model::entities::Consumer;
 use model::{Object, Value};
 use net::http1::{KnownHeader, RequestHead};
+use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -105,6 +106,8 @@ pub struct RequestState {
     pub headers: HeaderEdits,
     /// Fields for the log record (`kong.log.set_serialize_value`), in the order in which they were set.
     pub log_fields: Vec<LogField>,
+    /// What an interpreter keeps for the request, such as its tables, for all plugins that it runs.
+    pub interpreter: Option<Box<dyn Any + Send>>,
 }
 
 /// A change to the log record of a request.
@@ -136,7 +139,9 @@ impl RequestState {
             shared,
             headers,
             log_fields,
+            interpreter,
         } = self;
+        *interpreter = None;
         *consumer = None;
         *credential = None;
         groups.clear();

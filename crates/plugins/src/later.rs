@@ -9,12 +9,6 @@
 
 use plugin::{BUNDLED_VERSION, Implementation, Lack, Phases, PluginDef, Scopes};
 
-const ALL: Phases = Phases::CERTIFICATE
-    .with(Phases::REWRITE)
-    .with(Phases::ACCESS)
-    .with(Phases::HEADER_FILTER)
-    .with(Phases::BODY_FILTER)
-    .with(Phases::LOG);
 
 fn ignored(
     name: &'static str,
@@ -55,15 +49,6 @@ fn later(
     }
 }
 
-pub(crate) fn pre_function() -> PluginDef {
-    closed(
-        "pre-function",
-        1_000_000,
-        ALL,
-        Scopes::NO_CONSUMER,
-        "The user's Lua code does not run before other plugins.",
-    )
-}
 pub(crate) fn correlation_id() -> PluginDef {
     ignored(
         "correlation-id",
@@ -384,14 +369,5 @@ pub(crate) fn syslog() -> PluginDef {
         Phases::LOG,
         Scopes::ALL,
         "No log is sent to syslog.",
-    )
-}
-pub(crate) fn post_function() -> PluginDef {
-    closed(
-        "post-function",
-        -1_000,
-        ALL,
-        Scopes::NO_CONSUMER,
-        "The user's Lua code does not run after other plugins.",
     )
 }

@@ -19,6 +19,7 @@ mod correlation_id;
 mod cors;
 mod datadog;
 mod file_log;
+mod functions;
 mod grpc_gateway;
 mod grpc_web;
 mod hmac_auth;
@@ -107,8 +108,8 @@ pub fn sources() -> &'static [PluginSource] {
         loggly::SOURCE,
         oauth2::SOURCE,
         opentelemetry::SOURCE,
-        post_function::SOURCE,
-        pre_function::SOURCE,
+        post_function::source::SOURCE,
+        pre_function::source::SOURCE,
         prometheus::SOURCE,
         proxy_cache::source::SOURCE,
         rate_limiting::source::SOURCE,
@@ -148,7 +149,7 @@ pub fn bundled() -> &'static [Arc<PluginDef>] {
 
 fn load() -> Vec<Arc<PluginDef>> {
     let defs = [
-        later::pre_function(),
+        pre_function::def(),
         later::correlation_id(),
         later::zipkin(),
         later::bot_detection(),
@@ -192,7 +193,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::syslog(),
         grpc_web::def(),
         request_termination::def(),
-        later::post_function(),
+        post_function::def(),
     ];
     defs.into_iter().map(Arc::new).collect()
 }

@@ -1,6 +1,16 @@
-//! post-function, which is not implemented yet: its schema.
+//! post-function runs the user's Lua code after all other plugins.
 
-use model::schema::PluginSource;
+pub(crate) mod source;
 
-pub(crate) const SOURCE: PluginSource =
-    PluginSource::plain("post-function", include_str!("schema.json"));
+use crate::functions::{Functions, Name, PHASES};
+use plugin::{PluginDef, Scopes};
+
+struct PostFunction;
+
+impl Name for PostFunction {
+    const NAME: &'static str = "post-function";
+}
+
+pub(crate) fn def() -> PluginDef {
+    PluginDef::bundled::<Functions<PostFunction>>(PostFunction::NAME, -1000, PHASES, Scopes::NO_CONSUMER)
+}

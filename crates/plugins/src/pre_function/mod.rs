@@ -1,6 +1,16 @@
-//! pre-function, which is not implemented yet: its schema.
+//! pre-function runs the user's Lua code before all other plugins.
 
-use model::schema::PluginSource;
+pub(crate) mod source;
 
-pub(crate) const SOURCE: PluginSource =
-    PluginSource::plain("pre-function", include_str!("schema.json"));
+use crate::functions::{Functions, Name, PHASES};
+use plugin::{PluginDef, Scopes};
+
+struct PreFunction;
+
+impl Name for PreFunction {
+    const NAME: &'static str = "pre-function";
+}
+
+pub(crate) fn def() -> PluginDef {
+    PluginDef::bundled::<Functions<PreFunction>>(PreFunction::NAME, 1_000_000, PHASES, Scopes::NO_CONSUMER)
+}

@@ -1,0 +1,20 @@
+//! Compiles LuaJIT, whose sources are in the crate `luajit-src`.
+//!
+//! LuaJIT is compiled with `LUAJIT_ENABLE_CHECKHOOK`: compiled loops then look at the hook, so that a loop without an end
+//! can be stopped. The build of `luajit-src` runs `make -e`, in which variables of the environment replace those of the
+//! Makefile. It sets `XCFLAGS` itself, so the flag goes into `TARGET_CFLAGS`.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    let mut flags = std::env::var("TARGET_CFLAGS").unwrap_or_default();
+    flags.push_str(" -DLUAJIT_ENABLE_CHECKHOOK");
+    // SAFETY: a build script has one thread, so nothing reads the environment at the same time.
+    #[expect(unsafe_code, reason = "the build of `luajit-src` has no other way")]
+    unsafe {
+        std::env::set_var("TARGET_CFLAGS", flags);
+    }
+    let mut build = luajit_src::Build::new();
+    // OpenResty compiles LuaJIT with the same compatibility. A debug build of ours would switch on LuaJIT's assertions.
+    build.debug(false).lua52compat(true);
+    build.build().print_cargo_metadata();
+}

@@ -1,0 +1,175 @@
+//! Changes to the request, to the response and to the node's answer.
+
+use super::{Cx, FOUND, NO_REQUEST, NONE};
+use bytes::Bytes;
+use compact_str::CompactString;
+use plugin::{HeaderEdits, HeaderValue, Scheme};
+use std::time::Duration;
+
+super::numbered! {
+    pub(super) enum Text {
+        Method = "method",
+        Path = "path",
+        Query = "query",
+        Body = "body",
+        Scheme = "scheme",
+        TargetHost = "target_host",
+        Upstream = "upstream",
+        Chunk = "chunk",
+    }
+}
+
+super::numbered! {
+    pub(super) enum Number {
+        Status = "status",
+        TargetPort = "target_port",
+        Retries = "retries",
+        ConnectTimeout = "connect_timeout",
+        WriteTimeout = "write_timeout",
+        ReadTimeout = "read_timeout",
+        BufferResponse = "buffer_response",
+        EndChunks = "end_chunks",
+    }
+}
+
+super::numbered! {
+    /// The message whose headers are changed.
+    pub(super) enum Message {
+        Request = "request",
+        Response = "response",
+    }
+}
+
+super::numbered! {
+    pub(super) enum Change {
+        Set = "set",
+        Add = "add",
+        Remove = "remove",
+    }
+}
+
+/// Sets a text of the request for the upstream, or the piece of the response's body.
+pub(super) fn set_text(cx: &mut Cx, what: i32, text: &[u8]) -> i32 {
+    let Some(what) = Text::numbered(what) else {
+        return NONE;
+    };
+    if what == Text::Chunk {
+        return match cx.target.chunk_mut() {
+            Some(chunk) => {
+                chunk.data = Bytes::copy_from_slice(text);
+                FOUND
+            }
+            None => NO_REQUEST,
+        };
+    }
+    let configured = cx.target.configured().is_some_and(|configured| {
+        what == Text::Upstream
+            && std::str::from_utf8(text).is_ok_and(|name| configured.has_upstream(name))
+    });
+    let Some(request) = cx.target.request_mut() else {
+        return NO_REQUEST;
+    };
+    let edits = &mut request.upstream;
+    let lossy = || String::from_utf8_lossy(text).into_owned();
+    match what {
+        Text::Method => edits.method = Some(CompactString::from_utf8_lossy(text)),
+        Text::Path => edits.path = Some(lossy()),
+        Text::Query => edits.query = Some(lossy()),
+        Text::Body => edits.body = Some(Bytes::copy_from_slice(text)),
+        Text::Scheme => {
+            edits.target_mut().scheme = Some(match text {
+                b"https" => Scheme::Https,
+                _ => Scheme::Http,
+            });
+        }
+        // The port follows (`Number::TargetPort`).
+        Text::TargetHost => edits.target_mut().set_address(CompactString::from_utf8_lossy(text), 0),
+        Text::Upstream if configured => {
+            edits.target_mut().set_upstream(CompactString::from_utf8_lossy(text));
+        }
+        Text::Upstream | Text::Chunk => return NONE,
+    }
+    FOUND
+}
+
+pub(super) fn set_number(cx: &mut Cx, what: i32, number: f64) -> i32 {
+    let Some(what) = Number::numbered(what) else {
+        return NONE;
+    };
+    match what {
+        Number::Status => {
+            return match cx.target.answer_mut() {
+                Some(answer) => {
+                    answer.status = number as u16;
+                    FOUND
+                }
+                None => NO_REQUEST,
+            };
+        }
+        Number::EndChunks => {
+            return match cx.target.chunk_mut() {
+                Some(chunk) => {
+                    chunk.last = number != 0.0;
+                    FOUND
+                }
+                None => NO_REQUEST,
+            };
+        }
+        _ => {}
+    }
+    let Some(request) = cx.target.request_mut() else {
+        return NO_REQUEST;
+    };
+    let edits = &mut request.upstream;
+    let time = || Some(Duration::from_secs_f64(number.clamp(0.0, 1e9) / 1000.0));
+    match what {
+        Number::TargetPort => {
+            if let Some((_, port)) = &mut edits.target_mut().address {
+                *port = number as u16;
+            }
+        }
+        Number::Retries => edits.target_mut().retries = Some(number as u16),
+        Number::ConnectTimeout => edits.target_mut().connect_timeout = time(),
+        Number::WriteTimeout => edits.target_mut().write_timeout = time(),
+        Number::ReadTimeout => edits.target_mut().read_timeout = time(),
+        Number::BufferResponse => edits.buffer_response = number != 0.0,
+        Number::Status | Number::EndChunks => return NONE,
+    }
+    FOUND
+}
+
+/// Changes a header of the request for the upstream or of the response to the client. Before there is a response, the
+/// change is kept for it.
+pub(super) fn set_header(cx: &mut Cx, of: i32, change: i32, name: &[u8], value: &[u8]) -> i32 {
+    let (Some(of), Some(change)) = (Message::numbered(of), Change::numbered(change)) else {
+        return NONE;
+    };
+    let edits = match of {
+        Message::Request => match cx.target.request_mut() {
+            Some(request) => &mut request.upstream.headers,
+            None => return NO_REQUEST,
+        },
+        Message::Response => {
+            let has_answer = cx.target.answer().is_some();
+            let edits = match has_answer {
+                true => cx.target.answer_mut().map(|answer| &mut answer.headers),
+                false => cx.target.state_mut().map(|state| &mut state.headers),
+            };
+            match edits {
+                Some(edits) => edits,
+                None => return NO_REQUEST,
+            }
+        }
+    };
+    change_header(edits, change, name, value);
+    FOUND
+}
+
+pub(super) fn change_header(edits: &mut HeaderEdits, change: Change, name: &[u8], value: &[u8]) {
+    let name = CompactString::from_utf8_lossy(name);
+    match change {
+        Change::Set => edits.set(name, HeaderValue::from_untrusted(value)),
+        Change::Add => edits.add(name, HeaderValue::from_untrusted(value)),
+        Change::Remove => edits.remove(name),
+    }
+}

@@ -1,0 +1,56 @@
+//! Lines for the error log, and changes to the log record.
+
+use super::{Cx, FOUND, NO_REQUEST, NONE, json};
+use model::Value;
+use plugin::{LogField, LogFieldMode};
+
+/// Writes a line to the error log. `level` is nginx's: 0 is the highest, 8 is `debug`.
+pub(super) fn write(cx: &mut Cx, level: i32, text: &[u8]) -> i32 {
+    let text = String::from_utf8_lossy(text);
+    let plugin = cx.plugin_name;
+    let request_id = cx.target.request().map(|request| request.request_id);
+    match level {
+        ..=4 => tracing::error!(plugin, request_id, "{text}"),
+        5 => tracing::warn!(plugin, request_id, "{text}"),
+        6 | 7 => tracing::info!(plugin, request_id, "{text}"),
+        _ => tracing::debug!(plugin, request_id, "{text}"),
+    }
+    FOUND
+}
+
+/// Notes a change of the log record. `kind` 0 removes the field; otherwise the value is JSON.
+pub(super) fn set_field(cx: &mut Cx, mode: i32, kind: i32, key: &[u8], value: &[u8]) -> i32 {
+    let value: Option<Value> = match kind {
+        0 => None,
+        _ => match json::value(value) {
+            Some(value) => Some(value),
+            None => return NONE,
+        },
+    };
+    let Some(state) = cx.target.state_mut() else {
+        return NO_REQUEST;
+    };
+    state.log_fields.push(LogField {
+        key: String::from_utf8_lossy(key).into(),
+        value,
+        mode: match mode {
+            1 => LogFieldMode::Add,
+            2 => LogFieldMode::Replace,
+            _ => LogFieldMode::Set,
+        },
+    });
+    FOUND
+}
+
+/// Returns the log record of the request as JSON.
+pub(super) fn record(cx: &mut Cx) -> i32 {
+    let target = cx.target;
+    let record = match target.log() {
+        None => return NO_REQUEST,
+        Some(log) => log.record(),
+    };
+    match record {
+        Ok(record) => cx.made(|out| out.extend_from_slice(&record)),
+        Err(error) => cx.refuse(error),
+    }
+}

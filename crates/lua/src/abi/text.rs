@@ -1,0 +1,270 @@
+//! Single values of the request, the response and the node.
+
+use super::{Cx, NO_REQUEST, NONE};
+use crate::target::Raw;
+use model::EntityKind;
+use net::http1::Version;
+use plugin::{EntityRef, Origin, RequestBody};
+use std::io::Write;
+use std::time::UNIX_EPOCH;
+
+super::numbered! {
+    /// A value that [`get`] returns.
+    pub(super) enum Value {
+        Method = "method",
+        Scheme = "scheme",
+        Host = "host",
+        Port = "port",
+        HttpVersion = "http_version",
+        Path = "path",
+        RawQuery = "raw_query",
+        Target = "target",
+        UpstreamPath = "upstream_path",
+        UpstreamQuery = "upstream_query",
+        RequestId = "request_id",
+        ClientIp = "client_ip",
+        ClientPort = "client_port",
+        PeerIp = "peer_ip",
+        PeerPort = "peer_port",
+        Sni = "sni",
+        Body = "body",
+        BodyState = "body_state",
+        RouteId = "route_id",
+        RouteName = "route_name",
+        ServiceId = "service_id",
+        ServiceName = "service_name",
+        PluginId = "plugin_id",
+        Consumer = "consumer",
+        Credential = "credential",
+        Status = "status",
+        Source = "source",
+        UpstreamStatus = "upstream_status",
+        UpstreamBody = "upstream_body",
+        Chunk = "chunk",
+        IsLast = "is_last",
+        StartTime = "start_time",
+        Now = "now",
+        NodeId = "node_id",
+        Hostname = "hostname",
+        IsGrpc = "is_grpc",
+        Stripped = "stripped",
+        ReceivedMethod = "received_method",
+        Http2 = "http2",
+        Route = "route",
+        Service = "service",
+        TlsVersion = "tls_version",
+        WorkerPid = "worker_pid",
+        ReceivedQuery = "received_query",
+    }
+}
+
+/// Returns the value with this number. A text goes to `ptr`, a number to `number`; what is true or false is the result.
+pub(super) fn get(cx: &mut Cx, number: i32) -> i32 {
+    let Some(value) = Value::numbered(number) else {
+        return NONE;
+    };
+    let target = cx.target;
+    let Some(request) = target.request() else {
+        return without_request(cx, &target, value);
+    };
+    match value {
+        Value::Method => cx.text(request.method_bytes()),
+        Value::ReceivedMethod => cx.text(request.head.method_bytes()),
+        Value::Scheme => cx.text(request.scheme.name().as_bytes()),
+        Value::Host => cx.text(request.host.as_bytes()),
+        Value::Port => cx.number(request.port.into()),
+        Value::HttpVersion if request.http2 => cx.number(2.0),
+        Value::HttpVersion => cx.number(match request.head.version() {
+            Version::Http11 => 1.1,
+            Version::Http10 => 1.0,
+        }),
+        Value::Http2 => i32::from(request.http2),
+        Value::Path => cx.text(request.head.path_bytes()),
+        Value::Target => cx.text(request.head.target().as_bytes()),
+        Value::RawQuery => cx.text(request.query().as_bytes()),
+        Value::ReceivedQuery => cx.text(request.head.query_bytes().unwrap_or_default()),
+        Value::UpstreamPath => cx.text(request.upstream_path()),
+        Value::UpstreamQuery => cx.text_or_none(request.upstream_query()),
+        Value::RequestId => cx.text(request.request_id.as_bytes()),
+        Value::ClientIp => shown(cx, request.client.ip),
+        Value::ClientPort => cx.number(request.client.port.into()),
+        Value::PeerIp => shown(cx, request.peer.ip()),
+        Value::PeerPort => cx.number(request.peer.port().into()),
+        Value::Sni => cx.text_or_none(request.sni.map(str::as_bytes)),
+        Value::TlsVersion => cx.text_or_none(request.tls.map(|tls| tls.version.as_bytes())),
+        Value::Stripped => cx.text_or_none(request.routed.stripped()),
+        Value::IsGrpc => i32::from(request.is_grpc),
+        Value::Body => cx.text_or_none(request.body_bytes().map(|body| &**body)),
+        Value::BodyState => match (&request.upstream.body, &request.body) {
+            (Some(_), _) | (None, RequestBody::Whole(_)) => 1,
+            (None, RequestBody::Unread) => 0,
+            (None, RequestBody::TooLarge) => 2,
+            (None, RequestBody::Streamed) => 3,
+        },
+        Value::RouteId => id(cx, request.route.map(|route| route.id)),
+        Value::ServiceId => id(cx, request.service.map(|service| service.id)),
+        Value::RouteName => {
+            let name = request.route.and_then(|route| route.name);
+            cx.text_or_none(name.map(str::as_bytes))
+        }
+        Value::ServiceName => {
+            let name = request.service.and_then(|service| service.name);
+            cx.text_or_none(name.map(str::as_bytes))
+        }
+        Value::Route => entity(cx, &target, EntityKind::Routes, request.route),
+        Value::Service => entity(cx, &target, EntityKind::Services, request.service),
+        Value::PluginId => {
+            let name = target.configured().and_then(|configured| configured.name(request));
+            id(cx, name.map(|name| name.id.0))
+        }
+        Value::Credential => {
+            let credential = target.state().and_then(|state| state.credential.as_ref());
+            id(cx, credential.map(|credential| credential.id))
+        }
+        Value::Consumer => consumer(cx, &target),
+        _ => match of_node(cx, &target, value) {
+            Some(code) => code,
+            None => of_response(cx, &target, value),
+        },
+    }
+}
+
+/// Returns a value of a handshake or of the node.
+fn without_request(cx: &mut Cx, target: &Raw, value: Value) -> i32 {
+    let Some(handshake) = target.certificate() else {
+        return of_node(cx, target, value).unwrap_or(NO_REQUEST);
+    };
+    match value {
+        Value::Sni => cx.text_or_none(handshake.sni.map(str::as_bytes)),
+        Value::ClientIp => shown(cx, handshake.client.ip),
+        Value::PeerIp => shown(cx, handshake.peer.ip()),
+        Value::ClientPort => cx.number(handshake.client.port.into()),
+        Value::PeerPort => cx.number(handshake.peer.port().into()),
+        _ => of_node(cx, target, value).unwrap_or(NO_REQUEST),
+    }
+}
+
+fn of_node(cx: &mut Cx, target: &Raw, value: Value) -> Option<i32> {
+    Some(match value {
+        Value::NodeId => match target.node() {
+            Some(node) => cx.text(node.identity.id.as_bytes()),
+            None => NONE,
+        },
+        Value::Hostname => match target.node() {
+            Some(node) => cx.text(node.identity.hostname.as_bytes()),
+            None => NONE,
+        },
+        Value::Now => {
+            let now = match target.node() {
+                Some(node) => node.clock.since_epoch(),
+                None => std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            };
+            cx.number(now.as_secs_f64())
+        }
+        Value::WorkerPid => cx.number(std::process::id().into()),
+        _ => return None,
+    })
+}
+
+fn of_response(cx: &mut Cx, target: &Raw, value: Value) -> i32 {
+    match value {
+        Value::Status => match (target.answer(), target.entry()) {
+            (Some(answer), _) => cx.number(answer.status.into()),
+            (None, Some(entry)) => cx.number(entry.status.into()),
+            (None, None) => NONE,
+        },
+        Value::Source => {
+            let origin = target.answer().map(|answer| answer.origin);
+            match origin.or(target.entry().map(|entry| entry.origin)) {
+                Some(Origin::Upstream) => cx.text(b"service"),
+                Some(Origin::Plugin) => cx.text(b"exit"),
+                Some(Origin::Gateway) => cx.text(b"error"),
+                None => NONE,
+            }
+        }
+        Value::UpstreamStatus => {
+            let head = target.upstream().map(|head| head.status());
+            let logged = target.entry().and_then(|entry| entry.upstream_status);
+            match head.or(logged) {
+                Some(status) => cx.number(status.into()),
+                None => NONE,
+            }
+        }
+        Value::UpstreamBody => {
+            let logged = target.entry().and_then(|entry| entry.upstream_body);
+            cx.text_or_none(target.upstream_body().or(logged).map(|body| &**body))
+        }
+        Value::Chunk => match target.chunk() {
+            Some(chunk) => cx.text(&chunk.data),
+            None => NONE,
+        },
+        Value::IsLast => match target.chunk() {
+            Some(chunk) => i32::from(chunk.last),
+            None => NONE,
+        },
+        Value::StartTime => match target.entry() {
+            Some(entry) => {
+                let started = entry.started_at.duration_since(UNIX_EPOCH);
+                cx.number(started.unwrap_or_default().as_secs_f64())
+            }
+            None => NONE,
+        },
+        _ => NONE,
+    }
+}
+
+fn shown(cx: &mut Cx, value: impl std::fmt::Display) -> i32 {
+    cx.made(|out| {
+        let _ = write!(out, "{value}");
+    })
+}
+
+fn id(cx: &mut Cx, id: Option<uuid::Uuid>) -> i32 {
+    id.map_or(NONE, |id| shown(cx, id.hyphenated()))
+}
+
+/// Returns an entity as JSON, without fields that have no value.
+fn entity(cx: &mut Cx, target: &Raw, kind: EntityKind, entity: Option<EntityRef<'_>>) -> i32 {
+    let (Some(entity), Some(node)) = (entity, target.node()) else {
+        return NONE;
+    };
+    let mut found = false;
+    let code = cx.made(|out| {
+        found = node.entities.write_logged(kind, entity.id, out).unwrap_or(false);
+    });
+    if found { code } else { NONE }
+}
+
+/// Returns the consumer as JSON.
+fn consumer(cx: &mut Cx, target: &Raw) -> i32 {
+    let consumer = target.state().and_then(|state| state.consumer.as_deref());
+    let (Some(consumer), Some(node)) = (consumer, target.node()) else {
+        return NONE;
+    };
+    let id = consumer.id.0;
+    let kind = EntityKind::Consumers;
+    let mut found = false;
+    let code = cx.made(|out| {
+        found = node.entities.write_logged(kind, id, out).unwrap_or(false);
+    });
+    if found { code } else { NONE }
+}
+
+/// Returns the first value of a header: 0 is the request's, 1 the response's, 2 the upstream's.
+pub(super) fn header(cx: &mut Cx, of: i32, name: &[u8]) -> i32 {
+    let target = cx.target;
+    let Ok(name) = std::str::from_utf8(name) else {
+        return NONE;
+    };
+    match of {
+        0 => match target.request() {
+            Some(request) => cx.text_or_none(request.header(name)),
+            None => NO_REQUEST,
+        },
+        1 => super::list::response_header(cx, &target, name),
+        _ => match target.upstream() {
+            Some(head) => cx.text_or_none(head.header(name)),
+            None => NONE,
+        },
+    }
+}

@@ -1,0 +1,27 @@
+//! Runs the user's Lua code in LuaJIT, with Kong's `kong.*` (the PDK) and nginx's `ngx.*`.
+//!
+//! Each worker has one VM, made when it is first needed. A handler runs in a coroutine of it. A coroutine that waits
+//! suspends itself, and its worker goes on with other requests. The PDK is written in Lua over functions of this crate that
+//! Lua calls by FFI (`abi`), because LuaJIT compiles such calls. Code that runs for too long is stopped (`watchdog`), and
+//! memory is limited (`memory`).
+//!
+//! This crate has all `unsafe` code that this needs. Its invariants are written down in `abi`, `target` and `vm`.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod abi;
+mod memory;
+mod pattern;
+mod script;
+mod sys;
+mod target;
+mod vm;
+mod watchdog;
+#[cfg(test)]
+mod tests;
+
+pub use abi::{Ending, Pending};
+pub use script::{Outcome, Progress, Scripts, Snippets};
+pub use target::{Phase, Target};
+pub use vm::check_syntax;
+pub use watchdog::MAX_SLICE;

@@ -1,0 +1,3 @@
+local SB = ...
+kong.client = {tls = {}}
+kong.router = {}

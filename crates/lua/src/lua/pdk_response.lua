@@ -1,0 +1,215 @@
+-- `kong.response`: the response to the client. Source: kong/pdk/response.lua.
+local SB = ...
+local functions, cx, constants = SB.functions, SB.cx, SB.constants
+local ffi_string = require("ffi").string
+local band, type, error, tostring, next, floor = bit.band, type, error, tostring, next, math.floor
+local lower = string.lower
+local failed, wrong_phase, json = SB.failed, SB.wrong_phase, SB.json
+local c_header, c_set_header, c_set_number, c_exit_header, c_exit =
+  functions.header, functions.set_header, functions.set_number, functions.exit_header, functions.exit
+local RESPONSE = constants.header.response
+local SET, ADD, REMOVE = constants.change.set, constants.change.add, constants.change.remove
+
+local response = {}
+kong.response = response
+
+local H, H_LIST = SB.phases("response, header_filter, body_filter, log, error, admin_api")
+local W, W_LIST = SB.phases("rewrite, access, balancer, response, header_filter, error, admin_api")
+local BODY_FILTER = constants.phase.body_filter
+
+local status, source = SB.number_reader("status"), SB.text_reader("source")
+
+response.get_status = function(...)
+  if band(cx.phase, H) == 0 then wrong_phase(H_LIST, nil, 3) end
+  return status()
+end
+
+response.get_source = function(...)
+  if band(cx.phase, H) == 0 then wrong_phase(H_LIST, nil, 3) end
+  return source()
+end
+
+response.get_header = function(name, ...)
+  if band(cx.phase, H) == 0 then wrong_phase(H_LIST, nil, 3) end
+  if type(name) ~= "string" then error("header name must be a string", 2) end
+  local code = c_header(cx, 1, name, #name)
+  if code == 1 then return ffi_string(cx.ptr, cx.len) end
+  if code ~= 0 then failed(code) end
+  return nil
+end
+
+local RESPONSE_HEADERS = constants.list.response_headers
+response.get_headers = function(max, ...)
+  if band(cx.phase, H) == 0 then wrong_phase(H_LIST, nil, 3) end
+  if max == nil then return SB.headers(RESPONSE_HEADERS, 100) end
+  if type(max) ~= "number" then error("max_headers must be a number", 2) end
+  if max < 1 then error("max_headers must be >= 1", 2) end
+  if max > 1000 then error("max_headers must be <= 1000", 2) end
+  return SB.headers(RESPONSE_HEADERS, max)
+end
+
+-- Raises an error if the name or the value of a header is wrong. Source: kong/pdk/private/checks.lua.
+local function check_name(name, level)
+  if type(name) ~= "string" then
+    error('invalid header name "' .. tostring(name) .. '": got ' .. type(name) .. ", expected string", level)
+  end
+end
+
+local function check_value(name, value, level)
+  local t = type(value)
+  if t ~= "string" and t ~= "number" and t ~= "boolean" then
+    error('invalid header value for "' .. name .. '": got ' .. t .. ", expected array of string, string, number or boolean", level)
+  end
+end
+SB.check_header_name, SB.check_header_value = check_name, check_value
+
+-- Returns a header's value as text. An empty one is a blank.
+local function shown(value)
+  if value == "" then return " " end
+  return tostring(value)
+end
+
+local function sets(name, value, change)
+  value = shown(value)
+  local code = c_set_header(cx, RESPONSE, change, name, #name, value, #value)
+  if code ~= 1 then failed(code) end
+end
+
+response.set_status = function(code, ...)
+  if band(cx.phase, W) == 0 then wrong_phase(W_LIST, nil, 3) end
+  if type(code) ~= "number" then error("code must be a number", 2) end
+  if code < 100 or code > 599 then error("code must be a number between 100 and 599", 2) end
+  if c_set_number(cx, constants.set_number.status, code) == -1 then SB.context().status = code end
+end
+
+response.set_header = function(name, value, ...)
+  if band(cx.phase, W) == 0 then wrong_phase(W_LIST, nil, 3) end
+  check_name(name, 3)
+  if type(value) == "table" then
+    local n = #value
+    for i = 1, n do
+      local t = type(value[i])
+      if t ~= "string" then
+        error('invalid header value in array "' .. name .. '": got ' .. t .. ", expected string", 2)
+      end
+    end
+    if lower(name) == "transfer-encoding" then return end
+    sets(name, "", REMOVE)
+    for i = 1, n do sets(name, value[i], ADD) end
+    return
+  end
+  check_value(name, value, 3)
+  if lower(name) == "transfer-encoding" then return end
+  sets(name, value, SET)
+end
+
+response.add_header = function(name, value, ...)
+  if band(cx.phase, W) == 0 then wrong_phase(W_LIST, nil, 3) end
+  check_name(name, 3)
+  check_value(name, value, 3)
+  if lower(name) == "transfer-encoding" then return end
+  sets(name, value, ADD)
+end
+
+response.clear_header = function(name, ...)
+  if band(cx.phase, W) == 0 then wrong_phase(W_LIST, nil, 3) end
+  if type(name) ~= "string" then error("header name must be a string", 2) end
+  sets(name, "", REMOVE)
+end
+
+local function check_headers(headers, level)
+  for name, value in next, headers do
+    if type(name) ~= "string" then
+      error('invalid header name "' .. tostring(name) .. '": got ' .. type(name) .. ", expected string", level)
+    end
+    local t = type(value)
+    if t == "table" then
+      for i = 1, #value do
+        local vt = type(value[i])
+        if vt ~= "string" then
+          error('invalid header value in array "' .. name .. '": got ' .. vt .. ", expected string", level)
+        end
+      end
+    elseif t ~= "string" and t ~= "number" and t ~= "boolean" then
+      error('invalid header value for "' .. name .. '": got ' .. t .. ", expected string, number, boolean or array of strings", level)
+    end
+  end
+end
+
+response.set_headers = function(headers, ...)
+  if band(cx.phase, W) == 0 then wrong_phase(W_LIST, nil, 3) end
+  if type(headers) ~= "table" then error("headers must be a table", 2) end
+  check_headers(headers, 3)
+  for name, value in next, headers do
+    if type(value) == "table" then
+      sets(name, "", REMOVE)
+      for i = 1, #value do sets(name, value[i], ADD) end
+    else
+      sets(name, value, SET)
+    end
+  end
+end
+
+-- Ends the request with the response that was made. Nothing catches this: the coroutine never goes on.
+local function finish()
+  if SB.can_wait() then SB.suspend(SB.wait["end"]) end
+end
+
+local function make(kind, code, body, headers)
+  if headers then
+    for name, value in next, headers do
+      if type(value) == "table" then
+        for i = 1, #value do
+          local text = shown(value[i])
+          c_exit_header(cx, 0, ADD, name, #name, text, #text)
+        end
+      else
+        local text = shown(value)
+        c_exit_header(cx, 0, SET, name, #name, text, #text)
+      end
+    end
+  end
+  local number = floor(code) + constants.exit[kind] * 65536
+  if c_exit(cx, number, body, #body) ~= 1 then error("an internal error", 3) end
+end
+SB.make_response, SB.finish = make, finish
+
+response.exit = function(code, body, headers, ...)
+  if band(cx.phase, W) == 0 then wrong_phase(W_LIST, nil, 3) end
+  if type(code) ~= "number" then error("code must be a number", 2) end
+  if code < 100 or code > 599 then error("code must be a number between 100 and 599", 2) end
+  local t = type(body)
+  if body ~= nil and t ~= "string" and t ~= "table" then error("body must be a nil, string or table", 2) end
+  if headers ~= nil then
+    if type(headers) ~= "table" then error("headers must be a nil or table", 2) end
+    check_headers(headers, 3)
+  end
+  if t == "table" then
+    local text, err = json.write(body)
+    if not text then error("body encoding failed while flushing response: " .. tostring(err), 2) end
+    make("exit_json", code, text, headers)
+  else
+    make("exit", code, body or "", headers)
+  end
+  finish()
+end
+
+response.error = function(code, message, headers, ...)
+  if band(cx.phase, W) == 0 then wrong_phase(W_LIST, nil, 3) end
+  if type(code) ~= "number" then error("code must be a number", 2) end
+  if code < 400 or code > 599 then error("code must be a number between 400 and 599", 2) end
+  local t = type(message)
+  if message ~= nil and t ~= "string" and t ~= "table" then error("message must be a nil, a string or a table", 2) end
+  if headers ~= nil then
+    if type(headers) ~= "table" then error("headers must be a nil or table", 2) end
+    check_headers(headers, 3)
+  end
+  if t == "table" then
+    make("exit_json", code, json.write({message = message}) or "", headers)
+  elseif message then
+    make("error", code, message, headers)
+  else
+    make("status_error", code, "", headers)
+  end
+  finish()
+end

@@ -1,0 +1,147 @@
+//! Snippets: texts of a configuration that run in a phase, one after the other.
+
+use crate::abi::{Ending, Pending};
+use crate::target::Target;
+use crate::vm::{self, Function, Ran, Suspended};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The snippets of a phase, as texts of the configuration.
+#[derive(Debug, Clone)]
+pub struct Snippets {
+    pub texts: Arc<[String]>,
+    /// Whether they see only what the sandbox has.
+    pub is_sandboxed: bool,
+}
+
+/// The snippets of a phase on a worker. They are compiled when they first run.
+pub struct Scripts {
+    snippets: Snippets,
+    functions: RefCell<Vec<Script>>,
+}
+
+/// A snippet on a worker.
+#[derive(Debug, Clone)]
+enum Script {
+    New,
+    /// It has not run yet. If it returns a function, that function runs from then on.
+    Compiled(Rc<Function>),
+    Known(Rc<Function>),
+}
+
+/// Snippets that wait.
+pub struct Progress {
+    suspended: Suspended,
+    at: usize,
+    /// Whether the snippet runs for the first time.
+    is_first: bool,
+}
+
+/// The result of running snippets.
+pub enum Outcome {
+    Done,
+    Ended(Ending),
+    Failed(String),
+    /// They wait for the future, and go on with [`Scripts::resume`].
+    Waits(Progress, Pending),
+    /// They wait for the client's body.
+    WaitsForBody(Progress),
+}
+
+impl Scripts {
+    pub fn new(snippets: Snippets) -> Self {
+        let functions = vec![Script::New; snippets.texts.len()];
+        Self {
+            snippets,
+            functions: RefCell::new(functions),
+        }
+    }
+
+    /// Runs the snippets in order, until one ends the request, fails or waits.
+    pub fn run(&self, target: &Target<'_>) -> Outcome {
+        self.run_from(0, target)
+    }
+
+    /// Continues after a wait.
+    pub fn resume(&self, progress: Progress, target: &Target<'_>) -> Outcome {
+        let Progress {
+            suspended,
+            at,
+            is_first,
+        } = progress;
+        let ran = vm::with(|vm| vm.resume(suspended, target));
+        match self.after(ran, at, is_first, target) {
+            Some(outcome) => outcome,
+            None => self.run_from(at + 1, target),
+        }
+    }
+
+    fn run_from(&self, first: usize, target: &Target<'_>) -> Outcome {
+        for at in first..self.snippets.texts.len() {
+            let (function, is_first) = match self.function(at) {
+                Ok(found) => found,
+                Err(error) => return Outcome::Failed(error),
+            };
+            let ran = vm::with(|vm| vm.start(&function, target));
+            if let Some(outcome) = self.after(ran, at, is_first, target) {
+                return outcome;
+            }
+        }
+        Outcome::Done
+    }
+
+    fn function(&self, at: usize) -> Result<(Rc<Function>, bool), String> {
+        let known = self.functions.borrow()[at].clone();
+        match known {
+            Script::Known(function) => Ok((function, false)),
+            Script::Compiled(function) => Ok((function, true)),
+            Script::New => {
+                let Snippets {
+                    texts,
+                    is_sandboxed,
+                } = &self.snippets;
+                let function = vm::with(|vm| vm.compile(&texts[at], *is_sandboxed))?;
+                let function = Rc::new(function);
+                self.functions.borrow_mut()[at] = Script::Compiled(function.clone());
+                Ok((function, true))
+            }
+        }
+    }
+
+    /// Returns the outcome if the snippets do not go on with the next one.
+    fn after(
+        &self,
+        ran: Ran,
+        at: usize,
+        is_first: bool,
+        target: &Target<'_>,
+    ) -> Option<Outcome> {
+        let progress = |suspended| Progress {
+            suspended,
+            at,
+            is_first,
+        };
+        match ran {
+            Ran::Done(returned) if is_first => {
+                let compiled = self.functions.borrow()[at].clone();
+                let known = match (returned, compiled) {
+                    (Some(function), _) => Rc::new(function),
+                    (None, Script::Compiled(function) | Script::Known(function)) => {
+                        self.functions.borrow_mut()[at] = Script::Known(function);
+                        return None;
+                    }
+                    (None, Script::New) => return None,
+                };
+                self.functions.borrow_mut()[at] = Script::Known(known.clone());
+                let ran = vm::with(|vm| vm.start(&known, target));
+                self.after(ran, at, false, target)
+            }
+            Ran::Done(_) => None,
+            Ran::Ended(ending) => Some(Outcome::Ended(ending)),
+            Ran::Failed(error) => Some(Outcome::Failed(error)),
+            Ran::Waits(suspended, pending) => Some(Outcome::Waits(progress(suspended), pending)),
+            Ran::WaitsForBody(suspended) => Some(Outcome::WaitsForBody(progress(suspended))),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Stops Lua code that runs for too long.
+//!
+//! A slice is the time from the entry into a VM to its return. It costs its worker two stores. A thread looks at all
+//! workers at each tick, and counts the ticks that a slice lasts. If these are too many, it marks the worker and sends its
+//! thread a signal. The handler sets a hook that raises an error at each instruction, so that no `pcall` can go on.
+//!
+//! A signal is needed because only the thread of a VM may set its hook: LuaJIT patches the table of its interpreter then.
+
+#![expect(unsafe_code, reason = "signals and threads are C's")]
+
+use crate::vm::on_signal;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// Time between two looks at the workers.
+const TICK: Duration = Duration::from_millis(5);
+/// Ticks after which a slice is stopped.
+const MAX_TICKS: u32 = 40;
+
+/// Maximum time that a slice may run, more or less a tick.
+pub const MAX_SLICE: Duration = Duration::from_millis(TICK.as_millis() as u64 * MAX_TICKS as u64);
+
+/// The signal. Its default is to be ignored, and nothing else in the program uses it.
+const SIGNAL: libc::c_int = libc::SIGURG;
+
+/// The state that a worker and the watchdog share.
+pub(crate) struct Slot {
+    /// Number of begun and ended slices: odd while one runs.
+    slice: AtomicU64,
+    /// Whether the running slice must stop. Functions of this crate that can run for long look at it.
+    pub(crate) must_stop: AtomicBool,
+    thread: libc::pthread_t,
+    /// The slice that the watchdog saw last, and for how many ticks.
+    seen: AtomicU64,
+    ticks: AtomicU32,
+}
+
+impl Slot {
+    #[inline]
+    pub(crate) fn begin(&self) {
+        self.slice.store(self.slice.load(Relaxed) + 1, Release);
+    }
+
+    #[inline]
+    pub(crate) fn end(&self) {
+        self.slice.store(self.slice.load(Relaxed) + 1, Release);
+    }
+
+    fn look(&self) {
+        let now = self.slice.load(Acquire);
+        if now != self.seen.load(Relaxed) || now.is_multiple_of(2) {
+            self.seen.store(now, Relaxed);
+            self.ticks.store(0, Relaxed);
+            return;
+        }
+        if self.ticks.fetch_add(1, Relaxed) < MAX_TICKS {
+            return;
+        }
+        self.must_stop.store(true, Relaxed);
+        // Again at each tick until the slice has ended: a signal can be lost.
+        // SAFETY: the thread runs, because it removes the slot under the lock before it ends.
+        unsafe { libc::pthread_kill(self.thread, SIGNAL) };
+    }
+}
+
+/// The workers that the watchdog looks at.
+static SLOTS: Mutex<Vec<Arc<Slot>>> = Mutex::new(Vec::new());
+
+fn slots() -> std::sync::MutexGuard<'static, Vec<Arc<Slot>>> {
+    SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// This thread's slot. The watchdog looks at it until this is dropped, which must happen on the same thread.
+pub(crate) struct Watched(Arc<Slot>);
+
+impl Watched {
+    pub(crate) fn here() -> Self {
+        static STARTED: OnceLock<()> = OnceLock::new();
+        STARTED.get_or_init(start);
+        let slot = Arc::new(Slot {
+            slice: AtomicU64::new(0),
+            must_stop: AtomicBool::new(false),
+            // SAFETY: it has no preconditions.
+            thread: unsafe { libc::pthread_self() },
+            seen: AtomicU64::new(0),
+            ticks: AtomicU32::new(0),
+        });
+        slots().push(slot.clone());
+        Self(slot)
+    }
+
+    pub(crate) fn slot(&self) -> &Arc<Slot> {
+        &self.0
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        slots().retain(|slot| !Arc::ptr_eq(slot, &self.0));
+    }
+}
+
+fn start() {
+    // SAFETY: the handler only calls functions that may be called in a signal handler on the thread of the VM.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        let set = libc::sigaction(SIGNAL, &action, std::ptr::null_mut());
+        assert_eq!(set, 0, "the signal exists");
+    }
+    let watch = || {
+        loop {
+            std::thread::sleep(TICK);
+            slots().iter().for_each(|slot| slot.look());
+        }
+    };
+    let thread = std::thread::Builder::new().name("lua-watchdog".to_owned());
+    thread.spawn(watch).expect("a thread can be started");
+}

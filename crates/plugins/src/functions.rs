@@ -1,0 +1,276 @@
+//! What pre-function and post-function have in common: the user's Lua code in the phases of a request.
+//! Source: kong/plugins/pre-function/_handler.lua.
+
+use lua::{Ending, Outcome, Phase, Progress, Scripts, Snippets, Target};
+use model::Value;
+use plugin::{
+    BuildCx, BuildError, CertificateCx, Chunk, Filtered, Flow, LogCx, PerWorker, Phases, Plugin,
+    PluginError, RequestCx, ResponseCx, Step, StreamStep, UntrustedLua,
+};
+use serde::Deserialize;
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub(crate) const PHASES: Phases = Phases::CERTIFICATE
+    .with(Phases::REWRITE)
+    .with(Phases::ACCESS)
+    .with(Phases::HEADER_FILTER)
+    .with(Phases::BODY_FILTER)
+    .with(Phases::LOG);
+
+/// The name of one of the two plugins.
+pub(crate) trait Name: Send + Sync + 'static {
+    const NAME: &'static str;
+}
+
+/// The configuration: the snippets of each phase.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
+    certificate: Texts,
+    rewrite: Texts,
+    access: Texts,
+    header_filter: Texts,
+    body_filter: Texts,
+    log: Texts,
+}
+
+/// The snippets of a phase. All workers share the texts.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "Vec<String>")]
+struct Texts(Arc<[String]>);
+
+impl From<Vec<String>> for Texts {
+    fn from(texts: Vec<String>) -> Self {
+        Self(texts.into())
+    }
+}
+
+pub(crate) struct Functions<N> {
+    config: Config,
+    setting: UntrustedLua,
+    scripts: PerWorker<PhaseScripts>,
+    name: PhantomData<N>,
+}
+
+/// The compiled snippets of a worker.
+struct PhaseScripts {
+    certificate: Scripts,
+    rewrite: Scripts,
+    access: Scripts,
+    header_filter: Scripts,
+    body_filter: Scripts,
+    log: Scripts,
+}
+
+/// The state of a request: snippets that wait for the client's body.
+#[derive(Default)]
+pub(crate) struct Own {
+    waiting: Option<Progress>,
+}
+
+/// The error of Kong if the setting forbids the user's code. Source: kong/tools/sandbox.lua.
+const FORBIDDEN: &str =
+    "loading of untrusted Lua code disabled because 'untrusted_lua' config option is set to 'off'";
+
+impl<N: Name> Plugin for Functions<N> {
+    type Config = Config;
+    type Own = Own;
+
+    fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
+        Ok(Self {
+            config,
+            setting: cx.untrusted_lua,
+            scripts: cx.per_worker(),
+            name: PhantomData,
+        })
+    }
+
+    fn phases(&self, _: Phases) -> Phases {
+        let Config {
+            certificate,
+            rewrite,
+            access,
+            header_filter,
+            body_filter,
+            log,
+        } = &self.config;
+        [
+            (certificate, Phases::CERTIFICATE),
+            (rewrite, Phases::REWRITE),
+            (access, Phases::ACCESS),
+            (header_filter, Phases::HEADER_FILTER),
+            (body_filter, Phases::BODY_FILTER),
+            (log, Phases::LOG),
+        ]
+        .into_iter()
+        .filter(|(snippets, _)| !snippets.0.is_empty())
+        .fold(Phases::NONE, |phases, (_, phase)| phases.with(phase))
+    }
+
+    fn rewrite<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        own: &'a mut Own,
+    ) -> Result<Step<'a>, PluginError> {
+        self.run_request(Phase::Rewrite, cx, own)
+    }
+
+    fn access<'a>(
+        &'a self,
+        cx: RequestCx<'a, '_>,
+        own: &'a mut Own,
+    ) -> Result<Step<'a>, PluginError> {
+        self.run_request(Phase::Access, cx, own)
+    }
+
+    fn header_filter(
+        &self,
+        cx: &mut ResponseCx<'_, '_>,
+        _: &mut Own,
+    ) -> Result<Filtered, PluginError> {
+        let target = Target::response(Phase::HeaderFilter, cx);
+        match self.scripts()?.header_filter.run(&target) {
+            Outcome::Ended(Ending::Respond(response) | Ending::AtOnce(response)) => {
+                Ok(Filtered::Replace(response))
+            }
+            outcome => done(outcome).map(|()| Filtered::Continue),
+        }
+    }
+
+    fn body_filter(
+        &self,
+        cx: &mut ResponseCx<'_, '_>,
+        _: &mut Own,
+        chunk: &mut Chunk,
+    ) -> Result<(), PluginError> {
+        let target = Target::piece(cx, chunk);
+        done(self.scripts()?.body_filter.run(&target))
+    }
+
+    fn log(&self, cx: &mut LogCx<'_, '_>, _: &mut Own) {
+        let request_id = cx.request.request_id;
+        let target = Target::log(cx);
+        let run = || done(self.scripts()?.log.run(&target));
+        if let Err(error) = run() {
+            tracing::error!(plugin = N::NAME, phase = "log", request_id, "{error}");
+        }
+    }
+
+    fn certificate<'a>(&'a self, cx: CertificateCx<'a>) -> Result<StreamStep<'a>, PluginError> {
+        let target = Target::certificate(&cx);
+        done(self.scripts()?.certificate.run(&target))?;
+        Ok(StreamStep::Continue)
+    }
+}
+
+impl<N: Name> Functions<N> {
+    /// Returns the compiled snippets of this worker.
+    fn scripts(&self) -> Result<Rc<PhaseScripts>, PluginError> {
+        let is_sandboxed = match self.setting {
+            UntrustedLua::Off => return Err(PluginError::new(FORBIDDEN)),
+            UntrustedLua::Sandbox => true,
+            UntrustedLua::On => false,
+        };
+        let of = |texts: &Texts| {
+            Scripts::new(Snippets {
+                texts: texts.0.clone(),
+                is_sandboxed,
+            })
+        };
+        let config = &self.config;
+        Ok(self.scripts.get(|| PhaseScripts {
+            certificate: of(&config.certificate),
+            rewrite: of(&config.rewrite),
+            access: of(&config.access),
+            header_filter: of(&config.header_filter),
+            body_filter: of(&config.body_filter),
+            log: of(&config.log),
+        }))
+    }
+
+    fn run_request<'a>(
+        &'a self,
+        phase: Phase,
+        mut cx: RequestCx<'a, '_>,
+        own: &'a mut Own,
+    ) -> Result<Step<'a>, PluginError> {
+        let scripts = self.scripts()?;
+        let waiting = own.waiting.take();
+        let outcome = {
+            let scripts = scripts.of(phase);
+            let target = Target::request(phase, &mut cx);
+            match waiting {
+                None => scripts.run(&target),
+                Some(progress) => scripts.resume(progress, &target),
+            }
+        };
+        let (mut progress, mut pending) = match flow(outcome, own)? {
+            Next::Decided(flow) => return Ok(flow.into()),
+            Next::Waits(progress, pending) => (progress, pending),
+        };
+        Ok(Step::wait(async move {
+            loop {
+                pending.await;
+                let outcome = {
+                    let scripts = self.scripts()?;
+                    let target = Target::request(phase, &mut cx);
+                    scripts.of(phase).resume(progress, &target)
+                };
+                match flow(outcome, own)? {
+                    Next::Decided(flow) => return Ok(flow),
+                    Next::Waits(next, future) => (progress, pending) = (next, future),
+                }
+            }
+        }))
+    }
+}
+
+impl PhaseScripts {
+    fn of(&self, phase: Phase) -> &Scripts {
+        match phase {
+            Phase::Rewrite => &self.rewrite,
+            _ => &self.access,
+        }
+    }
+}
+
+/// What follows after snippets of `rewrite` or `access` have run.
+enum Next {
+    Decided(Flow),
+    Waits(Progress, lua::Pending),
+}
+
+fn flow(outcome: Outcome, own: &mut Own) -> Result<Next, PluginError> {
+    Ok(match outcome {
+        Outcome::Done => Next::Decided(Flow::Continue),
+        Outcome::Ended(Ending::Respond(response)) => Next::Decided(Flow::Respond(response)),
+        Outcome::Ended(Ending::AtOnce(response)) => Next::Decided(Flow::Exit(response)),
+        Outcome::Failed(error) => return Err(PluginError::new(error)),
+        Outcome::Waits(progress, pending) => Next::Waits(progress, pending),
+        Outcome::WaitsForBody(progress) => {
+            own.waiting = Some(progress);
+            Next::Decided(Flow::ReadBody)
+        }
+    })
+}
+
+/// The result of snippets in a phase that can neither wait nor end the request.
+fn done(outcome: Outcome) -> Result<(), PluginError> {
+    match outcome {
+        Outcome::Done => Ok(()),
+        Outcome::Failed(error) => Err(PluginError::new(error)),
+        Outcome::Ended(_) | Outcome::Waits(..) | Outcome::WaitsForBody(_) => {
+            Err(PluginError::new("it can neither wait nor end the request in this phase"))
+        }
+    }
+}
+
+/// Checks the syntax of a snippet. Source: kong/plugins/pre-function/_schema.lua.
+pub(crate) fn check(plugin: &str, text: &Value) -> Result<(), Value> {
+    let Some(text) = text.as_str() else {
+        return Ok(());
+    };
+    lua::check_syntax(text).map_err(|error| format!("error parsing {plugin}: {error}").as_str().into())
+}
