@@ -28,6 +28,9 @@ use tokio::sync::{mpsc, watch};
 
 /// Pause before a failed thread is started again.
 const RESTART_PAUSE: Duration = Duration::from_millis(500);
+/// Size of a thread's stack. Lua code that nests deeply needs it: LuaJIT's own limit of nested calls must come first. The
+/// system gives memory only to the pages that are used.
+const STACK: usize = 16 * 1024 * 1024;
 
 /// All serving threads, and the means to stop them.
 pub(crate) struct Workers {
@@ -320,7 +323,7 @@ impl Crew {
                 served = serve_once(&mut serve, &stop, None);
             }
         };
-        let thread = Builder::new().name(name.clone()).spawn(run);
+        let thread = Builder::new().name(name.clone()).stack_size(STACK).spawn(run);
         thread.map_err(|error| Failure::new(format!("cannot start a thread: {error}")))?;
         match first.recv() {
             Ok(Err(error)) => Err(Failure::new(format!(

@@ -15,9 +15,12 @@ pub(crate) struct Memory {
     inner: lua_Alloc,
     inner_state: *mut c_void,
     used: Cell<usize>,
+    /// Maximum of the VM.
     limit: usize,
-    /// Whether an allocation was refused.
-    is_exceeded: Cell<bool>,
+    /// Maximum of the running slice: the memory before it and what it may add.
+    ceiling: Cell<usize>,
+    /// Called when an allocation is refused, in the middle of whatever the VM does.
+    refused: fn(),
 }
 
 impl Memory {
@@ -26,7 +29,7 @@ impl Memory {
     /// # Safety
     ///
     /// `l` must be a VM that nothing runs in. The result must be freed after the VM.
-    pub(crate) unsafe fn watch(l: *mut lua_State, limit: usize) -> NonNull<Memory> {
+    pub(crate) unsafe fn watch(l: *mut lua_State, limit: usize, refused: fn()) -> NonNull<Memory> {
         let mut inner_state = null_mut();
         // SAFETY: none of these calls runs code of Lua or raises an error.
         let (inner, used) = unsafe {
@@ -39,7 +42,8 @@ impl Memory {
             inner_state,
             used: Cell::new(used),
             limit,
-            is_exceeded: Cell::new(false),
+            ceiling: Cell::new(limit),
+            refused,
         }));
         let memory = NonNull::from(memory);
         // SAFETY: the memory lives longer than the VM, and `allocate` expects it.
@@ -47,13 +51,15 @@ impl Memory {
         memory
     }
 
-    pub(crate) fn used(&self) -> usize {
-        self.used.get()
+    /// Begins a slice, which may add this number of bytes.
+    #[inline]
+    pub(crate) fn begin_slice(&self, growth: usize) {
+        self.ceiling.set(self.limit.min(self.used.get() + growth));
     }
 
-    /// Whether an allocation was refused since the last call.
-    pub(crate) fn take_exceeded(&self) -> bool {
-        self.is_exceeded.take()
+    /// Whether so much of the limit is used that the VM should be replaced.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.used.get() > self.limit / 4 * 3
     }
 }
 
@@ -67,8 +73,8 @@ unsafe extern "C" fn allocate(
     // SAFETY: `Memory::watch` has passed this pointer, and the memory outlives the VM.
     let memory = unsafe { &*memory.cast::<Memory>() };
     let used = (memory.used.get() + new).saturating_sub(old);
-    if new > old && used > memory.limit {
-        memory.is_exceeded.set(true);
+    if new > old && used > memory.ceiling.get() {
+        (memory.refused)();
         return null_mut();
     }
     // SAFETY: the arguments are LuaJIT's, for its own allocator.

@@ -9,11 +9,9 @@ const LOOK: u32 = 1024;
 
 pub const NO_MATCH: i32 = -1;
 pub const STOPPED: i32 = -2;
-pub const PANIC: i32 = -3;
 /// Modes: `find`, `find` of plain text, the other functions (for which a single `)` is malformed).
 pub const FIND: i32 = 0;
 pub const PLAIN: i32 = 1;
-pub const OTHER: i32 = 2;
 pub const GMATCH: i32 = 3;
 /// Malformed patterns; `lua/guard.lua` has the texts in this order.
 pub const MALFORMED: i32 = -10;
@@ -35,7 +33,11 @@ pub struct Match {
 
 impl Default for Match {
     fn default() -> Self {
-        Match { start: 0, end: 0, captures: [Capture { start: 0, len: 0 }; MAX_CAPTURES] }
+        Match {
+            start: 0,
+            end: 0,
+            captures: [Capture { start: 0, len: 0 }; MAX_CAPTURES],
+        }
     }
 }
 
@@ -53,7 +55,11 @@ type End = Result<Option<usize>, i32>;
 
 /// The number of captures, or a negative code.
 pub fn find(s: &[u8], p: &[u8], init: usize, mode: i32, stop: &AtomicBool, m: &mut Match) -> i32 {
-    let special: &[u8] = if mode == FIND { b"^$*+?.([%-" } else { b"^$*+?.()[%-" };
+    let special: &[u8] = if mode == FIND {
+        b"^$*+?.([%-"
+    } else {
+        b"^$*+?.()[%-"
+    };
     if mode == PLAIN || !p.iter().any(|c| special.contains(c)) {
         return match memchr::memmem::find(&s[init..], p) {
             Some(at) => {
@@ -68,7 +74,15 @@ pub fn find(s: &[u8], p: &[u8], init: usize, mode: i32, stop: &AtomicBool, m: &m
         Some(rest) if mode != GMATCH => (true, rest),
         _ => (false, p),
     };
-    let mut x = Matcher { s, p, level: 0, captures: &mut m.captures, depth: 0, steps: 0, stop };
+    let mut x = Matcher {
+        s,
+        p,
+        level: 0,
+        captures: &mut m.captures,
+        depth: 0,
+        steps: 0,
+        stop,
+    };
     let mut at = init;
     loop {
         x.level = 0;
@@ -191,7 +205,9 @@ impl Matcher<'_> {
     fn run(&mut self, mut s: usize, mut p: usize) -> End {
         loop {
             self.step()?;
-            let Some(&c) = self.p.get(p) else { return Ok(Some(s)) };
+            let Some(&c) = self.p.get(p) else {
+                return Ok(Some(s));
+            };
             match c {
                 b'(' => {
                     let position = self.p.get(p + 1) == Some(&b')');
@@ -199,7 +215,10 @@ impl Matcher<'_> {
                         return Err(MALFORMED - 2);
                     }
                     let len = if position { -1 } else { -2 };
-                    self.captures[self.level] = Capture { start: s as u32, len };
+                    self.captures[self.level] = Capture {
+                        start: s as u32,
+                        len,
+                    };
                     self.level += 1;
                     let end = self.deeper(s, p + 1 + position as usize)?;
                     if end.is_none() {
@@ -209,7 +228,9 @@ impl Matcher<'_> {
                 }
                 b')' => {
                     let open = (0..self.level).rev().find(|&i| self.captures[i].len == -2);
-                    let Some(i) = open else { return Err(MALFORMED - 3) };
+                    let Some(i) = open else {
+                        return Err(MALFORMED - 3);
+                    };
                     self.captures[i].len = (s - self.captures[i].start as usize) as i32;
                     let end = self.deeper(s, p + 1)?;
                     if end.is_none() {
@@ -222,7 +243,9 @@ impl Matcher<'_> {
                     let (Some(&open), Some(&close)) = (self.p.get(p + 2), self.p.get(p + 3)) else {
                         return Err(MALFORMED - 4);
                     };
-                    let Some(end) = self.balanced(s, open, close)? else { return Ok(None) };
+                    let Some(end) = self.balanced(s, open, close)? else {
+                        return Ok(None);
+                    };
                     (s, p) = (end, p + 4);
                     continue;
                 }
@@ -245,7 +268,10 @@ impl Matcher<'_> {
                     if i >= self.level || self.captures[i].len == -2 {
                         return Err(MALFORMED - 7);
                     }
-                    let (from, len) = (self.captures[i].start as usize, self.captures[i].len.max(0) as usize);
+                    let (from, len) = (
+                        self.captures[i].start as usize,
+                        self.captures[i].len.max(0) as usize,
+                    );
                     if self.s[s..].len() < len || self.s[from..from + len] != self.s[s..s + len] {
                         return Ok(None);
                     }

@@ -93,10 +93,12 @@ impl Scripts {
 
     fn function(&self, at: usize) -> Result<(Rc<Function>, bool), String> {
         let known = self.functions.borrow()[at].clone();
+        let is_current = |function: &Function| vm::with(|vm| vm.has(function));
         match known {
-            Script::Known(function) => Ok((function, false)),
-            Script::Compiled(function) => Ok((function, true)),
-            Script::New => {
+            Script::Known(function) if is_current(&function) => Ok((function, false)),
+            Script::Compiled(function) if is_current(&function) => Ok((function, true)),
+            // The others are of a VM that was replaced.
+            Script::New | Script::Compiled(_) | Script::Known(_) => {
                 let Snippets {
                     texts,
                     is_sandboxed,
@@ -110,13 +112,7 @@ impl Scripts {
     }
 
     /// Returns the outcome if the snippets do not go on with the next one.
-    fn after(
-        &self,
-        ran: Ran,
-        at: usize,
-        is_first: bool,
-        target: &Target<'_>,
-    ) -> Option<Outcome> {
+    fn after(&self, ran: Ran, at: usize, is_first: bool, target: &Target<'_>) -> Option<Outcome> {
         let progress = |suspended| Progress {
             suspended,
             at,

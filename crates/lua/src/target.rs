@@ -3,7 +3,10 @@
 //! A [`Target`] borrows the context of a phase. During the slice, the functions of the ABI reach it through raw pointers
 //! ([`Raw`]). They are set before the slice and cleared after it, so Lua can keep none of them.
 
-#![expect(unsafe_code, reason = "the context is behind raw pointers during a slice")]
+#![expect(
+    unsafe_code,
+    reason = "the context is behind raw pointers during a slice"
+)]
 
 use bytes::Bytes;
 use net::http1::ResponseHead;

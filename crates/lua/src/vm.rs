@@ -20,8 +20,10 @@ use std::ffi::CStr;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Maximum memory of the VM of a worker.
+/// Maximum memory of the VM of a worker. A VM that comes near to it is replaced.
 const MAX_MEMORY: usize = 256 << 20;
+/// Maximum memory that a slice may add to a VM.
+const MAX_GROWTH: usize = 64 << 20;
 
 /// The Lua files of this crate, in the order in which they run. Each gets the table that they share.
 const FILES: &[(&CStr, &str)] = &[
@@ -31,13 +33,28 @@ const FILES: &[(&CStr, &str)] = &[
     (c"=lua/guard.lua", include_str!("lua/guard.lua")),
     (c"=lua/json.lua", include_str!("lua/json.lua")),
     (c"=./kong/pdk/init.lua", include_str!("lua/pdk.lua")),
-    (c"=./kong/pdk/request.lua", include_str!("lua/pdk_request.lua")),
-    (c"=./kong/pdk/service.lua", include_str!("lua/pdk_service.lua")),
-    (c"=./kong/pdk/response.lua", include_str!("lua/pdk_response.lua")),
-    (c"=./kong/pdk/client.lua", include_str!("lua/pdk_client.lua")),
+    (
+        c"=./kong/pdk/request.lua",
+        include_str!("lua/pdk_request.lua"),
+    ),
+    (
+        c"=./kong/pdk/service.lua",
+        include_str!("lua/pdk_service.lua"),
+    ),
+    (
+        c"=./kong/pdk/response.lua",
+        include_str!("lua/pdk_response.lua"),
+    ),
+    (
+        c"=./kong/pdk/client.lua",
+        include_str!("lua/pdk_client.lua"),
+    ),
     (c"=./kong/pdk/log.lua", include_str!("lua/pdk_log.lua")),
     (c"=ngx.lua", include_str!("lua/ngx.lua")),
-    (c"=./kong/tools/sandbox.lua", include_str!("lua/sandbox.lua")),
+    (
+        c"=./kong/tools/sandbox.lua",
+        include_str!("lua/sandbox.lua"),
+    ),
 ];
 
 /// The VM of a worker.
@@ -48,6 +65,8 @@ pub(crate) struct Vm {
     watched: Watched,
     /// Coroutines that can run a function.
     pool: Vec<Thread>,
+    /// Number of coroutines that wait.
+    waiting: usize,
     /// Lua functions of `core.lua`.
     compile: c_int,
     forget: c_int,
@@ -80,17 +99,25 @@ thread_local! {
     static GENERATION: Cell<u32> = const { Cell::new(0) };
     /// The VM of the running slice, for the signal handler. It has no destructor, so a handler may read it.
     static RUNNING: Cell<*mut lua_State> = const { Cell::new(null_mut()) };
-    /// The registry index of the error of a stop.
-    static STOPPED: Cell<c_int> = const { Cell::new(0) };
+    /// The registry indexes of the errors of a stop: for its time and for its memory.
+    static STOPPED: Cell<[c_int; 2]> = const { Cell::new([0; 2]) };
+    /// Whether the running slice is stopped for its memory.
+    static IS_FULL: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs something with the VM of this thread, which is made if there is none.
 pub(crate) fn with<T>(run: impl FnOnce(&mut Vm) -> T) -> T {
     VM.with_borrow_mut(|vm| {
+        if vm.as_ref().is_some_and(Vm::is_worn_out) {
+            tracing::warn!(
+                "the Lua VM of a worker is replaced, because its memory is nearly used up"
+            );
+            // Before the new one is made, because both use the lists of the thread.
+            *vm = None;
+        }
         let vm = vm.get_or_insert_with(Vm::new);
         vm.release();
-        let result = run(vm);
-        result
+        run(vm)
     })
 }
 
@@ -175,12 +202,12 @@ impl Vm {
         let (l, memory, opened) = unsafe {
             let l = luaL_newstate();
             assert!(!l.is_null(), "there is memory for a VM");
-            let memory = Memory::watch(l, MAX_MEMORY);
+            let memory = Memory::watch(l, MAX_MEMORY, stop_for_memory);
             let mut opened = Opened {
                 cx: &raw mut *cx,
                 compile: 0,
                 forget: 0,
-                stopped: 0,
+                stopped: [0; 2],
             };
             let status = lua_cpcall(l, open, (&raw mut opened).cast());
             if status != 0 {
@@ -195,6 +222,7 @@ impl Vm {
             cx,
             watched,
             pool: Vec::new(),
+            waiting: 0,
             compile: opened.compile,
             forget: opened.forget,
             generation: GENERATION.get(),
@@ -212,6 +240,7 @@ impl Vm {
         let Some(released) = released else {
             return;
         };
+        self.waiting -= released.threads.len();
         let threads = released.threads.iter().map(|thread| thread.reference);
         for reference in released.functions.into_iter().chain(threads) {
             // SAFETY: the references are of this VM, and `luaL_unref` does not raise.
@@ -232,12 +261,14 @@ impl Vm {
 
     /// Enters the VM: the watchdog looks at it until this ends.
     fn slice(&mut self, run: impl FnOnce(*mut lua_State) -> c_int) -> c_int {
+        self.memory().begin_slice(MAX_GROWTH);
+        IS_FULL.set(false);
         RUNNING.set(self.l);
         self.watched.slot().begin();
         let status = run(self.l);
         self.watched.slot().end();
         RUNNING.set(null_mut());
-        if self.watched.slot().must_stop.swap(false, Relaxed) {
+        if self.watched.slot().must_stop.swap(false, Relaxed) | IS_FULL.get() {
             // SAFETY: nothing runs in the VM.
             unsafe { lua_sethook(self.l, None, 0, 0) };
         }
@@ -280,11 +311,14 @@ impl Vm {
         }
     }
 
-    /// Starts a function in a coroutine.
+    /// Whether the function is of this VM, and not of one that was replaced.
+    pub(crate) fn has(&self, function: &Function) -> bool {
+        function.generation == self.generation
+    }
+
+    /// Starts a function of this VM in a coroutine.
     pub(crate) fn start(&mut self, function: &Function, target: &Target<'_>) -> Ran {
-        if function.generation != self.generation {
-            return Ran::Failed("the VM of the worker was replaced".to_owned());
-        }
+        debug_assert!(self.has(function), "the caller has asked");
         let Some(thread) = self.thread() else {
             return Ran::Failed("not enough memory for a coroutine".to_owned());
         };
@@ -298,6 +332,7 @@ impl Vm {
         let is_here = std::thread::current().id() == suspended.owner;
         match suspended.thread.take() {
             Some(thread) if is_here && suspended.generation == self.generation => {
+                self.waiting -= 1;
                 self.run(thread, target)
             }
             _ => Ran::Failed("the VM of the worker was replaced".to_owned()),
@@ -342,6 +377,7 @@ impl Vm {
                 }
                 YIELD => {
                     lua_settop(thread.l, 0);
+                    self.waiting += 1;
                     let suspended = Suspended {
                         thread: Some(thread),
                         generation: self.generation,
@@ -349,6 +385,7 @@ impl Vm {
                     };
                     let kind = self.cx.wait;
                     match (self.cx.ending.take(), self.cx.waiting.take()) {
+                        // Dropping `suspended` abandons the coroutine.
                         (Some(ending), _) if kind == WaitKind::End as u32 => Ran::Ended(ending),
                         (_, Some(pending)) if kind == WaitKind::Future as u32 => {
                             Ran::Waits(suspended, pending)
@@ -406,10 +443,14 @@ impl Vm {
         Some(self.function(job.reference))
     }
 
-    /// Bytes that the VM uses.
-    pub(crate) fn memory_used(&self) -> usize {
+    fn memory(&self) -> &Memory {
         // SAFETY: the memory lives as long as the VM.
-        unsafe { self.memory.as_ref() }.used()
+        unsafe { self.memory.as_ref() }
+    }
+
+    /// Whether the VM should be replaced, and nothing waits in it.
+    fn is_worn_out(&self) -> bool {
+        self.memory().is_nearly_full() && self.waiting == 0
     }
 }
 
@@ -426,6 +467,17 @@ impl Drop for Vm {
 
 /// The signal handler of the watchdog. It runs on the worker's own thread, so nothing of the VM runs at the same time.
 pub(crate) extern "C" fn on_signal(_: c_int) {
+    stop();
+}
+
+/// Stops the running slice, because it may use no more memory. The error of LuaJIT alone could be caught.
+fn stop_for_memory() {
+    IS_FULL.set(true);
+    stop();
+}
+
+/// Makes the running slice raise an error at each instruction.
+fn stop() {
     let l = RUNNING.get();
     if !l.is_null() {
         // SAFETY: LuaJIT allows this call in a signal handler. Clearing the hook first repairs the table of the
@@ -441,7 +493,7 @@ pub(crate) extern "C" fn on_signal(_: c_int) {
 unsafe extern "C-unwind" fn stop_hook(l: *mut lua_State, _: *mut libc::c_void) {
     // SAFETY: LuaJIT calls it while Lua code runs, and it has no destructors.
     unsafe {
-        lua_rawgeti(l, REGISTRY, STOPPED.get());
+        lua_rawgeti(l, REGISTRY, STOPPED.get()[usize::from(IS_FULL.get())]);
         lua_error(l);
     }
 }
@@ -476,7 +528,8 @@ struct Opened {
     cx: *mut Cx,
     compile: c_int,
     forget: c_int,
-    stopped: c_int,
+    /// See [`STOPPED`].
+    stopped: [c_int; 2],
 }
 
 /// What [`keep_result`] needs and returns.
@@ -526,7 +579,9 @@ unsafe extern "C-unwind" fn open(l: *mut lua_State) -> c_int {
         let opened = lua_touserdata(l, 1).cast::<Opened>();
         luaL_openlibs(l);
         push(l, "stopped: it ran for too long");
-        (*opened).stopped = luaL_ref(l, REGISTRY);
+        (*opened).stopped[0] = luaL_ref(l, REGISTRY);
+        push(l, "stopped: it used too much memory");
+        (*opened).stopped[1] = luaL_ref(l, REGISTRY);
         lua_pushlightuserdata(l, (&raw const FUNCTIONS).cast_mut().cast());
         lua_setfield(l, GLOBALS, c"SB_FUNCTIONS".as_ptr());
         lua_pushlightuserdata(l, (*opened).cx.cast());
@@ -550,7 +605,11 @@ unsafe extern "C-unwind" fn open(l: *mut lua_State) -> c_int {
                 lua_call(l, 1, 0);
             }
         }
-        load(l, c"=functions", "local SB = ... return SB.compile, SB.forget");
+        load(
+            l,
+            c"=functions",
+            "local SB = ... return SB.compile, SB.forget",
+        );
         lua_rawgeti(l, REGISTRY, shared);
         lua_call(l, 1, 2);
         (*opened).forget = luaL_ref(l, REGISTRY);

@@ -261,9 +261,9 @@ fn done(outcome: Outcome) -> Result<(), PluginError> {
     match outcome {
         Outcome::Done => Ok(()),
         Outcome::Failed(error) => Err(PluginError::new(error)),
-        Outcome::Ended(_) | Outcome::Waits(..) | Outcome::WaitsForBody(_) => {
-            Err(PluginError::new("it can neither wait nor end the request in this phase"))
-        }
+        Outcome::Ended(_) | Outcome::Waits(..) | Outcome::WaitsForBody(_) => Err(PluginError::new(
+            "it can neither wait nor end the request in this phase",
+        )),
     }
 }
 
@@ -272,5 +272,6 @@ pub(crate) fn check(plugin: &str, text: &Value) -> Result<(), Value> {
     let Some(text) = text.as_str() else {
         return Ok(());
     };
-    lua::check_syntax(text).map_err(|error| format!("error parsing {plugin}: {error}").as_str().into())
+    lua::check_syntax(text)
+        .map_err(|error| format!("error parsing {plugin}: {error}").as_str().into())
 }
