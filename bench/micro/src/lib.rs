@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod fixtures;
+mod functions;
 mod heads;
 mod history;
 mod limits;
@@ -37,6 +38,7 @@ pub fn operations() -> Vec<Operation> {
         plans::operations(),
         phases::operations(),
         limits::operations(),
+        functions::operations(),
         logs::operations(),
         snapshots::operations(),
         heads::operations(),
