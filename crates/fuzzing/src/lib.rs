@@ -13,6 +13,7 @@ mod document;
 mod events;
 mod expression;
 mod head;
+mod lua;
 mod opening;
 mod router;
 mod schema;
@@ -22,7 +23,7 @@ mod uri;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target. Its name is also the name of its file in `fuzz/fuzz_targets` and of its directory in `fuzz/corpus`.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("chunked_body", chunked_body),
@@ -38,6 +39,7 @@ pub const TARGETS: [Target; 15] = [
     ("schema", schema),
     ("codec", codec),
     ("body", body),
+    ("lua", lua),
 ];
 
 pub use body::body;
@@ -48,6 +50,7 @@ pub use document::document;
 pub use events::events;
 pub use expression::expression;
 pub use head::{request_head, response_head};
+pub use self::lua::lua;
 pub use opening::{client_hello, proxy_header};
 pub use router::router;
 pub use schema::schema;
