@@ -39,9 +39,9 @@ use drain::Drain;
 use futures_util::future::{BoxFuture, join_all};
 use state::{Listed, State};
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -64,6 +64,8 @@ struct Inner {
 #[derive(Default)]
 struct Registry {
     queues: HashMap<Key, Registered>,
+    /// Counters of the queues that have ended, by plugin.
+    ended: BTreeMap<Box<str>, Counts>,
     /// Number of entries at which ended queues are removed.
     sweep_at: usize,
 }
@@ -79,8 +81,9 @@ struct Key {
 struct Registered {
     /// The `Queue<T>` that the holders share.
     queue: Weak<dyn Any + Send + Sync>,
-    /// The `State<T>`, which outlives its holders until everything is sent.
-    state: Weak<dyn Listed>,
+    /// The `State<T>`, which outlives its holders until everything is sent. It stays here until its counters are added to
+    /// those of the queues that have ended.
+    state: Arc<dyn Listed>,
 }
 
 /// A queue of entries. When the last `Arc` of it is dropped, the queue sends what it holds and ends.
@@ -114,6 +117,11 @@ impl<T> Sender<T> {
         F: Future<Output = Result<(), SendError>> + Send + 'static,
     {
         Self(Arc::new(move |batch| Box::pin(send(batch))))
+    }
+
+    /// The sender of a queue that has ended.
+    fn none() -> Self {
+        Self(Arc::new(|_| Box::pin(ready(Ok(())))))
     }
 
     async fn send(&self, batch: Arc<Vec<T>>) -> Result<(), SendError> {
@@ -203,22 +211,45 @@ impl Inner {
     }
 
     fn states(&self) -> Vec<Arc<dyn Listed>> {
-        let registry = self.registry();
-        let known = registry.queues.values();
-        known.filter_map(|known| known.state.upgrade()).collect()
+        self.registry().states()
     }
 }
 
 impl Registry {
     fn insert<T: Send + Sync + 'static>(&mut self, key: Key, queue: &Arc<Queue<T>>) {
         if self.queues.len() >= self.sweep_at.max(FIRST_SWEEP) {
-            self.queues
-                .retain(|_, known| known.state.strong_count() > 0);
+            self.sweep();
             self.sweep_at = 2 * self.queues.len();
         }
-        let (queue, state) = (Arc::downgrade(queue), Arc::downgrade(&queue.state));
-        self.queues.insert(key, Registered { queue, state });
+        let state = queue.state.clone();
+        let queue = Arc::downgrade(queue) as Weak<dyn Any + Send + Sync>;
+        if let Some(replaced) = self.queues.insert(key, Registered { queue, state }) {
+            count_ended(&mut self.ended, &*replaced.state);
+        }
     }
+
+    fn states(&self) -> Vec<Arc<dyn Listed>> {
+        let known = self.queues.values();
+        known.map(|known| known.state.clone()).collect()
+    }
+
+    /// Removes the queues that have ended, and keeps their counters by plugin.
+    fn sweep(&mut self) {
+        let ended = &mut self.ended;
+        self.queues.retain(|_, known| {
+            // Its task and all its handles are gone, so nothing can change its counters.
+            let is_over = Arc::strong_count(&known.state) == 1;
+            if is_over {
+                count_ended(ended, &*known.state);
+            }
+            !is_over
+        });
+    }
+}
+
+fn count_ended(ended: &mut BTreeMap<Box<str>, Counts>, state: &dyn Listed) {
+    let (plugin, _) = state.names();
+    *ended.entry(plugin.into()).or_default() += state.counts();
 }
 
 impl Registered {
@@ -227,7 +258,7 @@ impl Registered {
     }
 
     fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<State<T>>> {
-        self.state.upgrade()?.any().downcast().ok()
+        self.state.clone().any().downcast().ok()
     }
 }
 

@@ -409,8 +409,10 @@ impl<T> State<T> {
         let lost = rest.len() as u64 + std::mem::take(&mut locked.counts.sending);
         locked.counts.dropped_shutdown += lost;
         locked.counts.bytes = 0;
+        // The sender can hold anything, and the registry keeps the state for its counters.
+        let sender = std::mem::replace(&mut locked.sender, Sender::none());
         drop(locked);
-        drop(rest);
+        drop((rest, sender));
         self.idle.notify_waiters();
         if lost > 0 {
             tracing::error!(
