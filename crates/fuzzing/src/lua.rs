@@ -20,7 +20,10 @@ pub fn lua(data: &[u8]) {
         }
         _ => assert_eq!(checked, Ok(()), "a text that runs is well formed"),
     }
-    let after = run("local t = {} for i = 1, 10 do t[i] = tostring(i) end assert(table.concat(t) == '12345678910')", node);
+    let after = run(
+        "local t = {} for i = 1, 10 do t[i] = tostring(i) end assert(table.concat(t) == '12345678910')",
+        node,
+    );
     assert!(matches!(after, Outcome::Done), "the VM works afterwards");
 }
 
