@@ -39,7 +39,9 @@ pub use def::{
     Phases, Plugin, PluginDef, PluginError, Scopes, Shortcoming, Step, UntrustedLua, Wait,
     downcast,
 };
-pub use edits::{HeaderChange, HeaderEdits, HeaderName, HeaderValue, TargetEdits, UpstreamEdits};
+pub use edits::{
+    HeaderChange, HeaderEdits, HeaderName, HeaderValue, NameLengths, TargetEdits, UpstreamEdits,
+};
 pub use endpoint::{
     Endpoint, EndpointAnswer, EndpointHandler, EndpointOperation, EndpointReply, EndpointRequest,
 };
