@@ -30,12 +30,21 @@ const FILES: &[(&CStr, &str)] = &[
     (c"=lua/extras.lua", include_str!("lua/extras.lua")),
     (c"=lua/guard.lua", include_str!("lua/guard.lua")),
     (c"=lua/json.lua", include_str!("lua/json.lua")),
+    (c"=./kong/pdk/private/phases.lua", include_str!("lua/pdk_phases.lua")),
     (c"=./kong/pdk/init.lua", include_str!("lua/pdk.lua")),
     (c"=./kong/pdk/request.lua", include_str!("lua/pdk_request.lua")),
+    (c"=./kong/tools/mime.lua", include_str!("lua/pdk_body.lua")),
     (c"=./kong/pdk/service.lua", include_str!("lua/pdk_service.lua")),
     (c"=./kong/pdk/response.lua", include_str!("lua/pdk_response.lua")),
+    (c"=./kong/pdk/service/request.lua", include_str!("lua/pdk_service_request.lua")),
     (c"=./kong/pdk/client.lua", include_str!("lua/pdk_client.lua")),
+    (c"=./kong/pdk/client/tls.lua", include_str!("lua/pdk_client_tls.lua")),
+    (c"=./kong/pdk/router.lua", include_str!("lua/pdk_router.lua")),
     (c"=./kong/pdk/log.lua", include_str!("lua/pdk_log.lua")),
+    (c"=./kong/pdk/node.lua", include_str!("lua/pdk_node.lua")),
+    (c"=./kong/pdk/tracing.lua", include_str!("lua/pdk_tracing.lua")),
+    (c"=./kong/pdk/vault.lua", include_str!("lua/pdk_vault.lua")),
+    (c"=./kong/db/dao/init.lua", include_str!("lua/pdk_db.lua")),
     (c"=ngx.lua", include_str!("lua/ngx.lua")),
     (c"=./kong/tools/sandbox.lua", include_str!("lua/sandbox.lua")),
 ];
@@ -310,6 +319,7 @@ impl Vm {
             let context = interpreter.downcast_ref::<Context>()?;
             (context.generation == self.generation).then_some(context.number)
         });
+        self.cx.memory_used = self.memory_used();
         self.cx.enter(target.raw, context.unwrap_or(0));
         let cx = &raw mut *self.cx;
         let status = self.slice(|_| unsafe {

@@ -2,6 +2,7 @@
 
 use super::edit::{Change, change_header};
 use super::{Cx, FOUND, NONE};
+use crate::target::Phase;
 use bytes::Bytes;
 use plugin::{Response, ResponseBody};
 use std::borrow::Cow;
@@ -49,7 +50,12 @@ pub(super) fn exit(cx: &mut Cx, status_and_kind: i32, body: &[u8]) -> i32 {
     let Some(kind) = Kind::numbered(status_and_kind >> 16) else {
         return NONE;
     };
-    let headers = std::mem::take(&mut cx.headers);
+    let mut headers = std::mem::take(&mut cx.headers);
+    let replaces = cx.phase == Phase::HeaderFilter as u32;
+    if kind == Kind::Exit && !replaces && headers.value("content-type").is_none() {
+        // Kong sends a text without a content type, not with nginx's default type.
+        headers.remove("Content-Type");
+    }
     let body = || Bytes::copy_from_slice(body);
     let text = || Cow::Owned(String::from_utf8_lossy(&body()).into_owned());
     let response = Response {

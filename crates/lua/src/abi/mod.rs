@@ -15,11 +15,13 @@
 mod edit;
 mod ending;
 mod encoding;
+mod entity;
 mod json;
 mod list;
 mod log;
 mod text;
 mod wait;
+mod wall;
 
 pub use ending::Ending;
 pub(crate) use wait::WaitKind;
@@ -72,6 +74,9 @@ pub(crate) struct Cx {
     /// Bytes that `ptr` points to, if the result is made by the function.
     scratch: Vec<u8>,
     list: list::List,
+    wall: wall::Wall,
+    /// Bytes that the VM used when the slice began.
+    pub(crate) memory_used: usize,
     tokens: json::Tokens,
     /// Headers of a response that is about to be made.
     headers: HeaderEdits,
@@ -100,6 +105,8 @@ impl Cx {
             slot,
             scratch: Vec::new(),
             list: list::List::default(),
+            wall: wall::Wall::new(),
+            memory_used: 0,
             tokens: json::Tokens::default(),
             headers: HeaderEdits::new(),
             ending: None,
@@ -226,6 +233,8 @@ macro_rules! signature {
     (ii) => { unsafe extern "C" fn(*mut Cx, i32, i32) -> i32 };
     (id) => { unsafe extern "C" fn(*mut Cx, i32, f64) -> i32 };
     (ss) => { unsafe extern "C" fn(*mut Cx, *const u8, usize, *const u8, usize) -> i32 };
+    (iss) => { unsafe extern "C" fn(*mut Cx, i32, *const u8, usize, *const u8, usize) -> i32 };
+    (iis) => { unsafe extern "C" fn(*mut Cx, i32, i32, *const u8, usize) -> i32 };
     (iiss) => {
         unsafe extern "C" fn(*mut Cx, i32, i32, *const u8, usize, *const u8, usize) -> i32
     };
@@ -244,6 +253,8 @@ macro_rules! declared {
     (ii) => { ",int32_t,int32_t" };
     (id) => { ",int32_t,double" };
     (ss) => { ",const char*,size_t,const char*,size_t" };
+    (iss) => { ",int32_t,const char*,size_t,const char*,size_t" };
+    (iis) => { ",int32_t,int32_t,const char*,size_t" };
     (iiss) => { ",int32_t,int32_t,const char*,size_t,const char*,size_t" };
     (ssii) => { ",const char*,size_t,const char*,size_t,int32_t,int32_t" };
 }
@@ -304,6 +315,33 @@ macro_rules! exported {
         ) -> i32 {
             // SAFETY: Lua passes strings and their lengths.
             guard(cx, |cx| unsafe { $call(cx, bytes(at, length), bytes(at2, length2)) })
+        }
+        exported
+    }};
+    (iis, $call:path) => {{
+        unsafe extern "C" fn exported(
+            cx: *mut Cx,
+            one: i32,
+            two: i32,
+            at: *const u8,
+            length: usize,
+        ) -> i32 {
+            // SAFETY: Lua passes a string and its length.
+            guard(cx, |cx| $call(cx, one, two, unsafe { bytes(at, length) }))
+        }
+        exported
+    }};
+    (iss, $call:path) => {{
+        unsafe extern "C" fn exported(
+            cx: *mut Cx,
+            one: i32,
+            at: *const u8,
+            length: usize,
+            at2: *const u8,
+            length2: usize,
+        ) -> i32 {
+            // SAFETY: Lua passes strings and their lengths.
+            guard(cx, |cx| unsafe { $call(cx, one, bytes(at, length), bytes(at2, length2)) })
         }
         exported
     }};
@@ -370,6 +408,15 @@ functions! {
     list(ii) => list::make;
     parse_args(is) => list::parse_args;
     item(i) => list::item;
+    multipart(ss) => list::multipart;
+    // Entities (`entity`).
+    entity(is) => entity::get;
+    entity_id(iss) => entity::id_of;
+    entity_ids(iis) => entity::ids_after;
+    entity_kind(s) => entity::kind;
+    credential(_) => entity::credential;
+    authenticate(ss) => entity::authenticate;
+    is_trusted(s) => entity::is_trusted;
     // Changes (`edit`).
     set_text(is) => edit::set_text;
     set_number(id) => edit::set_number;
