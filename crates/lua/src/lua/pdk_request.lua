@@ -225,3 +225,20 @@ request.get_uri_captures = function(ctx, ...)
   end
   return {named = named, unnamed = unnamed}
 end
+
+local body, body_state = SB.text_reader("body"), SB.code_reader("body_state")
+local TOO_LARGE = "request body did not fit into client body buffer, consider raising 'client_body_buffer_size'"
+
+-- Returns the body, which is read if it was not yet. A body that is too large for the memory is in no file either, so it
+-- cannot be had with any `max_file_size`.
+function SB.read_body(...)
+  if body_state() == 0 then SB.suspend(SB.wait.body) end
+  if body_state() == 2 then return nil, TOO_LARGE end
+  return body() or ""
+end
+
+request.get_raw_body = function(max_file_size, ...)
+  if band(cx.phase, BODY) == 0 then wrong_phase(BODY_LIST, nil, 3) end
+  local text, err = SB.read_body()
+  return text, err
+end
