@@ -5,7 +5,7 @@ use crate::entities::{Entities, NoEntities};
 use expr::Block;
 use net::dns::Resolver;
 use net::tls::{CertificateError, Trust};
-use services::{Background, Clock, Metrics, Queues, Shared, Workers, http};
+use services::{Background, Clock, Dicts, Metrics, Queues, Shared, Workers, http};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub struct Node {
     pub queues: Queues,
     pub http: http::Client,
     pub metrics: Metrics,
+    /// The shared dictionaries of Lua code (`ngx.shared`).
+    pub dicts: Dicts,
     /// Maximum bytes of what plugins cache (`mem_cache_size`, the size of Kong's zone `kong_db_cache`).
     pub cache_size: usize,
     /// The peers whose forwarding headers are believed.
@@ -76,6 +78,7 @@ impl Node {
             background,
             queues,
             metrics,
+            dicts: Dicts::new(cache_size),
             cache_size,
             trusted_ips,
         })

@@ -56,7 +56,9 @@ pub(super) fn exit(cx: &mut Cx, status_and_kind: i32, body: &[u8]) -> i32 {
         // Kong sends a text without a content type, not with nginx's default type.
         headers.remove("Content-Type");
     }
-    let body = || Bytes::copy_from_slice(body);
+    // What was said before is the body. Only `ngx.exit` can come after it.
+    let said = super::said::take(cx);
+    let body = || said.clone().unwrap_or_else(|| Bytes::copy_from_slice(body));
     let text = || Cow::Owned(String::from_utf8_lossy(&body()).into_owned());
     let response = Response {
         status: status_and_kind as u16,

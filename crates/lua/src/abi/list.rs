@@ -115,7 +115,7 @@ pub(super) fn make(cx: &mut Cx, of: i32, most: i32) -> i32 {
 }
 
 /// Visits the header lines of the response to the client. `None` if there is no response yet.
-fn each_response_header(target: &Raw, visit: &mut dyn FnMut(&[u8], &[u8])) -> Option<()> {
+pub(super) fn each_response_header(target: &Raw, visit: &mut dyn FnMut(&[u8], &[u8])) -> Option<()> {
     if let Some(answer) = target.answer() {
         let edits = &answer.headers;
         for (name, value) in edits.before() {
@@ -144,6 +144,15 @@ fn each_response_header(target: &Raw, visit: &mut dyn FnMut(&[u8], &[u8])) -> Op
         visit(name.as_bytes(), value);
     }
     Some(())
+}
+
+/// Makes a list of names and values, and returns their number.
+pub(super) fn fill(cx: &mut Cx, make: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]))) -> i32 {
+    let mut list = std::mem::take(&mut cx.list);
+    list.clear();
+    make(&mut |name, value| list.push(name, value, PAIR));
+    cx.list = list;
+    i32::try_from(cx.list.items.len()).unwrap_or(i32::MAX)
 }
 
 /// Returns the first value of a header of the response to the client.
