@@ -32,7 +32,7 @@ mod stream;
 pub mod testing;
 mod worker_part;
 
-pub use body::{ParsedBody, RequestBody};
+pub use body::{Multipart, ParsedBody, RequestBody};
 pub use configured::{Configured, ConfiguredName, ConfiguredNames, NoNames, Scope, ScopeSet};
 pub use def::{
     BUNDLED_VERSION, BuildCx, BuildError, Filtered, Flow, Implementation, Lack, NodeIdentity,

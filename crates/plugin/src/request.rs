@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 use uuid::Uuid;
 
 /// Maximum number of header lines that plugins see (`lua_max_req_headers` in Kong).
@@ -52,6 +53,8 @@ pub struct Request<'r> {
     pub port: u16,
     /// The request id: 32 hex digits.
     pub request_id: &'r str,
+    /// When the request began.
+    pub started: Instant,
     /// Server name from the TLS handshake.
     pub sni: Option<&'r str>,
     /// TLS of the connection, if the client uses it.
@@ -246,6 +249,7 @@ impl<'r> Request<'r> {
             host: "a",
             port: 80,
             request_id: "0123456789abcdef0123456789abcdef",
+            started: Instant::now(),
             sni: None,
             tls: None,
             route: None,
