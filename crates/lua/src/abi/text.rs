@@ -55,6 +55,7 @@ super::numbered! {
         TlsVersion = "tls_version",
         WorkerPid = "worker_pid",
         ReceivedQuery = "received_query",
+        Workspace = "workspace",
     }
 }
 
@@ -161,6 +162,10 @@ fn of_node(cx: &mut Cx, target: &Raw, value: Value) -> Option<i32> {
             };
             cx.number(now.as_secs_f64())
         }
+        Value::Workspace => match target.node() {
+            Some(node) => shown(cx, node.entities.workspace().hyphenated()),
+            None => NONE,
+        },
         Value::WorkerPid => cx.number(std::process::id().into()),
         _ => return None,
     })
