@@ -141,6 +141,7 @@ impl Scripts {
             }
             Ran::Done(_) => None,
             Ran::Ended(ending) => Some(Outcome::Ended(ending)),
+            Ran::Stopped => Some(Outcome::Done),
             Ran::Failed(error) => Some(Outcome::Failed(error)),
             Ran::Waits(suspended, pending) => Some(Outcome::Waits(progress(suspended), pending)),
             Ran::WaitsForBody(suspended) => Some(Outcome::WaitsForBody(progress(suspended))),

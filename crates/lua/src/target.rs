@@ -158,9 +158,11 @@ impl<'a> Target<'a> {
         })
     }
 
-    pub fn certificate(cx: &'a CertificateCx<'_>) -> Self {
+    /// A handshake, with a state for its tables.
+    pub fn certificate(cx: &'a CertificateCx<'_>, state: &'a mut RequestState) -> Self {
         Self::new(Raw {
             phase: Phase::Certificate,
+            state: Some(state),
             node: Some(cx.node),
             certificate: Some((&raw const *cx).cast()),
             ..Raw::NONE

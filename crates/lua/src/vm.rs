@@ -83,6 +83,7 @@ const FILES: &[(&CStr, &str)] = &[
         include_str!("lua/ngx_patched.lua"),
     ),
     (c"=ngx_req.lua", include_str!("lua/ngx_req.lua")),
+    (c"=ngx_ctx.lua", include_str!("lua/ngx_ctx.lua")),
     (c"=ngx_re.lua", include_str!("lua/ngx_re.lua")),
     (
         c"=./resty/core/shdict.lua",
@@ -245,6 +246,8 @@ pub(crate) enum Ran {
     /// The function has ended. It may have returned a function.
     Done(Option<Function>),
     Ended(Ending),
+    /// The phase ends here, and the request goes on.
+    Stopped,
     Failed(String),
     /// It waits for a future.
     Waits(Suspended, Pending),
@@ -486,6 +489,7 @@ impl Vm {
                         (_, Some(pending)) if kind == WaitKind::Future as u32 => {
                             Ran::Waits(suspended, pending)
                         }
+                        _ if kind == WaitKind::End as u32 => Ran::Stopped,
                         _ if kind == WaitKind::Body as u32 => Ran::WaitsForBody(suspended),
                         _ => Ran::Failed("it waits for nothing".to_owned()),
                     }

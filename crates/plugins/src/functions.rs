@@ -5,7 +5,8 @@ use lua::{Ending, Outcome, Phase, Progress, Scripts, Snippets, Target};
 use model::Value;
 use plugin::{
     BuildCx, BuildError, CertificateCx, Chunk, Filtered, Flow, LogCx, PerWorker, Phases, Plugin,
-    PluginError, RequestCx, Response, ResponseCx, Step, StreamStep, UntrustedLua,
+    PluginError, RequestCx, RequestState, Response, ResponseCx, Step, StreamFlow, StreamStep,
+    UntrustedLua,
 };
 use serde::Deserialize;
 use std::marker::PhantomData;
@@ -159,9 +160,28 @@ impl<N: Name> Plugin for Functions<N> {
     }
 
     fn certificate<'a>(&'a self, cx: CertificateCx<'a>) -> Result<StreamStep<'a>, PluginError> {
-        let target = Target::certificate(&cx);
-        done(self.scripts()?.certificate.run(&target))?;
-        Ok(StreamStep::Continue)
+        let mut state = RequestState::default();
+        let outcome = {
+            let target = Target::certificate(&cx, &mut state);
+            self.scripts()?.certificate.run(&target)
+        };
+        let (mut progress, mut pending) = match outcome {
+            Outcome::Waits(progress, pending) => (progress, pending),
+            outcome => return done(outcome).map(|()| StreamStep::Continue),
+        };
+        Ok(StreamStep::wait(async move {
+            loop {
+                pending.await;
+                let outcome = {
+                    let target = Target::certificate(&cx, &mut state);
+                    self.scripts()?.certificate.resume(progress, &target)
+                };
+                match outcome {
+                    Outcome::Waits(next, future) => (progress, pending) = (next, future),
+                    outcome => return done(outcome).map(|()| StreamFlow::Continue),
+                }
+            }
+        }))
     }
 }
 

@@ -39,8 +39,8 @@ pub(super) fn encode(cx: &mut Cx, how: i32, text: &[u8]) -> i32 {
     };
     match how {
         Encoding::EscapeUri => escape(cx, text, b"!'()*-._~"),
-        // nginx's escaping of a whole URI keeps what separates its parts, apart from `?` and `%`.
-        Encoding::EscapeUriWhole => escape(cx, text, b"!\"#$&'()*+,-./:;<=>@[\\]^_`{|}~"),
+        // nginx's escaping of a whole URI keeps most of what separates its parts.
+        Encoding::EscapeUriWhole => escape(cx, text, b"!\"$&'()*+,-./:;<=>@[\\]^_`{|}~"),
         Encoding::EscapeUriPath => escape(cx, text, b"!$&'()*+,-./:;=@_~"),
         Encoding::UnescapeUriWhole => {
             super::list::cow(cx, percent_encoding::percent_decode(text).into())

@@ -59,6 +59,7 @@ super::numbered! {
         ConsumerId = "consumer_id",
         IsTls = "is_tls",
         VmMemory = "vm_memory",
+        Workspace = "workspace",
     }
 }
 
@@ -181,6 +182,10 @@ fn of_node(cx: &mut Cx, target: &Raw, value: Value) -> Option<i32> {
             cx.number(now.as_secs_f64())
         }
         Value::VmMemory => cx.number(cx.memory_used as f64),
+        Value::Workspace => match target.node() {
+            Some(node) => shown(cx, node.entities.workspace().hyphenated()),
+            None => NONE,
+        },
         Value::WorkerPid => cx.number(std::process::id().into()),
         _ => return None,
     })

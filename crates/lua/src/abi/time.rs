@@ -61,9 +61,6 @@ pub(super) fn parse(cx: &mut Cx, text: &[u8]) -> i32 {
 
 /// Seconds by which the local time is ahead of UTC.
 fn local_offset(seconds: i64) -> i64 {
-    let Ok(seconds) = libc::time_t::try_from(seconds) else {
-        return 0;
-    };
     // SAFETY: a zeroed `tm` is valid, and the call writes to it only.
     let (found, local) = unsafe {
         let mut local: libc::tm = std::mem::zeroed();

@@ -3,20 +3,21 @@
 -- Source: kong/tools/sandbox (kong/plugins/pre-function/_handler.lua) and kong/resty/mlcache/init.lua.
 local SB = ...
 local own, json = SB.ngx, SB.json
-local type, error, tostring, tonumber, setmetatable, xpcall, traceback, select, pairs =
-  type, error, tostring, tonumber, setmetatable, pcall, debug.traceback, select, pairs
+local type, error, tostring, tonumber, setmetatable, pcall, traceback =
+  type, error, tostring, tonumber, setmetatable, pcall, debug.traceback
 local format, sub, find = string.format, string.sub, string.find
 
 -- The times to live of Kong's cache: `db_cache_ttl` 0 is for ever, and `db_cache_neg_ttl` is the same.
 local TTL, NEG_TTL = 0, 0
--- Most values of the table of a worker, and the longest value in it.
+-- Most values of the table of a worker.
 local MOST_LOCAL = 1000
-local LOCK_WAIT = 5
+-- Seconds to wait for another caller that computes the value, and after which its lock is over.
+local LOCK_WAIT, LOCK_LIFE = 5, 30
 
 local dict, misses, locks = own.shared.kong_db_cache, own.shared.kong_db_cache_miss, own.shared.kong_locks
 local PREFIX = "pre-function:"
 
--- The values of this worker, by key: the value and when it expires. Half of them go when there are too many.
+-- The values of this worker, by key: the value and when it expires. When there are too many, all go.
 local near, near_count = {}, 0
 
 local NIL = {}
@@ -126,7 +127,7 @@ end
 local function lock(key)
   local name, waited, step = PREFIX .. key, 0, 0.001
   while true do
-    local ok, err = locks:add(name, true, 30)
+    local ok, err = locks:add(name, true, LOCK_LIFE)
     if ok then return true end
     if err ~= "exists" then return false, err end
     if waited >= LOCK_WAIT then return false, "timeout" end
@@ -177,7 +178,7 @@ cache.get = function(self, key, opts, callback, ...)
   end
   if err ~= nil then
     locks:delete(PREFIX .. key)
-    return nil, tostring(err)
+    return nil, tostring(err), nil
   end
   if type(own_ttl) == "number" and own_ttl >= 0 then
     if value == nil then neg_ttl = own_ttl else ttl = own_ttl end

@@ -121,11 +121,14 @@ function SB.suspend(kind)
 end
 
 -- Whether the running phase can wait.
-local WAITING = constants.phase.rewrite + constants.phase.access + constants.phase.response
+local WAITING = constants.phase.certificate + constants.phase.rewrite + constants.phase.access + constants.phase.response
 function SB.can_wait(...)
-  local phase = cx.phase
+  local phase = cx.nginx
   return phase == 0 or bit_band(phase, WAITING) ~= 0
 end
+
+-- The metatable of `ngx.ctx` has the fields of Kong's core (`ngx_ctx.lua`).
+SB.ctx_mt = {}
 
 -- The tables of each request: `ngx.ctx`, `kong.ctx.shared`, `kong.ctx.plugin`.
 local contexts, free, last = {}, {}, 0
@@ -141,7 +144,7 @@ function SB.context(...)
     last = last + 1
     number = last
   end
-  local context = {ctx = {}, shared = {}, plugins = {}}
+  local context = {ctx = setmetatable({}, SB.ctx_mt), shared = {}, plugins = {}}
   contexts[number] = context
   if c_keep(cx, number) ~= 1 then
     -- Outside of a request, the tables live as long as the slice.

@@ -46,7 +46,11 @@ end
 co.resume = resume
 co.wrap = function(f)
   local c = create(f)
-  return function(...) return unwrap(resume(c, ...)) end
+  return function(...)
+    -- OpenResty's function returns this error, in contrast to all others.
+    if native_status(c) == "dead" then return false, "cannot resume dead coroutine" end
+    return unwrap(resume(c, ...))
+  end
 end
 co.status = function(c)
   if waiting[c] then return "normal" end

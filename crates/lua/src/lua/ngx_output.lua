@@ -134,7 +134,7 @@ local function flatten(value, out, depth)
   end
 end
 
--- A header of zero would be a wrong zero.
+-- Says the arguments and an ending. -0 is written as 0.
 local function say(ending, ...)
   check_phase(CONTENT, 4)
   local out = {}

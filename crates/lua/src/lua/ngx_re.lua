@@ -86,7 +86,10 @@ re.match = function(subject, regex, options, context, t, ...)
   local groups, names = compile(regex, options)
   if not groups then return nil, names end
   local positions, count = run(subject, start_of(context))
-  if not positions then return nil, count end
+  if not positions then
+    if count then return nil, count end
+    return nil
+  end
   if context then context.pos = tonumber(positions[1]) + 1 end
   local found = captures(subject, positions, count, groups, names, has_flag(options, "D"), t or {})
   return found
@@ -139,7 +142,8 @@ re.gmatch = function(subject, regex, options, ...)
     local positions, count = run(subject, at)
     if not positions then
       at = #subject + 1
-      return nil, count
+      if count then return nil, count end
+      return nil
     end
     local from, to = tonumber(positions[0]), tonumber(positions[1])
     local t = captures(subject, positions, count, groups, names, has_duplicates, {})

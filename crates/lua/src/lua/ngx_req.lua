@@ -48,7 +48,7 @@ req.start_time = function(...)
   if time then return time end
   -- Before the log phase, this is when the request was first asked for it.
   local context = SB.context()
-  context.started = context.started or now()
+  context.started = context.started or math.floor(now() * 1000) / 1000
   return context.started
 end
 

@@ -118,12 +118,14 @@ for name, operation in pairs{
 } do
   methods[name] = function(self, key, value, exptime, flags, ...)
     local ok, err, forcible = write(zone_of(self), operation, key, value, exptime, flags)
+    if ok == nil then return nil, err end
     return ok, err, forcible
   end
 end
 
 methods.delete = function(self, key, ...)
   local ok, err, forcible = write(zone_of(self), OP.set, key, nil)
+  if ok == nil then return nil, err end
   return ok, err, forcible
 end
 

@@ -58,9 +58,9 @@ end
 
 local escape_whole, escape_part = encoder("escape_uri_whole"), encoder("escape_uri")
 own.escape_uri = function(text, kind, ...)
-  if kind ~= nil and type(kind) ~= "number" then error('"type" is not a number', 2) end
+  if kind ~= nil and type(kind) ~= "number" then error('"type" is not a number', 3) end
   kind = kind or 2
-  if kind ~= 0 and kind ~= 2 then error('"type" ' .. kind .. " out of range", 2) end
+  if kind ~= 0 and kind ~= 2 then error('"type" ' .. kind .. " out of range", 3) end
   text = as_text(text)
   local escaped
   if kind == 0 then escaped = escape_whole(text) else escaped = escape_part(text) end

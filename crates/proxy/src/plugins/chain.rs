@@ -679,7 +679,11 @@ fn ending(
         Err(error) => error,
     };
     report(phase, &instance.def, &error);
-    Ok(Some(Response::unexpected_error()))
+    Ok(Some(match phase {
+        // Kong does not catch errors in this phase, so nginx shows its page.
+        "rewrite" => Response::server_error(500),
+        _ => Response::unexpected_error(),
+    }))
 }
 
 /// Refuses a status that a header filter has set and that no final response has. The client would wait for another
