@@ -1,6 +1,6 @@
 //! Fuzz target for Lua: whatever a snippet does, its worker goes on, and the next snippet runs.
 
-use lua::{Outcome, Scripts, Snippets, Target};
+use lua::{Globals, Outcome, Scripts, Snippets, Target};
 use plugin::Node;
 use std::sync::{Arc, OnceLock};
 
@@ -20,14 +20,17 @@ pub fn lua(data: &[u8]) {
         }
         _ => assert_eq!(checked, Ok(()), "a text that runs is well formed"),
     }
-    let after = run("local t = {} for i = 1, 10 do t[i] = tostring(i) end assert(table.concat(t) == '12345678910')", node);
+    let after = run(
+        "local t = {} for i = 1, 10 do t[i] = tostring(i) end assert(table.concat(t) == '12345678910')",
+        node,
+    );
     assert!(matches!(after, Outcome::Done), "the VM works afterwards");
 }
 
 fn run(text: &str, node: &Arc<Node>) -> Outcome {
     let scripts = Scripts::new(Snippets {
         texts: [text.to_owned()].into(),
-        is_sandboxed: true,
+        globals: Globals::sandbox(),
     });
     scripts.run(&Target::node(node))
 }

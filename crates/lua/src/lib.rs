@@ -10,17 +10,19 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod abi;
+mod globals;
 mod memory;
 mod pattern;
 mod script;
 mod sys;
 mod target;
-mod vm;
-mod watchdog;
 #[cfg(test)]
 mod tests;
+mod vm;
+mod watchdog;
 
 pub use abi::{Ending, Pending};
+pub use globals::{Forbidden, Globals};
 pub use script::{Outcome, Progress, Scripts, Snippets};
 pub use target::{Phase, Target};
 pub use vm::check_syntax;

@@ -9,7 +9,8 @@
 
 #![expect(unsafe_code, reason = "LuaJIT's interface is C's")]
 
-use crate::abi::{self, Cx, Ending, FUNCTIONS, Pending, WaitKind};
+use crate::abi::{self, Code, Cx, Ending, FUNCTIONS, Pending, WaitKind};
+use crate::globals::Globals;
 use crate::memory::Memory;
 use crate::sys::*;
 use crate::target::Target;
@@ -51,6 +52,10 @@ const FILES: &[(&CStr, &str)] = &[
     ),
     (c"=./kong/pdk/log.lua", include_str!("lua/pdk_log.lua")),
     (c"=ngx.lua", include_str!("lua/ngx.lua")),
+    (
+        c"=./kong/tools/kong-lua-sandbox.lua",
+        include_str!("lua/kong_lua_sandbox.lua"),
+    ),
     (
         c"=./kong/tools/sandbox.lua",
         include_str!("lua/sandbox.lua"),
@@ -275,11 +280,15 @@ impl Vm {
         status
     }
 
-    /// Compiles a text. The name of the chunk is the text, so that messages show its beginning. With `is_sandboxed`, it
-    /// sees only what the sandbox has.
-    pub(crate) fn compile(&mut self, text: &str, is_sandboxed: bool) -> Result<Function, String> {
-        (self.cx.ptr, self.cx.len) = (text.as_ptr(), abi::length(text.as_bytes()));
-        self.cx.number = f64::from(u8::from(is_sandboxed));
+    /// Compiles a text. It sees the globals.
+    pub(crate) fn compile(
+        &mut self,
+        code: Code,
+        text: &str,
+        globals: &Globals,
+    ) -> Result<Function, String> {
+        self.cx.offer(text.as_bytes(), globals.text().as_bytes());
+        self.cx.number = f64::from(code as u32);
         let mut job = Job {
             function: self.compile,
             from: null_mut(),

@@ -41,7 +41,11 @@ pub(super) fn read(cx: &mut Cx, text: &[u8]) -> i32 {
     let mut tokens = std::mem::take(&mut cx.tokens);
     tokens.tokens.clear();
     tokens.texts.clear();
-    let mut reader = Reader { text, at: 0, tokens: &mut tokens };
+    let mut reader = Reader {
+        text,
+        at: 0,
+        tokens: &mut tokens,
+    };
     let result = reader.document();
     cx.tokens = tokens;
     match result {
@@ -55,7 +59,9 @@ pub(super) fn read(cx: &mut Cx, text: &[u8]) -> i32 {
 
 /// Returns a token, counted from 0: its kind as the result, and its number or text.
 pub(super) fn token(cx: &mut Cx, at: i32) -> i32 {
-    let found = usize::try_from(at).ok().and_then(|at| cx.tokens.tokens.get(at).copied());
+    let found = usize::try_from(at)
+        .ok()
+        .and_then(|at| cx.tokens.tokens.get(at).copied());
     let Some((kind, number, start, end)) = found else {
         return Token::End as i32;
     };
@@ -106,7 +112,10 @@ impl Reader<'_> {
             Some(b'-' | b'0'..=b'9') => "T_NUMBER",
             Some(_) => "invalid token",
         };
-        format!("Expected {what} but found {found} at character {}", self.at + 1)
+        format!(
+            "Expected {what} but found {found} at character {}",
+            self.at + 1
+        )
     }
 
     fn push(&mut self, kind: Token) {
@@ -121,9 +130,11 @@ impl Reader<'_> {
             Some(b'"') => self.string(Token::String),
             Some(b'-' | b'0'..=b'9') => self.number(),
             _ => {
-                for (word, token) in
-                    [("null", Token::Null), ("true", Token::True), ("false", Token::False)]
-                {
+                for (word, token) in [
+                    ("null", Token::Null),
+                    ("true", Token::True),
+                    ("false", Token::False),
+                ] {
                     if self.text[self.at..].starts_with(word.as_bytes()) {
                         self.at += word.len();
                         self.push(token);
@@ -138,7 +149,10 @@ impl Reader<'_> {
     fn number(&mut self) -> Result<(), String> {
         let rest = &self.text[self.at..];
         let part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
-        let length = rest.iter().position(|byte| !part(byte)).unwrap_or(rest.len());
+        let length = rest
+            .iter()
+            .position(|byte| !part(byte))
+            .unwrap_or(rest.len());
         let text = std::str::from_utf8(&rest[..length]).unwrap_or_default();
         let Ok(number) = text.parse() else {
             return Err(self.expected("value"));
@@ -153,7 +167,9 @@ impl Reader<'_> {
         self.at += 1;
         loop {
             let rest = &self.text[self.at..];
-            let Some(length) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..32))
+            let Some(length) = rest
+                .iter()
+                .position(|byte| matches!(byte, b'"' | b'\\' | 0..32))
             else {
                 self.at = self.text.len();
                 return Err(self.expected("value"));

@@ -13,8 +13,8 @@
 #![expect(unsafe_code, reason = "the interface is C's")]
 
 mod edit;
-mod ending;
 mod encoding;
+mod ending;
 mod json;
 mod list;
 mod log;
@@ -22,8 +22,8 @@ mod text;
 mod wait;
 
 pub use ending::Ending;
-pub(crate) use wait::WaitKind;
 pub use wait::Pending;
+pub(crate) use wait::WaitKind;
 
 use crate::pattern;
 use crate::target::{Phase, Raw};
@@ -80,6 +80,8 @@ pub(crate) struct Cx {
     /// An error to report in place of the Lua error that it causes.
     pub(crate) failure: Option<PluginError>,
     pub(crate) plugin_name: &'static str,
+    /// The text that the running function has returned to Rust.
+    pub(crate) result: Option<Vec<u8>>,
 }
 
 impl Cx {
@@ -106,6 +108,7 @@ impl Cx {
             waiting: None,
             failure: None,
             plugin_name: "",
+            result: None,
         }
     }
 
@@ -134,6 +137,11 @@ impl Cx {
 
     fn text_or_none(&mut self, text: Option<&[u8]>) -> i32 {
         text.map_or(NONE, |text| self.text(text))
+    }
+
+    /// Offers two texts to a Lua function that Rust is about to call. They must live during the call.
+    pub(crate) fn offer(&mut self, first: &[u8], second: &[u8]) {
+        self.texts(first, second);
     }
 
     fn texts(&mut self, first: &[u8], second: &[u8]) -> i32 {
@@ -191,6 +199,15 @@ macro_rules! numbered {
 }
 use numbered;
 
+numbered! {
+    /// What a text of the user is. It decides how the text is compiled.
+    pub(crate) enum Code {
+        Snippet = "snippet",
+        Template = "template",
+        Field = "field",
+    }
+}
+
 /// Runs a function for Lua.
 fn guard(cx: *mut Cx, run: impl FnOnce(&mut Cx) -> i32) -> i32 {
     // SAFETY: Lua passes the pointer to the `Cx` of its VM, which nothing else uses while Lua runs.
@@ -237,16 +254,36 @@ macro_rules! signature {
 
 /// The arguments of a function in C.
 macro_rules! declared {
-    (_) => { "" };
-    (i) => { ",int32_t" };
-    (d) => { ",double" };
-    (s) => { ",const char*,size_t" };
-    (is) => { ",int32_t,const char*,size_t" };
-    (ii) => { ",int32_t,int32_t" };
-    (id) => { ",int32_t,double" };
-    (ss) => { ",const char*,size_t,const char*,size_t" };
-    (iiss) => { ",int32_t,int32_t,const char*,size_t,const char*,size_t" };
-    (ssii) => { ",const char*,size_t,const char*,size_t,int32_t,int32_t" };
+    (_) => {
+        ""
+    };
+    (i) => {
+        ",int32_t"
+    };
+    (d) => {
+        ",double"
+    };
+    (s) => {
+        ",const char*,size_t"
+    };
+    (is) => {
+        ",int32_t,const char*,size_t"
+    };
+    (ii) => {
+        ",int32_t,int32_t"
+    };
+    (id) => {
+        ",int32_t,double"
+    };
+    (ss) => {
+        ",const char*,size_t,const char*,size_t"
+    };
+    (iiss) => {
+        ",int32_t,int32_t,const char*,size_t,const char*,size_t"
+    };
+    (ssii) => {
+        ",const char*,size_t,const char*,size_t,int32_t,int32_t"
+    };
 }
 
 /// The function for C that calls a function of this crate.
@@ -304,7 +341,9 @@ macro_rules! exported {
             length2: usize,
         ) -> i32 {
             // SAFETY: Lua passes strings and their lengths.
-            guard(cx, |cx| unsafe { $call(cx, bytes(at, length), bytes(at2, length2)) })
+            guard(cx, |cx| unsafe {
+                $call(cx, bytes(at, length), bytes(at2, length2))
+            })
         }
         exported
     }};
@@ -319,7 +358,9 @@ macro_rules! exported {
             length2: usize,
         ) -> i32 {
             // SAFETY: Lua passes strings and their lengths.
-            guard(cx, |cx| unsafe { $call(cx, one, two, bytes(at, length), bytes(at2, length2)) })
+            guard(cx, |cx| unsafe {
+                $call(cx, one, two, bytes(at, length), bytes(at2, length2))
+            })
         }
         exported
     }};
@@ -334,7 +375,9 @@ macro_rules! exported {
             two: i32,
         ) -> i32 {
             // SAFETY: Lua passes strings and their lengths.
-            guard(cx, |cx| unsafe { $call(cx, bytes(at, length), bytes(at2, length2), one, two) })
+            guard(cx, |cx| unsafe {
+                $call(cx, bytes(at, length), bytes(at2, length2), one, two)
+            })
         }
         exported
     }};
@@ -378,6 +421,7 @@ functions! {
     // The end of a request (`ending`).
     exit_header(iiss) => ending::header;
     exit(is) => ending::exit;
+    result(s) => result;
     // Waiting (`wait`).
     sleep(d) => wait::sleep;
     // Encodings (`encoding`) and JSON (`json`).
@@ -424,7 +468,9 @@ pub(crate) fn constants() -> String {
     let numbered = |names: &'static [&'static str]| names.iter().copied().zip(0_u32..);
     group(
         "phase",
-        &mut Phase::ALL.iter().map(|(name, phase)| (*name, *phase as u32)),
+        &mut Phase::ALL
+            .iter()
+            .map(|(name, phase)| (*name, *phase as u32)),
     );
     group("text", &mut numbered(text::Value::NAMES));
     group("list", &mut numbered(list::Of::NAMES));
@@ -434,10 +480,22 @@ pub(crate) fn constants() -> String {
     group("header", &mut numbered(edit::Message::NAMES));
     group("change", &mut numbered(edit::Change::NAMES));
     group("exit", &mut numbered(ending::Kind::NAMES));
-    group("wait", &mut WaitKind::ALL.iter().map(|(name, kind)| (*name, *kind as u32)));
+    group(
+        "wait",
+        &mut WaitKind::ALL
+            .iter()
+            .map(|(name, kind)| (*name, *kind as u32)),
+    );
+    group("code", &mut numbered(Code::NAMES));
     group("token", &mut numbered(json::Token::NAMES));
     out.push('}');
     out
+}
+
+/// Keeps a text that a Lua function returns to Rust.
+fn result(cx: &mut Cx, text: &[u8]) -> i32 {
+    cx.result = Some(text.to_vec());
+    FOUND
 }
 
 /// Whether the slice must stop.

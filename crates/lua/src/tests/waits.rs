@@ -2,7 +2,7 @@
 
 use super::on_worker;
 use crate::vm::{self, Ran};
-use crate::{Outcome, Scripts, Snippets, Target};
+use crate::{Globals, Outcome, Scripts, Snippets, Target};
 use plugin::Node;
 
 /// Runs a text to its end. Returns the number of its waits. Its sleeps take no time here.
@@ -17,7 +17,7 @@ fn run_with_waits(text: &str) -> Result<usize, String> {
     runtime.block_on(async {
         let scripts = Scripts::new(Snippets {
             texts: [text.to_owned()].into(),
-            is_sandboxed: false,
+            globals: Globals::all(),
         });
         let mut waits = 0;
         let mut outcome = scripts.run(&target);

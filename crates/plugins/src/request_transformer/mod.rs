@@ -82,7 +82,7 @@ impl Plugin for RequestTransformer {
     type Own = ();
 
     fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
-        let expressions = match cx.untrusted_lua {
+        let expressions = match cx.lua.untrusted {
             UntrustedLua::Off => Expressions::Off,
             UntrustedLua::Sandbox | UntrustedLua::On => Expressions::Allowed,
         };

@@ -11,7 +11,7 @@ fn transformer(config: &str) -> Result<RequestTransformer, BuildError> {
     let config = testing::config("request-transformer", config);
     let cx = BuildCx {
         identity: &plugin::NodeIdentity::default(),
-        untrusted_lua: UntrustedLua::Sandbox,
+        lua: &Default::default(),
         life: &Arc::default(),
     };
     RequestTransformer::build(config, &cx)
