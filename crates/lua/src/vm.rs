@@ -33,6 +33,7 @@ const FILES: &[(&CStr, &str)] = &[
     (c"=lua/extras.lua", include_str!("lua/extras.lua")),
     (c"=lua/guard.lua", include_str!("lua/guard.lua")),
     (c"=lua/json.lua", include_str!("lua/json.lua")),
+    (c"=lua/lib_cjson.lua", include_str!("lua/lib_cjson.lua")),
     (c"=./kong/pdk/init.lua", include_str!("lua/pdk.lua")),
     (
         c"=./kong/pdk/request.lua",
@@ -597,6 +598,9 @@ unsafe extern "C-unwind" fn open(l: *mut lua_State) -> c_int {
         lua_setfield(l, GLOBALS, c"SB_CX".as_ptr());
         lua_pushlightuserdata(l, null_mut());
         lua_setfield(l, GLOBALS, c"SB_NULL".as_ptr());
+        // Nothing reads this address: a light userdata is only compared.
+        lua_pushlightuserdata(l, std::ptr::dangling_mut::<u8>().cast());
+        lua_setfield(l, GLOBALS, c"SB_EMPTY_ARRAY".as_ptr());
         push(l, declarations);
         lua_setfield(l, GLOBALS, c"SB_DECLARATIONS".as_ptr());
         load(l, c"=constants", constants);
@@ -646,9 +650,14 @@ unsafe fn load(l: *mut lua_State, name: &CStr, text: &str) {
 
 /// Checks the syntax of a text, and returns LuaJIT's message.
 pub fn check_syntax(text: &str) -> Result<(), String> {
-    let mut name = Vec::with_capacity(text.len() + 1);
+    check_chunk(text, text)
+}
+
+/// Checks the syntax of a text with the name of a chunk.
+pub(crate) fn check_chunk(text: &str, name_text: &str) -> Result<(), String> {
+    let mut name = Vec::with_capacity(name_text.len() + 1);
     // The name of a chunk ends at its first NUL.
-    name.extend(text.bytes().take_while(|byte| *byte != 0));
+    name.extend(name_text.bytes().take_while(|byte| *byte != 0));
     name.push(0);
     // SAFETY: a new VM that runs no code; `luaL_loadbufferx` does not raise.
     unsafe {

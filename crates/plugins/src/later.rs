@@ -9,6 +9,7 @@
 
 use plugin::{BUNDLED_VERSION, Implementation, Lack, Phases, PluginDef, Scopes};
 
+
 fn ignored(
     name: &'static str,
     priority: i32,

@@ -115,11 +115,7 @@ fn each_response_header(target: &Raw, visit: &mut dyn FnMut(&[u8], &[u8])) -> Op
         for (name, value) in edits.before() {
             visit(name.as_bytes(), value);
         }
-        for (name, value) in target
-            .upstream()
-            .into_iter()
-            .flat_map(|head| head.headers())
-        {
+        for (name, value) in target.upstream().into_iter().flat_map(|head| head.headers()) {
             if !edits.drops(name) {
                 visit(name.as_bytes(), value);
             }
@@ -187,10 +183,8 @@ pub(super) fn item(cx: &mut Cx, at: i32) -> i32 {
                 0 => 0,
                 _ => list.items[at - 1].end,
             };
-            let (name, value) = (
-                &list.bytes[start..item.name_end],
-                &list.bytes[item.name_end..item.end],
-            );
+            let (name, value) =
+                (&list.bytes[start..item.name_end], &list.bytes[item.name_end..item.end]);
             cx.texts(name, value);
             item.kind
         }

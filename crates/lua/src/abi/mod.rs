@@ -13,8 +13,8 @@
 #![expect(unsafe_code, reason = "the interface is C's")]
 
 mod edit;
-mod encoding;
 mod ending;
+mod encoding;
 mod json;
 mod list;
 mod log;
@@ -22,8 +22,8 @@ mod text;
 mod wait;
 
 pub use ending::Ending;
-pub use wait::Pending;
 pub(crate) use wait::WaitKind;
+pub use wait::Pending;
 
 use crate::pattern;
 use crate::target::{Phase, Raw};
@@ -254,36 +254,16 @@ macro_rules! signature {
 
 /// The arguments of a function in C.
 macro_rules! declared {
-    (_) => {
-        ""
-    };
-    (i) => {
-        ",int32_t"
-    };
-    (d) => {
-        ",double"
-    };
-    (s) => {
-        ",const char*,size_t"
-    };
-    (is) => {
-        ",int32_t,const char*,size_t"
-    };
-    (ii) => {
-        ",int32_t,int32_t"
-    };
-    (id) => {
-        ",int32_t,double"
-    };
-    (ss) => {
-        ",const char*,size_t,const char*,size_t"
-    };
-    (iiss) => {
-        ",int32_t,int32_t,const char*,size_t,const char*,size_t"
-    };
-    (ssii) => {
-        ",const char*,size_t,const char*,size_t,int32_t,int32_t"
-    };
+    (_) => { "" };
+    (i) => { ",int32_t" };
+    (d) => { ",double" };
+    (s) => { ",const char*,size_t" };
+    (is) => { ",int32_t,const char*,size_t" };
+    (ii) => { ",int32_t,int32_t" };
+    (id) => { ",int32_t,double" };
+    (ss) => { ",const char*,size_t,const char*,size_t" };
+    (iiss) => { ",int32_t,int32_t,const char*,size_t,const char*,size_t" };
+    (ssii) => { ",const char*,size_t,const char*,size_t,int32_t,int32_t" };
 }
 
 /// The function for C that calls a function of this crate.
@@ -341,9 +321,7 @@ macro_rules! exported {
             length2: usize,
         ) -> i32 {
             // SAFETY: Lua passes strings and their lengths.
-            guard(cx, |cx| unsafe {
-                $call(cx, bytes(at, length), bytes(at2, length2))
-            })
+            guard(cx, |cx| unsafe { $call(cx, bytes(at, length), bytes(at2, length2)) })
         }
         exported
     }};
@@ -358,9 +336,7 @@ macro_rules! exported {
             length2: usize,
         ) -> i32 {
             // SAFETY: Lua passes strings and their lengths.
-            guard(cx, |cx| unsafe {
-                $call(cx, one, two, bytes(at, length), bytes(at2, length2))
-            })
+            guard(cx, |cx| unsafe { $call(cx, one, two, bytes(at, length), bytes(at2, length2)) })
         }
         exported
     }};
@@ -375,9 +351,7 @@ macro_rules! exported {
             two: i32,
         ) -> i32 {
             // SAFETY: Lua passes strings and their lengths.
-            guard(cx, |cx| unsafe {
-                $call(cx, bytes(at, length), bytes(at2, length2), one, two)
-            })
+            guard(cx, |cx| unsafe { $call(cx, bytes(at, length), bytes(at2, length2), one, two) })
         }
         exported
     }};
@@ -426,9 +400,10 @@ functions! {
     sleep(d) => wait::sleep;
     // Encodings (`encoding`) and JSON (`json`).
     encode(is) => encoding::encode;
-    json_read(s) => json::read;
+    json_read(is) => json::read;
     json_token(i) => json::token;
-    json_begin(_) => json::begin;
+    json_begin(i) => json::begin;
+    json_cut(i) => json::cut;
     json_raw(s) => json::raw;
     json_string(s) => json::string;
     json_number(d) => json::number;
@@ -468,9 +443,7 @@ pub(crate) fn constants() -> String {
     let numbered = |names: &'static [&'static str]| names.iter().copied().zip(0_u32..);
     group(
         "phase",
-        &mut Phase::ALL
-            .iter()
-            .map(|(name, phase)| (*name, *phase as u32)),
+        &mut Phase::ALL.iter().map(|(name, phase)| (*name, *phase as u32)),
     );
     group("text", &mut numbered(text::Value::NAMES));
     group("list", &mut numbered(list::Of::NAMES));
@@ -480,12 +453,7 @@ pub(crate) fn constants() -> String {
     group("header", &mut numbered(edit::Message::NAMES));
     group("change", &mut numbered(edit::Change::NAMES));
     group("exit", &mut numbered(ending::Kind::NAMES));
-    group(
-        "wait",
-        &mut WaitKind::ALL
-            .iter()
-            .map(|(name, kind)| (*name, *kind as u32)),
-    );
+    group("wait", &mut WaitKind::ALL.iter().map(|(name, kind)| (*name, *kind as u32)));
     group("code", &mut numbered(Code::NAMES));
     group("token", &mut numbered(json::Token::NAMES));
     out.push('}');

@@ -114,9 +114,7 @@ pub(super) fn get(cx: &mut Cx, number: i32) -> i32 {
         Value::Route => entity(cx, &target, EntityKind::Routes, request.route),
         Value::Service => entity(cx, &target, EntityKind::Services, request.service),
         Value::PluginId => {
-            let name = target
-                .configured()
-                .and_then(|configured| configured.name(request));
+            let name = target.configured().and_then(|configured| configured.name(request));
             id(cx, name.map(|name| name.id.0))
         }
         Value::Credential => {
@@ -159,9 +157,7 @@ fn of_node(cx: &mut Cx, target: &Raw, value: Value) -> Option<i32> {
         Value::Now => {
             let now = match target.node() {
                 Some(node) => node.clock.since_epoch(),
-                None => std::time::SystemTime::now()
-                    .duration_since(UNIX_EPOCH)
-                    .unwrap_or_default(),
+                None => std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             };
             cx.number(now.as_secs_f64())
         }
@@ -234,10 +230,7 @@ fn entity(cx: &mut Cx, target: &Raw, kind: EntityKind, entity: Option<EntityRef<
     };
     let mut found = false;
     let code = cx.made(|out| {
-        found = node
-            .entities
-            .write_logged(kind, entity.id, out)
-            .unwrap_or(false);
+        found = node.entities.write_logged(kind, entity.id, out).unwrap_or(false);
     });
     if found { code } else { NONE }
 }

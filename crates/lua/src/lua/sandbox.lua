@@ -121,6 +121,32 @@ compile[code.template] = function(text, globals)
   end
 end
 
+-- Whether a value can be in a log record. Source: kong/pdk/log.lua.
+local function is_valid(v, seen)
+  local kind = type(v)
+  if v == nil or kind == "number" or kind == "string" or kind == "boolean" then return true end
+  if kind ~= "table" or seen[v] then return false end
+  seen[v] = true
+  for key, value in next, v do
+    if not is_valid(key, seen) or not is_valid(value, seen) then return false end
+  end
+  return true
+end
+
+-- Sets a field of the log record, as `kong.log.set_serialize_value` does.
+local function set_field(key, value)
+  if not is_valid(value, {}) then
+    error("value must be nil, a number, string, boolean or a non-self-referencial table containing numbers, string and booleans", 0)
+  end
+  local text, err = "", nil
+  if value ~= nil then
+    text, err = SB.json.write(value)
+    if not text then error(err, 0) end
+  end
+  local code = functions.log_field(cx, 0, value == nil and 0 or 1, key, #key, text, #text)
+  if code ~= 1 then error("the field cannot be set", 0) end
+end
+
 -- A field of the log record: the key is at `cx.ptr` when the function runs. Its globals are new each time, as in Kong.
 compile[code.field] = function(text, globals)
   local run, env = compiled(text), globals.field()
@@ -130,7 +156,7 @@ compile[code.field] = function(text, globals)
   setfenv(run, env)
   return function()
     local key = ffi_string(cx.ptr, cx.len)
-    kong.log.set_serialize_value(key, (run()))
+    set_field(key, (run()))
     if not is_own then return end
     for name in next, env do
       if first[name] == nil then env[name] = nil end

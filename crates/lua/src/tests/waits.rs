@@ -1,6 +1,7 @@
 //! Waits: they pass through the user's coroutines, and what is abandoned is not used again.
 
 use super::on_worker;
+use crate::abi::Code;
 use crate::vm::{self, Ran};
 use crate::{Globals, Outcome, Scripts, Snippets, Target};
 use plugin::Node;
@@ -89,7 +90,7 @@ fn an_abandoned_wait_is_not_used_again() {
             .enable_time()
             .build();
         let _entered = runtime.as_ref().expect("a runtime can be made").enter();
-        let function = vm::with(|vm| vm.compile("ngx.sleep(1) reached = true", false))?;
+        let function = vm::with(|vm| vm.compile(Code::Snippet, "ngx.sleep(1) reached = true", &Globals::all()))?;
         for _ in 0..100 {
             match vm::with(|vm| vm.start(&function, &target)) {
                 Ran::Waits(suspended, pending) => drop((suspended, pending)),

@@ -90,7 +90,7 @@ pub fn refusal(def: &PluginDef, config: Json) -> String {
     let (identity, life) = Default::default();
     let cx = BuildCx {
         identity: &identity,
-        lua: LuaSettings::default(),
+        lua: &LuaSettings::default(),
         life: &life,
     };
     let built = completed(&def.name, config).map(|config| build(def, &config, &cx));
