@@ -53,6 +53,8 @@ const FILES: &[(&CStr, &str)] = &[
     ),
     (c"=./kong/pdk/log.lua", include_str!("lua/pdk_log.lua")),
     (c"=ngx.lua", include_str!("lua/ngx.lua")),
+    (c"=lua/lib_hash.lua", include_str!("lua/lib_hash.lua")),
+    (c"=lua/lib_cache.lua", include_str!("lua/lib_cache.lua")),
     (
         c"=./kong/tools/kong-lua-sandbox.lua",
         include_str!("lua/kong_lua_sandbox.lua"),
@@ -627,6 +629,8 @@ unsafe extern "C-unwind" fn open(l: *mut lua_State) -> c_int {
         lua_call(l, 1, 2);
         (*opened).forget = luaL_ref(l, REGISTRY);
         (*opened).compile = luaL_ref(l, REGISTRY);
+        // Snippets without the sandbox can look into the registry.
+        luaL_unref(l, REGISTRY, shared);
     }
     0
 }

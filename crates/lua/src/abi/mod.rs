@@ -12,9 +12,11 @@
 
 #![expect(unsafe_code, reason = "the interface is C's")]
 
+mod cipher;
 mod edit;
 mod ending;
 mod encoding;
+mod hash;
 mod json;
 mod list;
 mod log;
@@ -400,6 +402,9 @@ functions! {
     sleep(d) => wait::sleep;
     // Encodings (`encoding`) and JSON (`json`).
     encode(is) => encoding::encode;
+    digest(is) => hash::digest;
+    random(i) => hash::random;
+    cipher(iiss) => cipher::run;
     json_read(is) => json::read;
     json_token(i) => json::token;
     json_begin(i) => json::begin;
@@ -455,6 +460,8 @@ pub(crate) fn constants() -> String {
     group("exit", &mut numbered(ending::Kind::NAMES));
     group("wait", &mut WaitKind::ALL.iter().map(|(name, kind)| (*name, *kind as u32)));
     group("code", &mut numbered(Code::NAMES));
+    group("hash", &mut numbered(hash::Hash::NAMES));
+    group("cipher", &mut numbered(cipher::Mode::NAMES));
     group("token", &mut numbered(json::Token::NAMES));
     out.push('}');
     out

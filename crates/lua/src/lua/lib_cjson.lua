@@ -82,8 +82,9 @@ local function instance(is_safe, settings)
   m.encode = function(...)
     if select("#", ...) ~= 1 then refuse(1, "expected 1 argument") end
     local text, err = json.encode((...), settings)
-    if text == nil and not is_safe then error(err, 2) end
-    return text, err
+    if text then return text end
+    if not is_safe then error(err, 2) end
+    return nil, err
   end
   m.decode = function(...)
     if select("#", ...) ~= 1 then refuse(1, "expected 1 argument") end

@@ -1,6 +1,8 @@
 //! Tests of the VM: code that does not end, that takes memory or stack, that waits, and what it leaves behind.
 
+mod escapes;
 mod hostile;
+mod libraries;
 mod waits;
 
 use crate::abi::Code;
