@@ -1,6 +1,6 @@
 //! Fuzz target for Lua: whatever a snippet does, its worker goes on, and the next snippet runs.
 
-use lua::{Outcome, Scripts, Snippets, Target};
+use lua::{Globals, Outcome, Scripts, Snippets, Target};
 use plugin::Node;
 use std::sync::{Arc, OnceLock};
 
@@ -30,7 +30,7 @@ pub fn lua(data: &[u8]) {
 fn run(text: &str, node: &Arc<Node>) -> Outcome {
     let scripts = Scripts::new(Snippets {
         texts: [text.to_owned()].into(),
-        is_sandboxed: true,
+        globals: Globals::sandbox(),
     });
     scripts.run(&Target::node(node))
 }

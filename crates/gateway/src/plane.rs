@@ -70,7 +70,7 @@ pub(crate) fn build_settings(
             (settings.proxy_listen.iter()).chain(&settings.stream_listen),
         ),
         node,
-        untrusted_lua: settings.model.untrusted_lua,
+        lua: settings.model.lua.clone(),
         // This resolver accepts only IP addresses, which is enough to check a configuration. A serving process replaces
         // it with one that queries name servers.
         resolver: Resolver::default(),

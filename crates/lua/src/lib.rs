@@ -10,18 +10,24 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod abi;
+mod fields;
+mod globals;
 mod memory;
 mod pattern;
 mod script;
 mod sys;
 mod target;
-mod vm;
-mod watchdog;
+mod template;
 #[cfg(test)]
 mod tests;
+mod vm;
+mod watchdog;
 
 pub use abi::{Ending, Pending};
+pub use fields::{FieldError, FieldTexts, Fields};
+pub use globals::{Forbidden, Globals};
 pub use script::{Outcome, Progress, Scripts, Snippets};
-pub use target::{Phase, Target};
+pub use target::{Parts, Phase, Target};
+pub use template::{Template, check_template, expression_spans};
 pub use vm::check_syntax;
 pub use watchdog::MAX_SLICE;

@@ -1,6 +1,7 @@
 //! Snippets: texts of a configuration that run in a phase, one after the other.
 
-use crate::abi::{Ending, Pending};
+use crate::abi::{Code, Ending, Pending};
+use crate::globals::Globals;
 use crate::target::{Phase, Target};
 use crate::vm::{self, Function, Ran, Suspended};
 use std::cell::RefCell;
@@ -11,8 +12,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Snippets {
     pub texts: Arc<[String]>,
-    /// Whether they see only what the sandbox has.
-    pub is_sandboxed: bool,
+    pub globals: Globals,
 }
 
 /// The snippets of a phase on a worker. They are compiled when they first run.
@@ -105,11 +105,8 @@ impl Scripts {
             Script::Compiled(function) if is_current(&function) => Ok((function, true)),
             // The others are of a VM that was replaced.
             Script::New | Script::Compiled(_) | Script::Known(_) => {
-                let Snippets {
-                    texts,
-                    is_sandboxed,
-                } = &self.snippets;
-                let function = vm::with(|vm| vm.compile(&texts[at], *is_sandboxed))?;
+                let Snippets { texts, globals } = &self.snippets;
+                let function = vm::with(|vm| vm.compile(Code::Snippet, &texts[at], globals))?;
                 let function = Rc::new(function);
                 self.functions.borrow_mut()[at] = Script::Compiled(function.clone());
                 Ok((function, true))

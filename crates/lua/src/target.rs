@@ -51,6 +51,13 @@ pub struct Target<'a> {
     context: PhantomData<&'a mut ()>,
 }
 
+/// What code has in addition to a request that it reads.
+pub struct Parts<'a> {
+    pub state: &'a mut RequestState,
+    pub configured: Configured<'a>,
+    pub node: &'a Arc<Node>,
+}
+
 /// The parts of a context. A part that the phase does not have is `None`.
 #[derive(Clone, Copy)]
 pub(crate) struct Raw {
@@ -117,6 +124,19 @@ impl<'a> Target<'a> {
             state: Some(&mut *cx.state),
             configured: Some(forget(cx.configured)),
             node: Some(cx.node),
+            ..Raw::NONE
+        })
+    }
+
+    /// A request that the code only reads, because the caller has parts of it, too.
+    pub fn reading(phase: Phase, request: &'a Request<'_>, parts: Parts<'a>) -> Self {
+        Self::new(Raw {
+            phase,
+            plugin: parts.configured.plugin,
+            request: Some((&raw const *request).cast()),
+            state: Some(parts.state),
+            configured: Some(forget(parts.configured)),
+            node: Some(parts.node),
             ..Raw::NONE
         })
     }

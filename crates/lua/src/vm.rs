@@ -9,7 +9,8 @@
 
 #![expect(unsafe_code, reason = "LuaJIT's interface is C's")]
 
-use crate::abi::{self, Cx, Ending, FUNCTIONS, Pending, Said, WaitKind};
+use crate::abi::{self, Code, Cx, Ending, FUNCTIONS, Pending, Said, WaitKind};
+use crate::globals::Globals;
 use crate::memory::Memory;
 use crate::sys::*;
 use crate::target::Target;
@@ -36,6 +37,7 @@ const FILES: &[(&CStr, &str)] = &[
         c"=./kong/pdk/private/phases.lua",
         include_str!("lua/pdk_phases.lua"),
     ),
+    (c"=lua/lib_cjson.lua", include_str!("lua/lib_cjson.lua")),
     (c"=./kong/pdk/init.lua", include_str!("lua/pdk.lua")),
     (
         c"=./kong/pdk/request.lua",
@@ -96,6 +98,12 @@ const FILES: &[(&CStr, &str)] = &[
     (
         c"=./kong/resty/mlcache/init.lua",
         include_str!("lua/cache.lua"),
+    ),
+    (c"=lua/lib_hash.lua", include_str!("lua/lib_hash.lua")),
+    (c"=lua/lib_cache.lua", include_str!("lua/lib_cache.lua")),
+    (
+        c"=./kong/tools/kong-lua-sandbox.lua",
+        include_str!("lua/kong_lua_sandbox.lua"),
     ),
     (
         c"=./kong/tools/sandbox.lua",
@@ -340,11 +348,15 @@ impl Vm {
         status
     }
 
-    /// Compiles a text. The name of the chunk is the text, so that messages show its beginning. With `is_sandboxed`, it
-    /// sees only what the sandbox has.
-    pub(crate) fn compile(&mut self, text: &str, is_sandboxed: bool) -> Result<Function, String> {
-        (self.cx.ptr, self.cx.len) = (text.as_ptr(), abi::length(text.as_bytes()));
-        self.cx.number = f64::from(u8::from(is_sandboxed));
+    /// Compiles a text. It sees the globals.
+    pub(crate) fn compile(
+        &mut self,
+        code: Code,
+        text: &str,
+        globals: &Globals,
+    ) -> Result<Function, String> {
+        self.cx.offer(text.as_bytes(), globals.text().as_bytes());
+        self.cx.number = f64::from(code as u32);
         let mut job = Job {
             function: self.compile,
             from: null_mut(),
@@ -689,6 +701,9 @@ unsafe extern "C-unwind" fn open(l: *mut lua_State) -> c_int {
         lua_setfield(l, GLOBALS, c"SB_CX".as_ptr());
         lua_pushlightuserdata(l, null_mut());
         lua_setfield(l, GLOBALS, c"SB_NULL".as_ptr());
+        // Nothing reads this address: a light userdata is only compared.
+        lua_pushlightuserdata(l, std::ptr::dangling_mut::<u8>().cast());
+        lua_setfield(l, GLOBALS, c"SB_EMPTY_ARRAY".as_ptr());
         push(l, declarations);
         lua_setfield(l, GLOBALS, c"SB_DECLARATIONS".as_ptr());
         load(l, c"=constants", constants);
@@ -716,6 +731,8 @@ unsafe extern "C-unwind" fn open(l: *mut lua_State) -> c_int {
         (*opened).take_timer = luaL_ref(l, REGISTRY);
         (*opened).forget = luaL_ref(l, REGISTRY);
         (*opened).compile = luaL_ref(l, REGISTRY);
+        // Snippets without the sandbox can look into the registry.
+        luaL_unref(l, REGISTRY, shared);
     }
     0
 }
@@ -739,9 +756,14 @@ unsafe fn load(l: *mut lua_State, name: &CStr, text: &str) {
 
 /// Checks the syntax of a text, and returns LuaJIT's message.
 pub fn check_syntax(text: &str) -> Result<(), String> {
-    let mut name = Vec::with_capacity(text.len() + 1);
+    check_chunk(text, text)
+}
+
+/// Checks the syntax of a text with the name of a chunk.
+pub(crate) fn check_chunk(text: &str, name_text: &str) -> Result<(), String> {
+    let mut name = Vec::with_capacity(name_text.len() + 1);
     // The name of a chunk ends at its first NUL.
-    name.extend(text.bytes().take_while(|byte| *byte != 0));
+    name.extend(name_text.bytes().take_while(|byte| *byte != 0));
     name.push(0);
     // SAFETY: a new VM that runs no code; `luaL_loadbufferx` does not raise.
     unsafe {

@@ -476,7 +476,7 @@ pub struct Shortcoming {
 /// Information for building plugins.
 pub struct BuildCx<'a> {
     pub identity: &'a NodeIdentity,
-    pub untrusted_lua: UntrustedLua,
+    pub lua: &'a LuaSettings,
     /// The life of the instance that is built.
     pub life: &'a Arc<Life>,
 }
@@ -486,6 +486,16 @@ impl BuildCx<'_> {
     pub fn per_worker<T: 'static>(&self) -> PerWorker<T> {
         PerWorker::new(self.life)
     }
+}
+
+/// Which Lua code in configurations of plugins may run, and what it sees.
+#[derive(Debug, Clone, Default)]
+pub struct LuaSettings {
+    pub untrusted: UntrustedLua,
+    /// Modules that code in the sandbox may load (`untrusted_lua_sandbox_requires`).
+    pub sandbox_requires: Arc<[String]>,
+    /// Globals that code in the sandbox sees in addition, such as `os.getenv` (`untrusted_lua_sandbox_environment`).
+    pub sandbox_environment: Arc<[String]>,
 }
 
 /// Whether expressions and code in configurations of plugins may run (`untrusted_lua`).

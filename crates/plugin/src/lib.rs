@@ -35,9 +35,9 @@ mod worker_part;
 pub use body::{Multipart, ParsedBody, RequestBody};
 pub use configured::{Configured, ConfiguredName, ConfiguredNames, NoNames, Scope, ScopeSet};
 pub use def::{
-    BUNDLED_VERSION, BuildCx, BuildError, Filtered, Flow, Implementation, Lack, NodeIdentity,
-    Phases, Plugin, PluginDef, PluginError, Scopes, Shortcoming, Step, UntrustedLua, Wait,
-    downcast,
+    BUNDLED_VERSION, BuildCx, BuildError, Filtered, Flow, Implementation, Lack, LuaSettings,
+    NodeIdentity, Phases, Plugin, PluginDef, PluginError, Scopes, Shortcoming, Step, UntrustedLua,
+    Wait, downcast,
 };
 pub use edits::{
     HeaderChange, HeaderEdits, HeaderName, HeaderValue, NameLengths, TargetEdits, UpstreamEdits,

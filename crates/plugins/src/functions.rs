@@ -1,12 +1,11 @@
 //! What pre-function and post-function have in common: the user's Lua code in the phases of a request.
 //! Source: kong/plugins/pre-function/_handler.lua.
 
-use lua::{Ending, Outcome, Phase, Progress, Scripts, Snippets, Target};
+use lua::{Ending, Forbidden, Globals, Outcome, Phase, Progress, Scripts, Snippets, Target};
 use model::Value;
 use plugin::{
     BuildCx, BuildError, CertificateCx, Chunk, Filtered, Flow, LogCx, PerWorker, Phases, Plugin,
     PluginError, RequestCx, RequestState, Response, ResponseCx, Step, StreamFlow, StreamStep,
-    UntrustedLua,
 };
 use serde::Deserialize;
 use std::marker::PhantomData;
@@ -50,7 +49,7 @@ impl From<Vec<String>> for Texts {
 
 pub(crate) struct Functions<N> {
     config: Config,
-    setting: UntrustedLua,
+    globals: Result<Globals, Forbidden>,
     scripts: PerWorker<PhaseScripts>,
     name: PhantomData<N>,
 }
@@ -71,10 +70,6 @@ pub(crate) struct Own {
     waiting: Option<Progress>,
 }
 
-/// The error of Kong if the setting forbids the user's code. Source: kong/tools/sandbox.lua.
-const FORBIDDEN: &str =
-    "loading of untrusted Lua code disabled because 'untrusted_lua' config option is set to 'off'";
-
 impl<N: Name> Plugin for Functions<N> {
     type Config = Config;
     type Own = Own;
@@ -82,7 +77,7 @@ impl<N: Name> Plugin for Functions<N> {
     fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
         Ok(Self {
             config,
-            setting: cx.untrusted_lua,
+            globals: Globals::new(cx.lua),
             scripts: cx.per_worker(),
             name: PhantomData,
         })
@@ -188,15 +183,14 @@ impl<N: Name> Plugin for Functions<N> {
 impl<N: Name> Functions<N> {
     /// Returns the compiled snippets of this worker.
     fn scripts(&self) -> Result<Rc<PhaseScripts>, PluginError> {
-        let is_sandboxed = match self.setting {
-            UntrustedLua::Off => return Err(PluginError::new(FORBIDDEN)),
-            UntrustedLua::Sandbox => true,
-            UntrustedLua::On => false,
+        let globals = match &self.globals {
+            Ok(globals) => globals,
+            Err(forbidden) => return Err(PluginError::new(forbidden.to_string())),
         };
         let of = |texts: &Texts| {
             Scripts::new(Snippets {
                 texts: texts.0.clone(),
-                is_sandboxed,
+                globals: globals.clone(),
             })
         };
         let config = &self.config;

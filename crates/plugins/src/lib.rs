@@ -19,6 +19,7 @@ mod correlation_id;
 mod cors;
 mod datadog;
 mod file_log;
+mod custom_fields;
 mod functions;
 mod grpc_gateway;
 mod grpc_web;

@@ -36,7 +36,7 @@ use certificates::{
 use listen::Purpose;
 use model::schema::{EnabledPlugins, RouterFlavor};
 use net::tls::ServerSettings;
-use plugin::UntrustedLua;
+use plugin::{LuaSettings, UntrustedLua};
 use proxy::respond::Injection;
 use proxy::session::{ConnectionLimits, MinRate, UpstreamLimits};
 use raw::RawSettings;
@@ -180,7 +180,7 @@ pub(crate) struct ModelSettings {
     pub(crate) flavor: RouterFlavor,
     pub(crate) plugins: EnabledPlugins,
     pub(crate) strict_calculation: bool,
-    pub(crate) untrusted_lua: UntrustedLua,
+    pub(crate) lua: LuaSettings,
 }
 
 /// Settings of the proxy, not yet converted to the types of the data plane.
@@ -453,10 +453,14 @@ fn model_settings(raw: &mut RawSettings) -> ModelSettings {
         flavor,
         plugins: enabled_plugins(raw),
         strict_calculation: raw.text("route_match_calculation") == Some("strict"),
-        untrusted_lua: match raw.text("untrusted_lua") {
-            Some("off") => UntrustedLua::Off,
-            Some("on") => UntrustedLua::On,
-            _ => UntrustedLua::Sandbox,
+        lua: LuaSettings {
+            untrusted: match raw.text("untrusted_lua") {
+                Some("off") => UntrustedLua::Off,
+                Some("on") => UntrustedLua::On,
+                _ => UntrustedLua::Sandbox,
+            },
+            sandbox_requires: texts(raw, "untrusted_lua_sandbox_requires").into(),
+            sandbox_environment: texts(raw, "untrusted_lua_sandbox_environment").into(),
         },
     }
 }

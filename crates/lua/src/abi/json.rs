@@ -1,5 +1,5 @@
-//! JSON for Lua. Reading makes a list of tokens, of which Lua builds tables. Writing appends the parts that Lua names to a
-//! text. So no function of this crate touches a table.
+//! JSON for Lua, as lua-cjson reads and writes it. Reading makes a list of tokens, of which Lua builds tables. Writing
+//! appends the parts that Lua names to a text. So no function of this crate touches a table.
 
 use super::{Cx, FOUND, NONE, REFUSED, length};
 use model::Value;
@@ -28,20 +28,36 @@ pub(super) struct Tokens {
     tokens: Vec<(Token, f64, usize, usize)>,
     texts: Vec<u8>,
     out: Vec<u8>,
+    /// Significant digits of the numbers that are written.
+    precision: usize,
+    escapes_slash: bool,
 }
 
-/// Maximum depth of nested arrays and objects (`cjson.decode_max_depth`).
-const MAX_DEPTH: usize = 1000;
+/// Maximum depth of nested arrays and objects, also if a snippet allows more: Lua builds the tables recursively.
+const MAX_DEPTH: usize = 10_000;
+
+/// Numbers with a form that JSON does not have are read, such as `0x10` and `nan`.
+const INVALID_NUMBERS: i32 = 1 << 30;
+/// `/` is written as `\/`.
+const ESCAPE_SLASH: i32 = 1 << 8;
 
 pub(super) fn value(text: &[u8]) -> Option<Value> {
     serde_json::from_slice(text).ok()
 }
 
-pub(super) fn read(cx: &mut Cx, text: &[u8]) -> i32 {
+/// Reads a text. `settings` is the maximum depth, with the bit [`INVALID_NUMBERS`].
+pub(super) fn read(cx: &mut Cx, settings: i32, text: &[u8]) -> i32 {
     let mut tokens = std::mem::take(&mut cx.tokens);
     tokens.tokens.clear();
     tokens.texts.clear();
-    let mut reader = Reader { text, at: 0, tokens: &mut tokens };
+    let depth = usize::try_from(settings & !INVALID_NUMBERS).unwrap_or(0);
+    let mut reader = Reader {
+        text,
+        at: 0,
+        max_depth: depth.min(MAX_DEPTH),
+        invalid_numbers: settings & INVALID_NUMBERS != 0,
+        tokens: &mut tokens,
+    };
     let result = reader.document();
     cx.tokens = tokens;
     match result {
@@ -55,7 +71,8 @@ pub(super) fn read(cx: &mut Cx, text: &[u8]) -> i32 {
 
 /// Returns a token, counted from 0: its kind as the result, and its number or text.
 pub(super) fn token(cx: &mut Cx, at: i32) -> i32 {
-    let found = usize::try_from(at).ok().and_then(|at| cx.tokens.tokens.get(at).copied());
+    let found = usize::try_from(at).ok();
+    let found = found.and_then(|at| cx.tokens.tokens.get(at).copied());
     let Some((kind, number, start, end)) = found else {
         return Token::End as i32;
     };
@@ -70,20 +87,123 @@ pub(super) fn token(cx: &mut Cx, at: i32) -> i32 {
     kind as i32
 }
 
+/// A reader of a text. It needs no recursion, so no text can exhaust the stack.
 struct Reader<'t> {
     text: &'t [u8],
     at: usize,
+    max_depth: usize,
+    invalid_numbers: bool,
     tokens: &'t mut Tokens,
+}
+
+/// What follows in the text.
+#[derive(Clone, Copy, PartialEq)]
+enum Next {
+    Value,
+    /// A value, or the end of an array that has just begun.
+    FirstValue,
+    /// A name, or the end of an object that has just begun.
+    FirstName,
+    Name,
+    /// What follows a value: a comma, or the end of the innermost array or object.
+    After,
+}
+
+/// An error of the text at a position.
+struct Wrong {
+    found: &'static str,
+    at: usize,
+}
+
+impl Wrong {
+    fn expected(&self, what: &str) -> String {
+        format!(
+            "Expected {what} but found {} at character {}",
+            self.found,
+            self.at + 1
+        )
+    }
 }
 
 impl Reader<'_> {
     fn document(&mut self) -> Result<(), String> {
-        self.value(0)?;
-        self.blanks();
-        match self.text.get(self.at) {
-            None => Ok(()),
-            Some(_) => Err(self.expected("the end")),
+        if matches!(self.text, [0, _, ..] | [_, 0, ..]) {
+            return Err("JSON parser does not support UTF-16 or UTF-32".to_owned());
         }
+        // Whether each open array or object is an object.
+        let mut open: Vec<bool> = Vec::new();
+        let mut next = Next::Value;
+        loop {
+            self.blanks();
+            let byte = self.text.get(self.at).copied();
+            next = match (next, byte) {
+                (Next::FirstValue, Some(b']')) => self.close(&mut open, Token::ArrayEnd),
+                (Next::FirstName, Some(b'}')) => self.close(&mut open, Token::ObjectEnd),
+                (Next::Value | Next::FirstValue, Some(b'{')) => {
+                    self.open(&mut open, Token::ObjectStart)?
+                }
+                (Next::Value | Next::FirstValue, Some(b'[')) => {
+                    self.open(&mut open, Token::ArrayStart)?
+                }
+                (Next::Value | Next::FirstValue, _) => {
+                    self.scalar().map_err(|wrong| wrong.expected("value"))?;
+                    Next::After
+                }
+                (Next::FirstName | Next::Name, Some(b'"')) => {
+                    let name = self.string(Token::Name);
+                    name.map_err(|wrong| wrong.expected("object key string"))?;
+                    self.blanks();
+                    if self.text.get(self.at) != Some(&b':') {
+                        return Err(self.found().expected("colon"));
+                    }
+                    self.at += 1;
+                    Next::Value
+                }
+                (Next::FirstName | Next::Name, _) => {
+                    return Err(self.found().expected("object key string"));
+                }
+                (Next::After, byte) => match (open.last(), byte) {
+                    (Some(false), Some(b',')) => self.skip(Next::Value),
+                    (Some(true), Some(b',')) => self.skip(Next::Name),
+                    (Some(false), Some(b']')) => self.close(&mut open, Token::ArrayEnd),
+                    (Some(true), Some(b'}')) => self.close(&mut open, Token::ObjectEnd),
+                    (Some(false), _) => return Err(self.found().expected("comma or array end")),
+                    (Some(true), _) => return Err(self.found().expected("comma or object end")),
+                    // A NUL ends the text, as in C.
+                    (None, None | Some(0)) => return Ok(()),
+                    (None, _) => return Err(self.found().expected("the end")),
+                },
+            };
+        }
+    }
+
+    fn skip(&mut self, next: Next) -> Next {
+        self.at += 1;
+        next
+    }
+
+    fn open(&mut self, open: &mut Vec<bool>, token: Token) -> Result<Next, String> {
+        self.at += 1;
+        let is_object = token == Token::ObjectStart;
+        open.push(is_object);
+        if open.len() > self.max_depth {
+            let (depth, at) = (open.len(), self.at);
+            return Err(format!(
+                "Found too many nested data structures ({depth}) at character {at}"
+            ));
+        }
+        self.push(token);
+        Ok(match is_object {
+            true => Next::FirstName,
+            false => Next::FirstValue,
+        })
+    }
+
+    fn close(&mut self, open: &mut Vec<bool>, token: Token) -> Next {
+        self.at += 1;
+        open.pop();
+        self.push(token);
+        Next::After
     }
 
     fn blanks(&mut self) {
@@ -92,198 +212,154 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns an error in the words of lua-cjson.
-    fn expected(&self, what: &str) -> String {
-        let found = match self.text.get(self.at) {
-            None => "T_END",
+    fn push(&mut self, kind: Token) {
+        self.tokens.tokens.push((kind, 0.0, 0, 0));
+    }
+
+    fn wrong(&self, found: &'static str) -> Wrong {
+        Wrong { found, at: self.at }
+    }
+
+    /// Names the token at the position, which is not the expected one. A token with an error of its own is named by it.
+    fn found(&mut self) -> Wrong {
+        let at = self.at;
+        let found = match self.text.get(at) {
+            None | Some(0) => "T_END",
             Some(b'{') => "T_OBJ_BEGIN",
             Some(b'}') => "T_OBJ_END",
             Some(b'[') => "T_ARR_BEGIN",
             Some(b']') => "T_ARR_END",
             Some(b',') => "T_COMMA",
             Some(b':') => "T_COLON",
-            Some(b'"') => "T_STRING",
-            Some(b'-' | b'0'..=b'9') => "T_NUMBER",
-            Some(_) => "invalid token",
+            Some(_) => match self.scalar() {
+                Err(wrong) => return wrong,
+                Ok(()) => match self.tokens.tokens.last().map(|token| token.0) {
+                    Some(Token::String) => "T_STRING",
+                    Some(Token::Number) => "T_NUMBER",
+                    Some(Token::Null) => "T_NULL",
+                    _ => "T_BOOLEAN",
+                },
+            },
         };
-        format!("Expected {what} but found {found} at character {}", self.at + 1)
+        Wrong { found, at }
     }
 
-    fn push(&mut self, kind: Token) {
-        self.tokens.tokens.push((kind, 0.0, 0, 0));
-    }
-
-    fn value(&mut self, depth: usize) -> Result<(), String> {
-        self.blanks();
-        match self.text.get(self.at) {
-            Some(b'{') => self.object(depth + 1),
-            Some(b'[') => self.array(depth + 1),
-            Some(b'"') => self.string(Token::String),
-            Some(b'-' | b'0'..=b'9') => self.number(),
-            _ => {
-                for (word, token) in
-                    [("null", Token::Null), ("true", Token::True), ("false", Token::False)]
-                {
-                    if self.text[self.at..].starts_with(word.as_bytes()) {
-                        self.at += word.len();
-                        self.push(token);
-                        return Ok(());
-                    }
-                }
-                Err(self.expected("value"))
+    fn scalar(&mut self) -> Result<(), Wrong> {
+        let rest = &self.text[self.at..];
+        match rest.first() {
+            None | Some(0 | b'{' | b'}' | b'[' | b']' | b',' | b':') => return Err(self.found()),
+            Some(b'"') => return self.string(Token::String),
+            Some(b'-' | b'0'..=b'9') => return self.number(),
+            Some(_) => {}
+        }
+        let words: [(&[u8], Token); 3] = [
+            (b"true", Token::True),
+            (b"false", Token::False),
+            (b"null", Token::Null),
+        ];
+        for (word, token) in words {
+            if rest.starts_with(word) {
+                self.at += word.len();
+                self.push(token);
+                return Ok(());
             }
+        }
+        match rest {
+            [b'i' | b'I' | b'n' | b'N', ..] if self.invalid_numbers && number::is_invalid(rest) => {
+                self.number()
+            }
+            _ => Err(self.wrong("invalid token")),
         }
     }
 
-    fn number(&mut self) -> Result<(), String> {
+    fn number(&mut self) -> Result<(), Wrong> {
         let rest = &self.text[self.at..];
-        let part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
-        let length = rest.iter().position(|byte| !part(byte)).unwrap_or(rest.len());
-        let text = std::str::from_utf8(&rest[..length]).unwrap_or_default();
-        let Ok(number) = text.parse() else {
-            return Err(self.expected("value"));
+        if !self.invalid_numbers && number::is_invalid(rest) {
+            return Err(self.wrong("invalid number"));
+        }
+        let Some((number, length)) = number::read(rest) else {
+            return Err(self.wrong("invalid number"));
         };
         self.at += length;
         self.tokens.tokens.push((Token::Number, number, 0, 0));
         Ok(())
     }
 
-    fn string(&mut self, kind: Token) -> Result<(), String> {
+    fn string(&mut self, kind: Token) -> Result<(), Wrong> {
         let start = self.tokens.texts.len();
         self.at += 1;
         loop {
             let rest = &self.text[self.at..];
-            let Some(length) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..32))
-            else {
-                self.at = self.text.len();
-                return Err(self.expected("value"));
-            };
+            let length = rest
+                .iter()
+                .position(|byte| matches!(byte, b'"' | b'\\' | 0));
+            let length = length.unwrap_or(rest.len());
             self.tokens.texts.extend_from_slice(&rest[..length]);
-            self.at += length + 1;
-            match rest[length] {
-                b'"' => break,
-                b'\\' => self.escape()?,
-                _ => {
-                    self.at -= 1;
-                    return Err(self.expected("value"));
-                }
+            self.at += length;
+            match self.text.get(self.at) {
+                Some(b'"') => break,
+                Some(b'\\') => self.escape()?,
+                _ => return Err(self.wrong("unexpected end of string")),
             }
         }
+        self.at += 1;
         let end = self.tokens.texts.len();
         self.tokens.tokens.push((kind, 0.0, start, end));
         Ok(())
     }
 
-    fn escape(&mut self) -> Result<(), String> {
-        let byte = self.text.get(self.at).copied();
-        self.at += 1;
-        let plain = match byte {
-            Some(byte @ (b'"' | b'\\' | b'/')) => byte,
+    fn escape(&mut self) -> Result<(), Wrong> {
+        let plain = match self.text.get(self.at + 1) {
+            Some(byte @ (b'"' | b'\\' | b'/')) => *byte,
             Some(b'b') => 8,
             Some(b'f') => 12,
             Some(b'n') => b'\n',
             Some(b'r') => b'\r',
             Some(b't') => b'\t',
-            Some(b'u') => return self.unicode(),
-            _ => return Err(self.expected("value")),
+            Some(b'u') => {
+                let Some((letter, length)) = unicode(&self.text[self.at..]) else {
+                    return Err(self.wrong("invalid unicode escape code"));
+                };
+                self.at += length;
+                let mut buffer = [0; 4];
+                let text = letter.encode_utf8(&mut buffer);
+                self.tokens.texts.extend_from_slice(text.as_bytes());
+                return Ok(());
+            }
+            _ => return Err(self.wrong("invalid escape code")),
         };
+        self.at += 2;
         self.tokens.texts.push(plain);
         Ok(())
     }
-
-    fn hex(&mut self) -> Option<u32> {
-        let digits = self.text.get(self.at..self.at + 4)?;
-        let digits = std::str::from_utf8(digits).ok()?;
-        let code = u32::from_str_radix(digits, 16).ok()?;
-        self.at += 4;
-        Some(code)
-    }
-
-    fn unicode(&mut self) -> Result<(), String> {
-        let mut code = self.hex().ok_or_else(|| self.expected("value"))?;
-        if (0xd800..0xdc00).contains(&code) && self.text[self.at..].starts_with(b"\\u") {
-            self.at += 2;
-            let low = self.hex().ok_or_else(|| self.expected("value"))?;
-            code = 0x10000 + ((code - 0xd800) << 10) + (low.wrapping_sub(0xdc00) & 0x3ff);
-        }
-        let letter = char::from_u32(code).ok_or_else(|| self.expected("value"))?;
-        let mut buffer = [0; 4];
-        let text = letter.encode_utf8(&mut buffer);
-        self.tokens.texts.extend_from_slice(text.as_bytes());
-        Ok(())
-    }
-
-    fn array(&mut self, depth: usize) -> Result<(), String> {
-        self.deep_enough(depth)?;
-        self.at += 1;
-        self.push(Token::ArrayStart);
-        self.blanks();
-        if self.text.get(self.at) == Some(&b']') {
-            self.at += 1;
-            self.push(Token::ArrayEnd);
-            return Ok(());
-        }
-        loop {
-            self.value(depth)?;
-            self.blanks();
-            match self.text.get(self.at) {
-                Some(b',') => self.at += 1,
-                Some(b']') => break,
-                _ => return Err(self.expected("comma or array end")),
-            }
-        }
-        self.at += 1;
-        self.push(Token::ArrayEnd);
-        Ok(())
-    }
-
-    fn object(&mut self, depth: usize) -> Result<(), String> {
-        self.deep_enough(depth)?;
-        self.at += 1;
-        self.push(Token::ObjectStart);
-        self.blanks();
-        if self.text.get(self.at) == Some(&b'}') {
-            self.at += 1;
-            self.push(Token::ObjectEnd);
-            return Ok(());
-        }
-        loop {
-            self.blanks();
-            match self.text.get(self.at) {
-                Some(b'"') => self.string(Token::Name)?,
-                _ => return Err(self.expected("object key string")),
-            }
-            self.blanks();
-            match self.text.get(self.at) {
-                Some(b':') => self.at += 1,
-                _ => return Err(self.expected("colon")),
-            }
-            self.value(depth)?;
-            self.blanks();
-            match self.text.get(self.at) {
-                Some(b',') => self.at += 1,
-                Some(b'}') => break,
-                _ => return Err(self.expected("comma or object end")),
-            }
-        }
-        self.at += 1;
-        self.push(Token::ObjectEnd);
-        Ok(())
-    }
-
-    fn deep_enough(&self, depth: usize) -> Result<(), String> {
-        match depth > MAX_DEPTH {
-            true => Err(format!(
-                "Found too many nested data structures ({depth}) at character {}",
-                self.at + 1
-            )),
-            false => Ok(()),
-        }
-    }
 }
 
-pub(super) fn begin(cx: &mut Cx) -> i32 {
+/// Returns the character of an escape such as `\u00e4`, or of a pair of surrogates, and the escape's length.
+fn unicode(text: &[u8]) -> Option<(char, usize)> {
+    let hex = |at: usize| {
+        let digits = text.get(at..at + 4)?;
+        digits.iter().try_fold(0, |code, digit| {
+            Some(code * 16 + char::from(*digit).to_digit(16)?)
+        })
+    };
+    let code: u32 = hex(2)?;
+    if code & 0xf800 != 0xd800 {
+        return Some((char::from_u32(code)?, 6));
+    }
+    let is_pair = code & 0x400 == 0 && text.get(6..8) == Some(b"\\u");
+    let low = is_pair.then(|| hex(8)).flatten()?;
+    if low & 0xfc00 != 0xdc00 {
+        return None;
+    }
+    let code = 0x10000 + ((code & 0x3ff) << 10) + (low & 0x3ff);
+    Some((char::from_u32(code)?, 12))
+}
+
+/// Begins a text. `settings` is the number of significant digits, with the bit [`ESCAPE_SLASH`].
+pub(super) fn begin(cx: &mut Cx, settings: i32) -> i32 {
     cx.tokens.out.clear();
+    cx.tokens.escapes_slash = settings & ESCAPE_SLASH != 0;
+    cx.tokens.precision = usize::try_from(settings & 0xff).unwrap_or(14).clamp(1, 17);
     FOUND
 }
 
@@ -292,15 +368,24 @@ pub(super) fn raw(cx: &mut Cx, text: &[u8]) -> i32 {
     FOUND
 }
 
+/// Cuts the text to a length, or returns the length if `length` is negative.
+pub(super) fn cut(cx: &mut Cx, length: i32) -> i32 {
+    if let Ok(length) = usize::try_from(length) {
+        cx.tokens.out.truncate(length);
+    }
+    i32::try_from(cx.tokens.out.len()).unwrap_or(i32::MAX)
+}
+
 /// Appends a string. Bytes that are no UTF-8 stay as they are, as in lua-cjson.
 pub(super) fn string(cx: &mut Cx, text: &[u8]) -> i32 {
+    let escapes_slash = cx.tokens.escapes_slash;
     let out = &mut cx.tokens.out;
     out.push(b'"');
     for byte in text {
         match byte {
             b'"' => out.extend_from_slice(b"\\\""),
             b'\\' => out.extend_from_slice(b"\\\\"),
-            b'/' => out.extend_from_slice(b"\\/"),
+            b'/' if escapes_slash => out.extend_from_slice(b"\\/"),
             8 => out.extend_from_slice(b"\\b"),
             9 => out.extend_from_slice(b"\\t"),
             10 => out.extend_from_slice(b"\\n"),
@@ -316,12 +401,13 @@ pub(super) fn string(cx: &mut Cx, text: &[u8]) -> i32 {
     FOUND
 }
 
-/// Appends a number with 16 digits, as `cjson.encode_number_precision` of Kong.
+/// Appends a number. Returns [`NONE`] if JSON does not have it.
 pub(super) fn number(cx: &mut Cx, number: f64) -> i32 {
     if !number.is_finite() {
         return NONE;
     }
-    let _ = write!(cx.tokens.out, "{number}");
+    let Tokens { out, precision, .. } = &mut cx.tokens;
+    number::write(number, *precision, out);
     FOUND
 }
 
@@ -329,4 +415,189 @@ pub(super) fn end(cx: &mut Cx) -> i32 {
     let out = &cx.tokens.out;
     (cx.ptr, cx.len) = (out.as_ptr(), length(out));
     FOUND
+}
+
+mod number {
+    //! Numbers as C's `strtod` reads them and `printf` writes them.
+
+    use std::io::Write;
+
+    /// Whether this is a number only for `strtod`: a hexadecimal one, one with a leading zero, `inf` or `nan`.
+    pub(super) fn is_invalid(text: &[u8]) -> bool {
+        let text = text.strip_prefix(b"-").unwrap_or(text);
+        match text {
+            [b'0', b'x' | b'X' | b'0'..=b'9', ..] => true,
+            [b'0'..=b'9', ..] => false,
+            _ => starts_with(text, b"inf") || starts_with(text, b"nan"),
+        }
+    }
+
+    fn starts_with(text: &[u8], word: &[u8]) -> bool {
+        text.get(..word.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(word))
+    }
+
+    /// Reads a number at the start of a text. Returns it with its length.
+    pub(super) fn read(text: &[u8]) -> Option<(f64, usize)> {
+        let sign = usize::from(text.first() == Some(&b'-'));
+        let rest = &text[sign..];
+        let (number, length) = unsigned(rest)?;
+        let number = if sign == 1 { -number } else { number };
+        Some((number, sign + length))
+    }
+
+    fn unsigned(text: &[u8]) -> Option<(f64, usize)> {
+        for (word, number) in [
+            (&b"infinity"[..], f64::INFINITY),
+            (b"inf", f64::INFINITY),
+            (b"nan", f64::NAN),
+        ] {
+            if starts_with(text, word) {
+                return Some((number, word.len()));
+            }
+        }
+        if let [b'0', b'x' | b'X', digits @ ..] = text
+            && let Some((number, length)) = hexadecimal(digits)
+        {
+            return Some((number, 2 + length));
+        }
+        let digits = |from: usize| {
+            let rest = text.get(from..).unwrap_or_default();
+            let end = rest.iter().position(|byte| !byte.is_ascii_digit());
+            end.unwrap_or(rest.len())
+        };
+        let mut length = digits(0);
+        if length == 0 {
+            return None;
+        }
+        if text.get(length) == Some(&b'.') {
+            length += 1 + digits(length + 1);
+        }
+        if let Some(b'e' | b'E') = text.get(length) {
+            let sign = usize::from(matches!(text.get(length + 1), Some(b'+' | b'-')));
+            let exponent = digits(length + 1 + sign);
+            if exponent > 0 {
+                length += 1 + sign + exponent;
+            }
+        }
+        let number = std::str::from_utf8(&text[..length]).ok()?.parse().ok()?;
+        Some((number, length))
+    }
+
+    /// Reads hexadecimal digits, with a fraction and a binary exponent.
+    fn hexadecimal(text: &[u8]) -> Option<(f64, usize)> {
+        let (mut number, mut at, mut digits, mut scale) = (0.0_f64, 0, 0, 0_i32);
+        let mut has_point = false;
+        while let Some(byte) = text.get(at) {
+            match char::from(*byte).to_digit(16) {
+                Some(digit) => {
+                    number = number * 16.0 + f64::from(digit);
+                    digits += 1;
+                    scale -= if has_point { 4 } else { 0 };
+                }
+                None if *byte == b'.' && !has_point => has_point = true,
+                None => break,
+            }
+            at += 1;
+        }
+        if digits == 0 {
+            return None;
+        }
+        if let Some(b'p' | b'P') = text.get(at) {
+            let sign = usize::from(matches!(text.get(at + 1), Some(b'+' | b'-')));
+            let rest = &text[at + 1 + sign..];
+            let end = rest.iter().position(|byte| !byte.is_ascii_digit());
+            let end = end.unwrap_or(rest.len());
+            if end > 0 {
+                let exponent: i32 = std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?;
+                let is_negative = text[at + 1] == b'-';
+                scale = scale.saturating_add(if is_negative { -exponent } else { exponent });
+                at += 1 + sign + end;
+            }
+        }
+        Some((number * f64::from(scale).exp2(), at))
+    }
+
+    /// Appends a number with so many significant digits (`%.14g`).
+    pub(super) fn write(number: f64, precision: usize, out: &mut Vec<u8>) {
+        if number.fract() == 0.0 && number.abs() < 1e9 && precision >= 9 && number != 0.0 {
+            let _ = write!(out, "{}", number as i64);
+            return;
+        }
+        if number == 0.0 {
+            let zero: &[u8] = if number.is_sign_negative() { b"-0" } else { b"0" };
+            out.extend_from_slice(zero);
+            return;
+        }
+        // As in C, the exponent after rounding decides about the form.
+        let scientific = format!("{:.*e}", precision - 1, number);
+        let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+        let exponent: i32 = exponent.parse().unwrap_or(0);
+        let limit = i32::try_from(precision).unwrap_or(17);
+        if (-4..limit).contains(&exponent) {
+            let decimals = usize::try_from(limit - 1 - exponent).unwrap_or(0);
+            let fixed = format!("{number:.decimals$}");
+            out.extend_from_slice(without_zeros(&fixed).as_bytes());
+        } else {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            let digits = without_zeros(digits);
+            let _ = write!(out, "{digits}e{sign}{:02}", exponent.unsigned_abs());
+        }
+    }
+
+    fn without_zeros(number: &str) -> &str {
+        match number.contains('.') {
+            true => number.trim_end_matches('0').trim_end_matches('.'),
+            false => number,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number;
+
+    #[test]
+    fn numbers_are_written_as_c_does() {
+        for (value, precision, wanted) in [
+            (1.0, 14, "1"),
+            (-0.0, 14, "-0"),
+            (0.1, 16, "0.1"),
+            (1e14, 14, "1e+14"),
+            (99_999_999_999_999.0, 14, "99999999999999"),
+            (9_007_199_254_740_992.0, 14, "9.007199254741e+15"),
+            (9_007_199_254_740_992.0, 16, "9007199254740992"),
+            (1.234_56, 3, "1.23"),
+            (999.9, 3, "1e+03"),
+            (0.000_01, 14, "1e-05"),
+            (0.000_123_4, 14, "0.0001234"),
+            (1e300, 14, "1e+300"),
+            (123_456_789.0, 3, "1.23e+08"),
+        ] {
+            let mut out = Vec::new();
+            number::write(value, precision, &mut out);
+            assert_eq!(String::from_utf8(out).expect("ASCII"), wanted);
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_as_c_does() {
+        for (text, wanted) in [
+            ("1", Some((1.0, 1))),
+            ("-0", Some((0.0, 2))),
+            ("01", Some((1.0, 2))),
+            ("1.", Some((1.0, 2))),
+            ("1e", Some((1.0, 1))),
+            ("1e5x", Some((1e5, 3))),
+            ("1e999", Some((f64::INFINITY, 5))),
+            ("0x10", Some((16.0, 4))),
+            ("0x", Some((0.0, 1))),
+            ("0x1.8p1", Some((3.0, 7))),
+            ("-Infinity!", Some((f64::NEG_INFINITY, 9))),
+            ("-", None),
+            ("-.5", None),
+        ] {
+            assert_eq!(number::read(text.as_bytes()), wanted, "{text}");
+        }
+    }
 }

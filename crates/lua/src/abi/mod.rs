@@ -12,11 +12,13 @@
 
 #![expect(unsafe_code, reason = "the interface is C's")]
 
+mod cipher;
 mod dict;
 mod edit;
-mod ending;
 mod encoding;
+mod ending;
 mod entity;
+mod hash;
 mod json;
 mod list;
 mod log;
@@ -99,6 +101,8 @@ pub(crate) struct Cx {
     /// An error to report in place of the Lua error that it causes.
     pub(crate) failure: Option<PluginError>,
     pub(crate) plugin_name: &'static str,
+    /// The text that the running function has returned to Rust.
+    pub(crate) result: Option<Vec<u8>>,
 }
 
 impl Cx {
@@ -131,6 +135,7 @@ impl Cx {
             waiting: None,
             failure: None,
             plugin_name: "",
+            result: None,
         }
     }
 
@@ -164,6 +169,11 @@ impl Cx {
 
     fn text_or_none(&mut self, text: Option<&[u8]>) -> i32 {
         text.map_or(NONE, |text| self.text(text))
+    }
+
+    /// Offers two texts to a Lua function that Rust is about to call. They must live during the call.
+    pub(crate) fn offer(&mut self, first: &[u8], second: &[u8]) {
+        self.texts(first, second);
     }
 
     fn texts(&mut self, first: &[u8], second: &[u8]) -> i32 {
@@ -220,6 +230,15 @@ macro_rules! numbered {
     };
 }
 use numbered;
+
+numbered! {
+    /// What a text of the user is. It decides how the text is compiled.
+    pub(crate) enum Code {
+        Snippet = "snippet",
+        Template = "template",
+        Field = "field",
+    }
+}
 
 /// Runs a function for Lua.
 fn guard(cx: *mut Cx, run: impl FnOnce(&mut Cx) -> i32) -> i32 {
@@ -448,14 +467,19 @@ functions! {
     // The end of a request (`ending`).
     exit_header(iiss) => ending::header;
     exit(is) => ending::exit;
+    result(s) => result;
     // Waiting (`wait`).
     sleep(d) => wait::sleep;
     // Encodings (`encoding`) and JSON (`json`).
     encode(is) => encoding::encode;
     hmac_sha1(ss) => encoding::hmac_sha1;
-    json_read(s) => json::read;
+    digest(is) => hash::digest;
+    random(i) => hash::random;
+    cipher(iiss) => cipher::run;
+    json_read(is) => json::read;
     json_token(i) => json::token;
-    json_begin(_) => json::begin;
+    json_begin(i) => json::begin;
+    json_cut(i) => json::cut;
     json_raw(s) => json::raw;
     json_string(s) => json::string;
     json_number(d) => json::number;
@@ -527,6 +551,9 @@ pub(crate) fn constants() -> String {
     group("dict", &mut numbered(dict::Operation::NAMES));
     group("dict_outcome", &mut numbered(dict::Outcome::NAMES));
     group("time", &mut numbered(time::Form::NAMES));
+    group("code", &mut numbered(Code::NAMES));
+    group("hash", &mut numbered(hash::Hash::NAMES));
+    group("cipher", &mut numbered(cipher::Mode::NAMES));
     group("token", &mut numbered(json::Token::NAMES));
     out.push('}');
     out
@@ -535,6 +562,12 @@ pub(crate) fn constants() -> String {
 /// Takes what the request has said to the client.
 pub(crate) fn said_by(cx: &mut Cx) -> Option<Said> {
     said::context(cx)?.said.take()
+}
+
+/// Keeps a text that a Lua function returns to Rust.
+fn result(cx: &mut Cx, text: &[u8]) -> i32 {
+    cx.result = Some(text.to_vec());
+    FOUND
 }
 
 /// Whether the slice must stop.

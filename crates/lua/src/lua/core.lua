@@ -7,8 +7,8 @@ local ffi = require "ffi"
 ffi.cdef(SB_DECLARATIONS)
 local functions = ffi.cast("sb_functions *", SB_FUNCTIONS)
 local cx = ffi.cast("sb_cx *", SB_CX)
-local constants, null = SB_CONSTANTS, SB_NULL
-SB_NULL = nil
+local constants, null, empty_array = SB_CONSTANTS, SB_NULL, SB_EMPTY_ARRAY
+SB_NULL, SB_EMPTY_ARRAY = nil, nil
 SB_DECLARATIONS, SB_FUNCTIONS, SB_CX, SB_CONSTANTS = nil, nil, nil, nil
 
 local ffi_string, tonumber, error, type = ffi.string, tonumber, error, type
@@ -21,6 +21,7 @@ local SB = {
   wait = constants.wait,
   constants = constants,
   null = null,
+  empty_array = empty_array,
 }
 
 -- What a table of constants does not have is an error at load.

@@ -1,10 +1,13 @@
 //! Tests of the VM: code that does not end, that takes memory or stack, that waits, and what it leaves behind.
 
+mod escapes;
 mod hostile;
+mod libraries;
 mod waits;
 
+use crate::abi::Code;
 use crate::vm::{self, Ran};
-use crate::{Phase, Target};
+use crate::{Globals, Phase, Target};
 use plugin::Node;
 use std::sync::mpsc;
 use std::thread;
@@ -36,7 +39,7 @@ fn on_worker<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
 fn run(text: &str) -> Result<(), String> {
     let node = Node::bare().expect("a thread can be started");
     let target = Target::node(&node);
-    let function = vm::with(|vm| vm.compile(text, false))?;
+    let function = vm::with(|vm| vm.compile(Code::Snippet, text, &Globals::all()))?;
     match vm::with(|vm| vm.start(&function, &target)) {
         Ran::Done(_) => Ok(()),
         Ran::Failed(error) => Err(error),

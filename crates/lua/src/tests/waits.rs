@@ -1,8 +1,9 @@
 //! Waits: they pass through the user's coroutines, and what is abandoned is not used again.
 
 use super::on_worker;
+use crate::abi::Code;
 use crate::vm::{self, Ran};
-use crate::{Outcome, Scripts, Snippets, Target};
+use crate::{Globals, Outcome, Scripts, Snippets, Target};
 use plugin::Node;
 
 /// Runs a text to its end. Returns the number of its waits. Its sleeps take no time here.
@@ -17,7 +18,7 @@ fn run_with_waits(text: &str) -> Result<usize, String> {
     runtime.block_on(async {
         let scripts = Scripts::new(Snippets {
             texts: [text.to_owned()].into(),
-            is_sandboxed: false,
+            globals: Globals::all(),
         });
         let mut waits = 0;
         let mut outcome = scripts.run(&target);
@@ -89,7 +90,7 @@ fn an_abandoned_wait_is_not_used_again() {
             .enable_time()
             .build();
         let _entered = runtime.as_ref().expect("a runtime can be made").enter();
-        let function = vm::with(|vm| vm.compile("ngx.sleep(1) reached = true", false))?;
+        let function = vm::with(|vm| vm.compile(Code::Snippet, "ngx.sleep(1) reached = true", &Globals::all()))?;
         for _ in 0..100 {
             match vm::with(|vm| vm.start(&function, &target)) {
                 Ran::Waits(suspended, pending) => drop((suspended, pending)),

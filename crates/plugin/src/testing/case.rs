@@ -3,7 +3,9 @@
 use super::call::Call;
 use super::entities::FakeEntities;
 use crate::configured::{ConfiguredName, ConfiguredNames, Scope, ScopeSet};
-use crate::def::{BuildCx, Implementation, NodeIdentity, Phases, PluginDef, UntrustedLua};
+use crate::def::{
+    BuildCx, Implementation, LuaSettings, NodeIdentity, Phases, PluginDef, UntrustedLua,
+};
 use crate::entities::Entities;
 use crate::handler::{Handler, Maker};
 use crate::node::{CACHE_SIZE, Node, NodeParts};
@@ -34,7 +36,7 @@ pub struct Case {
     plugins: Vec<Planned>,
     identity: NodeIdentity,
     entities: Arc<dyn Entities>,
-    untrusted_lua: UntrustedLua,
+    lua: LuaSettings,
     trusted_ips: Vec<Block>,
     clock: Clock,
     background: Option<Background>,
@@ -90,7 +92,7 @@ pub fn refusal(def: &PluginDef, config: Json) -> String {
     let (identity, life) = Default::default();
     let cx = BuildCx {
         identity: &identity,
-        untrusted_lua: UntrustedLua::default(),
+        lua: &LuaSettings::default(),
         life: &life,
     };
     let built = completed(&def.name, config).map(|config| build(def, &config, &cx));
@@ -139,7 +141,7 @@ impl Case {
             plugins: Vec::new(),
             identity: NodeIdentity::default(),
             entities: Arc::new(FakeEntities::default()),
-            untrusted_lua: UntrustedLua::default(),
+            lua: LuaSettings::default(),
             trusted_ips: Vec::new(),
             clock: Clock::fixed(UNIX_EPOCH + START),
             background: None,
@@ -237,7 +239,14 @@ impl Case {
     /// Sets the setting `untrusted_lua`.
     #[must_use]
     pub fn untrusted_lua(mut self, setting: UntrustedLua) -> Self {
-        self.untrusted_lua = setting;
+        self.lua.untrusted = setting;
+        self
+    }
+
+    /// Sets all settings of Lua code.
+    #[must_use]
+    pub fn lua(mut self, settings: LuaSettings) -> Self {
+        self.lua = settings;
         self
     }
 
@@ -307,7 +316,7 @@ impl Case {
             let life = Arc::default();
             let cx = BuildCx {
                 identity: &node.identity,
-                untrusted_lua: self.untrusted_lua,
+                lua: &self.lua,
                 life: &life,
             };
             let handler = build(&one.def, &one.config, &cx)

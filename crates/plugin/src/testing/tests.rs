@@ -530,7 +530,7 @@ fn a_refused_configuration_is_explained() {
         let (identity, life) = Default::default();
         let cx = BuildCx {
             identity: &identity,
-            untrusted_lua: Default::default(),
+            lua: &Default::default(),
             life: &life,
         };
         super::case::build(&def(), &config, &cx).err()

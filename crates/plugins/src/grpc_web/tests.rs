@@ -3,7 +3,7 @@ use super::*;
 use net::http1::{Limits, RequestHead, ResponseHead};
 use plugin::{
     Answer, Configured, ConfiguredName, ConfiguredNames, HeaderEdits, Node, NodeIdentity,
-    RequestState, RoutedUri, Scope, ScopeSet, UntrustedLua,
+    RequestState, RoutedUri, Scope, ScopeSet,
 };
 use std::fs;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ const HELLO: &str = r#"
 fn build(config: Config) -> GrpcWeb {
     let cx = BuildCx {
         identity: &NodeIdentity::default(),
-        untrusted_lua: UntrustedLua::Sandbox,
+        lua: &Default::default(),
         life: &Arc::default(),
     };
     GrpcWeb::build(config, &cx).expect("it is built")

@@ -1,10 +1,14 @@
 //! Checks of the schema. Source: kong/plugins/http-log/schema.lua.
 
+use crate::custom_fields;
 use model::Value;
 use model::schema::{Checks, UrlParts};
 
 pub(super) const CHECKS: Checks = Checks {
-    validators: &[("http_log_credentials", |value, _| credentials(value))],
+    validators: &[
+        ("http_log_credentials", |value, _| credentials(value)),
+        custom_fields::VALIDATOR,
+    ],
     ..Checks::NONE
 };
 

@@ -10,6 +10,7 @@ pub(crate) mod source;
 #[cfg(test)]
 mod tests;
 
+use crate::custom_fields::CustomFields;
 use config::Config;
 use endpoint::Endpoint;
 use plugin::{
@@ -31,6 +32,7 @@ struct HttpLog {
     endpoint: Arc<Endpoint>,
     params: QueueParams,
     queue_name: String,
+    fields: CustomFields,
     /// Deprecated fields that are set, for a warning.
     deprecated: Vec<&'static str>,
     queue: OnceLock<Arc<Queue<Text>>>,
@@ -40,18 +42,12 @@ impl Plugin for HttpLog {
     type Config = Config;
     type Own = ();
 
-    fn build(config: Config, _: &BuildCx<'_>) -> Result<Self, BuildError> {
-        let lua = config.custom_fields_by_lua.iter().flatten().next();
-        if let Some((key, _)) = lua {
-            return Err(BuildError::field(
-                format!("custom_fields_by_lua.{key}"),
-                "Lua is not available yet",
-            ));
-        }
+    fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
         let (params, deprecated) = queue_params(&config);
         Ok(Self {
             endpoint: Arc::new(Endpoint::new(&config, params.max_batch_size)?),
             queue_name: queue_name(&config),
+            fields: CustomFields::new(config.custom_fields_by_lua.iter().flatten(), cx),
             params,
             deprecated,
             queue: OnceLock::new(),
@@ -70,8 +66,13 @@ impl Plugin for HttpLog {
     }
 
     fn log(&self, cx: &mut LogCx<'_, '_>, (): &mut ()) {
-        let queue = self.queue(cx.node);
-        report(cx.with_record(|record| queue.push_text(SEPARATOR, record)));
+        match self.fields.set(cx) {
+            Ok(()) => {
+                let queue = self.queue(cx.node);
+                report(cx.with_record(|record| queue.push_text(SEPARATOR, record)));
+            }
+            Err(error) => has_no_record(&*error),
+        }
     }
 
     fn log_stream(&self, cx: &mut EndedStreamCx<'_>) {
@@ -92,8 +93,12 @@ impl HttpLog {
 
 fn report(pushed: Result<(), RecordError>) {
     if let Err(error) = pushed {
-        tracing::error!(plugin = NAME, %error, "a request has no log record");
+        has_no_record(&error);
     }
+}
+
+fn has_no_record(error: &(dyn std::error::Error + 'static)) {
+    tracing::error!(plugin = NAME, error, "a request has no log record");
 }
 
 /// Returns the parameters of the queue, and the names of the deprecated fields that are set. The defaults of these

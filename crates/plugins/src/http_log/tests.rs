@@ -107,14 +107,13 @@ fn the_name_of_the_queue_is_kongs() {
 }
 
 #[test]
-fn lua_and_wrong_values_are_refused_by_the_name_of_their_field() {
-    let lua = json!({"http_endpoint": "http://a", "custom_fields_by_lua": {"x": "return 1"}});
+fn wrong_values_are_refused_by_the_name_of_their_field() {
     crate::install();
     let refusal = |config| refusal(&def(), config);
-    assert_eq!(
-        refusal(lua),
-        "custom_fields_by_lua.x: Lua is not available yet"
-    );
+    let lua = json!({"http_endpoint": "http://a", "custom_fields_by_lua": {"x": "return +"}});
+    let error = refusal(lua);
+    let wanted = "Error parsing function: [string \"return +\"]:1: unexpected symbol near '+'";
+    assert!(error.contains(wanted), "{error}");
     let empty = json!({"http_endpoint": "http://a", "custom_fields_by_lua": {}});
     // It can be built.
     case(def(), empty).node();
@@ -122,4 +121,28 @@ fn lua_and_wrong_values_are_refused_by_the_name_of_their_field() {
     assert!(refusal(header).starts_with("headers.x: "));
     let vault = json!({"http_endpoint": "{vault://env/a}"});
     assert!(refusal(vault).starts_with("http_endpoint: it is a vault reference"));
+}
+
+#[test]
+fn a_record_has_the_fields_that_lua_code_computes() {
+    let sink = Sink::start(&[]);
+    let config = json!({
+        "http_endpoint": format!("http://{}", sink.address),
+        "custom_fields_by_lua": {
+            "env": "return 'prod'", "deep.key": "return {a = 1}", "route": "return nil",
+            "method": "return kong.request.get_method()",
+            // Globals end with the text that sets them.
+            "seen": "local before = counter counter = 1 return tostring(before)"
+        }
+    });
+    let case = case(def(), config);
+    for _ in 0..2 {
+        case.request("GET /a").run_now();
+        let record = sink.next().json();
+        assert_eq!(record["env"], "prod");
+        assert_eq!(record["deep"], json!({"key": {"a": 1}}));
+        assert_eq!(record["method"], "GET");
+        assert_eq!(record["seen"], "nil");
+        assert!(record.get("route").is_none());
+    }
 }

@@ -1,12 +1,11 @@
 use super::super::rules::Rule;
-use super::super::template::{Expressions, Template};
-use super::super::testing::Request;
+use super::super::testing::{Request, compile};
 use super::*;
 
 fn pairs(entries: &[(&str, &str)]) -> Box<[Rule]> {
     let rule = |&(name, value): &(&str, &str)| Rule {
         name: name.into(),
-        value: Template::compile(value, Expressions::Allowed).expect("it compiles"),
+        value: compile(value),
     };
     entries.iter().map(rule).collect()
 }

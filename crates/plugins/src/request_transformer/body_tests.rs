@@ -1,6 +1,5 @@
 use super::super::rules::Rule;
-use super::super::template::{Expressions, Template};
-use super::super::testing::Request;
+use super::super::testing::{Request, compile};
 use super::*;
 
 const JSON: &[u8] = b"application/json";
@@ -9,7 +8,7 @@ const PARTS: &[u8] = b"multipart/form-data; boundary=BB";
 fn pairs(entries: &[(&str, &str)]) -> Box<[Rule]> {
     let rule = |&(name, value): &(&str, &str)| Rule {
         name: name.into(),
-        value: Template::compile(value, Expressions::Allowed).expect("it compiles"),
+        value: compile(value),
     };
     entries.iter().map(rule).collect()
 }

@@ -8,14 +8,16 @@ pub(super) const CHECKS: Checks = Checks {
     ..Checks::NONE
 };
 
-/// Validates `name:value` with a value that is not empty. The value may contain templates between `$(` and `)`, which
-/// are compiled when the plugin is built.
+/// Validates `name:value` with a value that is not empty and is a template whose code can be parsed.
 fn template_pair(pair: &Value) -> Result<(), Value> {
     let text = pair.as_str().unwrap_or_default();
     let (name, value) = text.split_once(':').unwrap_or((text, ""));
     // Kong skips all colons after the name.
-    if value.trim_start_matches(':').is_empty() {
+    let value = value.trim_start_matches(':');
+    if value.is_empty() {
         return Err(format!("key '{name}' has no value").into());
     }
-    Ok(())
+    lua::check_template(value).map_err(|error| {
+        format!("value '{value}' is not in supported format, error:{error}").into()
+    })
 }

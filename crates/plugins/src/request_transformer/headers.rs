@@ -93,7 +93,7 @@ impl<'v> Value<'v> {
     fn of(rule: &'v Rule, environment: &'v dyn Environment) -> Result<Self, Failure> {
         match &rule.value {
             Template::Plain { header, .. } => Ok(Self::Plain(header)),
-            Template::Pieces(_) | Template::Failing(_) => {
+            Template::Pieces { .. } | Template::Lua(_) | Template::Off => {
                 rule.render(environment).map(Self::Rendered)
             }
         }

@@ -1,10 +1,13 @@
 //! The values of template expressions, with Lua's rules: what counts as true, what an index finds, and how a value is
-//! rendered.
+//! rendered. A template that needs more than that is rendered in Lua.
 
 use super::template::Key;
 use crate::number;
+use ::lua::{self, Forbidden, Globals};
 use model::Value;
+use plugin::{BuildCx, PerWorker};
 use std::borrow::Cow;
+use std::fmt;
 
 /// A value of an expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,16 +29,42 @@ pub(super) enum Item<'v> {
 pub(crate) enum RenderError {
     #[error("attempt to index a {0} value")]
     Index(&'static str),
-    #[error("a table cannot be rendered")]
-    Table,
-    #[error("the functions of a string need Lua, which is not available yet")]
-    StringFunction,
-    #[error("unexpected symbol near ')'")]
-    Empty,
-    #[error(
-        "loading of untrusted Lua code disabled because 'untrusted_lua' config option is set to 'off'"
-    )]
+    /// The value is a table, whose text only Lua has, or a function.
+    #[error("the value needs Lua")]
+    NeedsLua,
+    #[error("{0}")]
+    Lua(String),
+    #[error("{}", lua::Forbidden)]
     Off,
+}
+
+/// A template as Lua code. It is compiled on each worker that renders it.
+pub(super) struct LuaCode {
+    text: Box<str>,
+    globals: Globals,
+    part: PerWorker<lua::Template>,
+}
+
+impl LuaCode {
+    pub(super) fn new(text: &str, cx: &BuildCx<'_>) -> Result<Self, Forbidden> {
+        Ok(Self {
+            text: text.into(),
+            globals: Globals::new(cx.lua)?,
+            part: cx.per_worker(),
+        })
+    }
+
+    pub(super) fn render(&self, target: &lua::Target<'_>) -> Result<Vec<u8>, RenderError> {
+        let make = || lua::Template::new(&self.text, self.globals.clone());
+        let template = self.part.get(make);
+        template.render(target).map_err(RenderError::Lua)
+    }
+}
+
+impl fmt::Debug for LuaCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LuaCode").field(&self.text).finish()
+    }
 }
 
 /// The functions that Lua finds by name in a string.
@@ -67,7 +96,7 @@ impl<'v> Item<'v> {
             Self::Number(_) => Err(RenderError::Index("number")),
             Self::Text(_) => match key {
                 Key::Name(name) if STRING_FUNCTIONS.contains(&&**name) => {
-                    Err(RenderError::StringFunction)
+                    Err(RenderError::NeedsLua)
                 }
                 Key::Name(_) | Key::Number(_) => Ok(Self::Nil),
             },
@@ -88,7 +117,7 @@ impl<'v> Item<'v> {
             Self::Bool(true) => Ok(Cow::Borrowed(b"true")),
             Self::Number(number) => Ok(Cow::Owned(number::text(number).as_bytes().to_vec())),
             Self::Text(text) => Ok(text),
-            Self::List(_) | Self::Shared(_) | Self::Table => Err(RenderError::Table),
+            Self::List(_) | Self::Shared(_) | Self::Table => Err(RenderError::NeedsLua),
         }
     }
 }
@@ -157,6 +186,6 @@ mod tests {
         assert_eq!(list().index(&Key::Number(2)), Ok(Item::Bool(true)));
         assert_eq!(list().index(&Key::Number(0)), Ok(Item::Nil));
         assert_eq!(list().index(&Key::Number(3)), Ok(Item::Nil));
-        assert_eq!(list().render(), Err(RenderError::Table));
+        assert_eq!(list().render(), Err(RenderError::NeedsLua));
     }
 }

@@ -23,8 +23,9 @@ use plugin::{
     BuildCx, BuildError, Phases, Plugin, PluginDef, PluginError, Request, RequestBody, RequestCx,
     Response, Scopes, Step, UntrustedLua, args,
 };
-use request::View;
+use request::{RequestParts, View};
 use rules::Rules;
+use std::cell::RefCell;
 use template::Expressions;
 
 pub(crate) fn def() -> PluginDef {
@@ -82,15 +83,13 @@ impl Plugin for RequestTransformer {
     type Own = ();
 
     fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
-        let expressions = match cx.untrusted_lua {
+        let expressions = match cx.lua.untrusted {
             UntrustedLua::Off => Expressions::Off,
-            UntrustedLua::Sandbox | UntrustedLua::On => Expressions::Allowed,
+            UntrustedLua::Sandbox | UntrustedLua::On => Expressions::Allowed(cx),
         };
-        let rules = Rules::compile(&config, expressions)
-            .map_err(|refusal| BuildError::field(refusal.field, refusal.error))?;
         Ok(Self {
+            rules: Rules::compile(&config, expressions),
             method: config.http_method.map(Method::new),
-            rules,
         })
     }
 
@@ -109,11 +108,21 @@ impl Plugin for RequestTransformer {
         cx: RequestCx<'a, '_>,
         (): &'a mut (),
     ) -> Result<Step<'a>, PluginError> {
-        let view = View {
-            request: cx.request,
-            shared: &cx.state.shared,
+        let shared = std::mem::take(&mut cx.state.shared);
+        let computed = {
+            let parts = RefCell::new(RequestParts {
+                state: cx.state,
+                configured: cx.configured,
+                node: cx.node,
+            });
+            self.compute(&View {
+                request: cx.request,
+                shared: &shared,
+                interpreter: &parts,
+            })
         };
-        match self.compute(&view) {
+        cx.state.shared = shared;
+        match computed {
             Ok(edits) => {
                 edits.apply(cx.request);
                 Ok(Step::Continue)

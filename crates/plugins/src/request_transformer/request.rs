@@ -1,17 +1,51 @@
 //! The request as rules and templates see it.
 
 use super::headers::Lines;
-use super::lua::Item;
+use super::lua::{Item, LuaCode, RenderError};
 use super::template::{Environment, Key};
 use model::Object;
-use plugin::{Request, args};
+use ::lua::{Parts, Phase, Target};
+use plugin::{Configured, Node, Request, RequestState, args};
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::sync::Arc;
 
 /// The request before the plugin changes it.
 pub(super) struct View<'v> {
     pub(super) request: &'v Request<'v>,
     pub(super) shared: &'v Object,
+    pub(super) interpreter: &'v dyn Interpreter,
+}
+
+/// Renders templates in Lua.
+pub(super) trait Interpreter {
+    /// Whether Lua has shared values. It has all of them if it has some.
+    fn has_shared(&self) -> bool;
+    fn render(&self, code: &LuaCode, request: &Request<'_>) -> Result<Vec<u8>, RenderError>;
+}
+
+impl Interpreter for RefCell<RequestParts<'_>> {
+    fn has_shared(&self) -> bool {
+        self.borrow().state.interpreter.is_some()
+    }
+
+    fn render(&self, code: &LuaCode, request: &Request<'_>) -> Result<Vec<u8>, RenderError> {
+        let parts = &mut *self.borrow_mut();
+        let parts = Parts {
+            state: &mut *parts.state,
+            configured: parts.configured,
+            node: parts.node,
+        };
+        code.render(&Target::reading(Phase::Access, request, parts))
+    }
+}
+
+/// What Lua code sees of a request in addition to the request itself.
+pub(super) struct RequestParts<'c> {
+    pub(super) state: &'c mut RequestState,
+    pub(super) configured: Configured<'c>,
+    pub(super) node: &'c Arc<Node>,
 }
 
 impl Lines for View<'_> {
@@ -55,6 +89,14 @@ impl Environment for View<'_> {
 
     fn shared(&self, name: &str) -> Item<'_> {
         self.shared.get(name).map_or(Item::Nil, Item::from)
+    }
+
+    fn has_lua_shared(&self) -> bool {
+        self.interpreter.has_shared()
+    }
+
+    fn render_lua(&self, code: &LuaCode) -> Result<Vec<u8>, RenderError> {
+        self.interpreter.render(code, self.request)
     }
 }
 

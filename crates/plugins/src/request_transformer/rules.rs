@@ -2,7 +2,7 @@
 
 use super::config::{Config, Entries, Replace};
 use super::lua::RenderError;
-use super::template::{CompileError, Environment, Expressions, Template};
+use super::template::{Environment, Expressions, Template};
 use compact_str::CompactString;
 use std::borrow::Cow;
 
@@ -40,28 +40,15 @@ pub(super) struct Failure {
     pub(super) error: RenderError,
 }
 
-/// An expression that cannot be compiled, with the field of the configuration.
-#[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) field: &'static str,
-    pub(super) error: CompileError,
-}
-
 impl Rules {
-    pub(super) fn compile(config: &Config, expressions: Expressions) -> Result<Self, Refusal> {
+    pub(super) fn compile(config: &Config, expressions: Expressions<'_>) -> Self {
         let uri = config.replace.uri.as_deref().filter(|uri| !uri.is_empty());
-        Ok(Self {
-            uri: uri
-                .map(|uri| Template::compile(uri, expressions))
-                .transpose()
-                .map_err(|error| Refusal {
-                    field: "config.replace.uri",
-                    error,
-                })?,
-            headers: RuleSet::compile(config, &HEADERS, expressions)?,
-            body: RuleSet::compile(config, &BODY, expressions)?,
-            query: RuleSet::compile(config, &QUERY, expressions)?,
-        })
+        Self {
+            uri: uri.map(|uri| Template::compile(uri, expressions)),
+            headers: RuleSet::compile(config, &HEADERS, expressions),
+            body: RuleSet::compile(config, &BODY, expressions),
+            query: RuleSet::compile(config, &QUERY, expressions),
+        }
     }
 }
 
@@ -69,57 +56,36 @@ impl Rules {
 struct Part {
     entries: fn(&Entries) -> &[String],
     replace: fn(&Replace) -> &[String],
-    /// The names of the fields for `rename`, `replace`, `add` and `append`.
-    fields: [&'static str; 4],
 }
 
 const HEADERS: Part = Part {
     entries: |entries| &entries.headers,
     replace: |replace| &replace.headers,
-    fields: [
-        "config.rename.headers",
-        "config.replace.headers",
-        "config.add.headers",
-        "config.append.headers",
-    ],
 };
 
 const BODY: Part = Part {
     entries: |entries| &entries.body,
     replace: |replace| &replace.body,
-    fields: [
-        "config.rename.body",
-        "config.replace.body",
-        "config.add.body",
-        "config.append.body",
-    ],
 };
 
 const QUERY: Part = Part {
     entries: |entries| &entries.querystring,
     replace: |replace| &replace.querystring,
-    fields: [
-        "config.rename.querystring",
-        "config.replace.querystring",
-        "config.add.querystring",
-        "config.append.querystring",
-    ],
 };
 
 impl RuleSet {
-    fn compile(config: &Config, part: &Part, expressions: Expressions) -> Result<Self, Refusal> {
-        let compile = |entries, field| compile_pairs(entries, field, expressions);
-        let [rename, replace, add, append] = part.fields;
+    fn compile(config: &Config, part: &Part, expressions: Expressions<'_>) -> Self {
+        let compile = |entries| compile_pairs(entries, expressions);
         let removed = (part.entries)(&config.remove).iter();
-        Ok(Self {
+        Self {
             remove: removed
                 .filter_map(|entry| Some(split(entry)?.0.into()))
                 .collect(),
-            rename: compile((part.entries)(&config.rename), rename)?,
-            replace: compile((part.replace)(&config.replace), replace)?,
-            add: compile((part.entries)(&config.add), add)?,
-            append: compile((part.entries)(&config.append), append)?,
-        })
+            rename: compile((part.entries)(&config.rename)),
+            replace: compile((part.replace)(&config.replace)),
+            add: compile((part.entries)(&config.add)),
+            append: compile((part.entries)(&config.append)),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -132,23 +98,14 @@ impl RuleSet {
 }
 
 /// Pairs without a value have no effect in Kong and are left out.
-fn compile_pairs(
-    entries: &[String],
-    field: &'static str,
-    expressions: Expressions,
-) -> Result<Box<[Rule]>, Refusal> {
+fn compile_pairs(entries: &[String], expressions: Expressions<'_>) -> Box<[Rule]> {
     let pairs = entries.iter().filter_map(|entry| split(entry));
-    pairs
-        .filter(|(_, value)| !value.is_empty())
-        .map(|(name, value)| {
-            let value =
-                Template::compile(value, expressions).map_err(|error| Refusal { field, error })?;
-            Ok(Rule {
-                name: name.into(),
-                value,
-            })
-        })
-        .collect()
+    let pairs = pairs.filter(|(_, value)| !value.is_empty());
+    let rule = |(name, value): (&str, &str)| Rule {
+        name: name.into(),
+        value: Template::compile(value, expressions),
+    };
+    pairs.map(rule).collect()
 }
 
 /// Splits `name:value` at its first colons. Returns `None` if there is no name.
@@ -188,23 +145,5 @@ mod tests {
         assert_eq!(split("h:"), Some(("h", "")));
         assert_eq!(split("h"), Some(("h", "")));
         assert_eq!(split(":v"), None);
-    }
-
-    #[test]
-    fn a_refused_expression_is_named_with_its_field() {
-        let config = Config {
-            http_method: None,
-            remove: Entries::default(),
-            rename: Entries::default(),
-            replace: Replace::default(),
-            add: Entries::default(),
-            append: Entries {
-                querystring: vec!["a:1".to_owned(), "b:$(f())".to_owned()],
-                ..Entries::default()
-            },
-        };
-        let refusal = Rules::compile(&config, Expressions::Allowed).expect_err("it needs Lua");
-        assert_eq!(refusal.field, "config.append.querystring");
-        assert!(refusal.error.to_string().contains("`f()`"));
     }
 }

@@ -1,15 +1,15 @@
 //! Templates of values: literal text with `$(expression)`. They are compiled when the plugin is built.
 //!
-//! The expressions are those that need no Lua: look-ups in the tables of the request, literals, and chains of `or` and
-//! `and`. Everything else is refused. Source of the syntax: Penlight's templates (lua/pl/template.lua), in which an
-//! expression ends at the parenthesis that balances its first one. Parentheses in strings count, too.
+//! Expressions that are look-ups in the tables of the request, literals, and chains of `or` and `and` are evaluated here,
+//! because that is faster. A template with another one is rendered in Lua. Source of the syntax: Penlight's templates
+//! (lua/pl/template.lua).
 
-use super::lua::{Item, RenderError};
+use super::lua::{Item, LuaCode, RenderError};
 use compact_str::CompactString;
-use plugin::HeaderValue;
+use plugin::{BuildCx, HeaderValue};
 use std::borrow::Cow;
 
-/// Maximum length of an expression. It bounds the work to compile one, and how deep it nests.
+/// Maximum length of an expression that is evaluated here. It bounds how deep one nests.
 const MAX_EXPRESSION: usize = 4096;
 
 /// Maximum depth of parentheses in an expression.
@@ -21,6 +21,10 @@ pub(super) trait Environment {
     fn query_param(&self, name: &str) -> Item<'_>;
     fn capture(&self, key: &Key) -> Item<'_>;
     fn shared(&self, name: &str) -> Item<'_>;
+    /// Whether the shared values are in Lua.
+    fn has_lua_shared(&self) -> bool;
+    /// Renders a template in Lua.
+    fn render_lua(&self, code: &LuaCode) -> Result<Vec<u8>, RenderError>;
 }
 
 /// A compiled value.
@@ -31,9 +35,16 @@ pub(super) enum Template {
         text: CompactString,
         header: HeaderValue,
     },
-    Pieces(Box<[Piece]>),
-    /// A value that Kong accepts but can never render.
-    Failing(RenderError),
+    Pieces {
+        pieces: Box<[Piece]>,
+        /// Whether an expression uses the shared values, which may be in Lua.
+        uses_shared: bool,
+        /// Renders what the pieces cannot: a table, or the functions of a string.
+        code: LuaCode,
+    },
+    Lua(LuaCode),
+    /// A value with an expression where expressions are off. It can never be rendered.
+    Off,
 }
 
 #[derive(Debug, PartialEq)]
@@ -79,49 +90,53 @@ pub(super) enum Key {
 }
 
 /// Whether expressions may run (`untrusted_lua`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Expressions {
-    Allowed,
+#[derive(Clone, Copy)]
+pub(super) enum Expressions<'a> {
+    Allowed(&'a BuildCx<'a>),
     /// Values with an expression fail when they are rendered. Others are taken as they are.
     Off,
 }
 
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum CompileError {
-    #[error("the expression `{0}` needs Lua, which is not available yet")]
-    NeedsLua(String),
-    #[error("an expression has more than {MAX_EXPRESSION} characters")]
-    TooLong,
-}
-
 impl Template {
-    pub(super) fn compile(text: &str, expressions: Expressions) -> Result<Self, CompileError> {
-        if expressions == Expressions::Off && has_expression(text) {
-            return Ok(Self::Failing(RenderError::Off));
-        }
-        let spans = match expressions {
-            Expressions::Allowed => expression_spans(text.as_bytes()),
-            Expressions::Off => Vec::new(),
+    pub(super) fn compile(text: &str, expressions: Expressions<'_>) -> Self {
+        let cx = match expressions {
+            Expressions::Off if has_expression(text) => return Self::Off,
+            Expressions::Off => return Self::plain(text),
+            Expressions::Allowed(cx) => cx,
         };
+        let spans = lua::expression_spans(text.as_bytes());
         if spans.is_empty() {
-            return Ok(Self::Plain {
-                text: text.into(),
-                header: HeaderValue::from_text(text),
-            });
+            return Self::plain(text);
         }
+        let Ok(code) = LuaCode::new(text, cx) else {
+            return Self::Off;
+        };
         let mut pieces = Vec::with_capacity(2 * spans.len() + 1);
         let mut end = 0;
         for (open, close) in spans {
             push_text(&mut pieces, &text[end..open - 1]);
-            let expression = &text[open + 1..close];
-            if expression.trim_ascii().is_empty() {
-                return Ok(Self::Failing(RenderError::Empty));
-            }
-            pieces.push(Piece::Expression(compile_expression(expression)?));
+            let Some(expression) = compile_expression(&text[open + 1..close]) else {
+                return Self::Lua(code);
+            };
+            pieces.push(Piece::Expression(expression));
             end = close + 1;
         }
         push_text(&mut pieces, &text[end..]);
-        Ok(Self::Pieces(pieces.into()))
+        let uses_shared = pieces.iter().any(
+            |piece| matches!(piece, Piece::Expression(expression) if expression.uses_shared()),
+        );
+        Self::Pieces {
+            pieces: pieces.into(),
+            uses_shared,
+            code,
+        }
+    }
+
+    fn plain(text: &str) -> Self {
+        Self::Plain {
+            text: text.into(),
+            header: HeaderValue::from_text(text),
+        }
     }
 
     /// Returns the text for this request. It is borrowed where possible.
@@ -131,27 +146,49 @@ impl Template {
     ) -> Result<Cow<'v, [u8]>, RenderError> {
         match self {
             Self::Plain { text, .. } => Ok(Cow::Borrowed(text.as_bytes())),
-            Self::Failing(error) => Err(error.clone()),
-            Self::Pieces(pieces) => {
-                if let [Piece::Expression(only)] = &**pieces {
-                    return only.evaluate(environment)?.render();
-                }
-                let mut out = Vec::new();
-                for piece in pieces {
-                    match piece {
-                        Piece::Text(text) => out.extend_from_slice(text),
-                        Piece::Expression(expression) => {
-                            out.extend_from_slice(&expression.evaluate(environment)?.render()?);
-                        }
-                    }
-                }
-                Ok(Cow::Owned(out))
-            }
+            Self::Off => Err(RenderError::Off),
+            Self::Lua(code) => environment.render_lua(code).map(Cow::Owned),
+            Self::Pieces {
+                uses_shared: true,
+                code,
+                ..
+            } if environment.has_lua_shared() => environment.render_lua(code).map(Cow::Owned),
+            Self::Pieces { pieces, code, .. } => match render_pieces(pieces, environment) {
+                Err(RenderError::NeedsLua) => environment.render_lua(code).map(Cow::Owned),
+                rendered => rendered,
+            },
         }
     }
 }
 
+fn render_pieces<'v>(
+    pieces: &'v [Piece],
+    environment: &'v dyn Environment,
+) -> Result<Cow<'v, [u8]>, RenderError> {
+    if let [Piece::Expression(only)] = pieces {
+        return only.evaluate(environment)?.render();
+    }
+    let mut out = Vec::new();
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) => out.extend_from_slice(text),
+            Piece::Expression(expression) => {
+                out.extend_from_slice(&expression.evaluate(environment)?.render()?);
+            }
+        }
+    }
+    Ok(Cow::Owned(out))
+}
+
 impl Expression {
+    fn uses_shared(&self) -> bool {
+        match self {
+            Self::Literal(_) => false,
+            Self::LookUp { table, .. } => *table == Table::Shared,
+            Self::Or(operands) | Self::And(operands) => operands.iter().any(Self::uses_shared),
+        }
+    }
+
     fn evaluate<'v>(&'v self, environment: &'v dyn Environment) -> Result<Item<'v>, RenderError> {
         match self {
             Self::Literal(literal) => Ok(match literal {
@@ -211,48 +248,18 @@ fn has_expression(text: &str) -> bool {
     text.find("$(").is_some_and(|at| text[at..].contains(')'))
 }
 
-/// Returns where the parentheses of the expressions open and close.
-fn expression_spans(text: &[u8]) -> Vec<(usize, usize)> {
-    let mut closes = vec![0; text.len()];
-    let mut open = Vec::new();
-    for (at, byte) in text.iter().enumerate() {
-        match byte {
-            b'(' => open.push(at),
-            b')' => {
-                if let Some(start) = open.pop() {
-                    closes[start] = at;
-                }
-            }
-            _ => {}
-        }
-    }
-    let mut spans = Vec::new();
-    let mut from = 0;
-    while let Some(at) = memchr::memmem::find(&text[from..], b"$(") {
-        let start = from + at + 1;
-        from = start;
-        if closes[start] != 0 {
-            spans.push((start, closes[start]));
-            from = closes[start] + 1;
-        }
-    }
-    spans
-}
-
-fn compile_expression(text: &str) -> Result<Expression, CompileError> {
+/// Returns `None` for an expression that needs Lua.
+fn compile_expression(text: &str) -> Option<Expression> {
     if text.len() > MAX_EXPRESSION {
-        return Err(CompileError::TooLong);
+        return None;
     }
     let mut parser = Parser {
         rest: text.as_bytes(),
         depth: 0,
     };
-    let expression = parser.or();
+    let expression = parser.or()?;
     parser.space();
-    match expression {
-        Some(expression) if parser.rest.is_empty() => Ok(expression),
-        _ => Err(CompileError::NeedsLua(text.trim().to_owned())),
-    }
+    parser.rest.is_empty().then_some(expression)
 }
 
 /// A parser of the expressions that need no Lua. Its methods return `None` for all others.

@@ -1,10 +1,30 @@
 //! A request for the tests of the rules.
 
 use super::headers::Lines;
-use super::lua::Item;
+use super::lua::{Item, LuaCode, RenderError};
+use super::template::{Expressions, Template};
+use plugin::BuildCx;
 use super::template::{Environment, Key};
 use smallvec::SmallVec;
 use std::borrow::Cow;
+
+/// Runs something with expressions allowed.
+pub(super) fn with_expressions<T>(run: impl FnOnce(Expressions<'_>) -> T) -> T {
+    run(Expressions::Allowed(&BuildCx {
+        identity: &Default::default(),
+        lua: &Default::default(),
+        life: &Default::default(),
+    }))
+}
+
+pub(super) fn compile(text: &str) -> Template {
+    with_expressions(|expressions| Template::compile(text, expressions))
+}
+
+/// The error of a template that needs Lua, which these requests do not have.
+pub(super) fn no_lua() -> RenderError {
+    RenderError::Lua("no Lua here".to_owned())
+}
 
 #[derive(Default)]
 pub(super) struct Request {
@@ -59,5 +79,13 @@ impl Environment for Request {
 
     fn shared(&self, _name: &str) -> Item<'_> {
         Item::Nil
+    }
+
+    fn has_lua_shared(&self) -> bool {
+        false
+    }
+
+    fn render_lua(&self, _: &LuaCode) -> Result<Vec<u8>, RenderError> {
+        Err(no_lua())
     }
 }

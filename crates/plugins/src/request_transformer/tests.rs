@@ -1,8 +1,10 @@
+use super::lua::{LuaCode, RenderError};
+use super::request::Interpreter;
 use super::*;
 use crate::testing::{self, case};
 use model::Object;
 use net::http1::{Limits, RequestHead};
-use plugin::Capture;
+use plugin::{Capture, LuaSettings};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -11,10 +13,23 @@ fn transformer(config: &str) -> Result<RequestTransformer, BuildError> {
     let config = testing::config("request-transformer", config);
     let cx = BuildCx {
         identity: &plugin::NodeIdentity::default(),
-        untrusted_lua: UntrustedLua::Sandbox,
+        lua: &Default::default(),
         life: &Arc::default(),
     };
     RequestTransformer::build(config, &cx)
+}
+
+/// Lua code cannot run in the tests of single rules.
+struct NoLua;
+
+impl Interpreter for NoLua {
+    fn has_shared(&self) -> bool {
+        false
+    }
+
+    fn render(&self, _: &LuaCode, _: &Request<'_>) -> Result<Vec<u8>, RenderError> {
+        Err(super::testing::no_lua())
+    }
 }
 
 /// A request as the upstream gets it: method, path, query, added headers, and body.
@@ -34,6 +49,7 @@ fn sent(config: &str, head: &str, body: Option<&str>) -> Result<String, PluginEr
         transformer.compute(&View {
             request,
             shared: &shared,
+            interpreter: &NoLua,
         })
     };
     let mut edits = compute(&request);
@@ -163,12 +179,87 @@ fn what_cannot_be_sent_is_an_error_of_the_request() {
     }
 }
 
+/// Renders a template as a header for the upstream. Returns `None` if the request fails.
+fn rendered(settings: LuaSettings, template: &str) -> Option<String> {
+    let config = json!({"add": {"headers": [format!("x-out:{template}")]}});
+    let case = case(def(), config).lua(settings);
+    let call = case.request("GET /a?q=1&r=2&r=3").header("x-in", "inval");
+    let outcome = call.run_now();
+    let sent = outcome.upstream.as_ref()?;
+    sent.header("x-out").map(str::to_owned)
+}
+
 #[test]
-fn an_expression_for_lua_is_refused_with_its_field() {
-    let refused = transformer(r#"{"replace": {"uri": "/$(1 + 1)"}}"#);
-    let error = refused.err().expect("it needs Lua").to_string();
-    assert_eq!(
-        error,
-        "config.replace.uri: the expression `1 + 1` needs Lua, which is not available yet"
-    );
+fn templates_that_need_lua_are_rendered_there() {
+    let rendered = |template| rendered(LuaSettings::default(), template);
+    for (template, wanted) in [
+        ("$(1 + 1)", "2"),
+        ("a$(('x'):rep(3))b$(query_params.q)", "axxxb1"),
+        ("$(type(query_params.r) == 'table' and query_params.r[2])", "3"),
+        ("$(headers['x-in']:upper())", "INVAL"),
+        ("$(headers.x_in .. (query_params.none or ''))", "inval"),
+        ("$((function() shared.v = 2 return shared.v end)())", "2"),
+        ("#x$(nil == false)$(1 == 1)", "#xtrue"),
+        ("$(type(uri_captures))", "table"),
+    ] {
+        assert_eq!(rendered(template).as_deref(), Some(wanted), "{template}");
+    }
+    assert!(rendered("$(query_params.r)").is_some_and(|text| text.starts_with("table: ")));
+    for template in [
+        "$()",
+        "$(1 +)",
+        "$(string.sub('x', 1))",
+        "$(type(os.time()))",
+        "$(kong.request.get_method())",
+        "$(require('cjson').null)",
+        "$((function() while true do end end)())",
+    ] {
+        assert_eq!(rendered(template), None, "{template}");
+    }
+}
+
+#[test]
+fn the_settings_of_the_sandbox_reach_templates() {
+    let settings = LuaSettings {
+        sandbox_requires: ["cjson".to_owned()].into(),
+        sandbox_environment: ["string.upper".to_owned()].into(),
+        ..LuaSettings::default()
+    };
+    let rendered = |template| rendered(settings.clone(), template);
+    assert_eq!(rendered("$(require('cjson').encode({1}))").as_deref(), Some("[1]"));
+    assert_eq!(rendered("$(string.upper('a'))").as_deref(), Some("A"));
+    assert_eq!(rendered("$(string.lower('a'))"), None);
+    assert_eq!(rendered("$(require('cjson.safe'))"), None);
+}
+
+#[test]
+fn templates_see_all_globals_without_the_sandbox() {
+    let settings = || LuaSettings {
+        untrusted: UntrustedLua::On,
+        ..LuaSettings::default()
+    };
+    assert_eq!(rendered(settings(), "$(type(io))").as_deref(), Some("table"));
+    let method = rendered(settings(), "$(kong.request.get_method())");
+    assert_eq!(method.as_deref(), Some("GET"));
+}
+
+#[test]
+fn a_template_for_the_body_or_the_query_must_be_lua() {
+    crate::install();
+    for (value, wanted) in [
+        ("$(1 +)", "[string \"TMP\"]:1: unexpected symbol near ')'"),
+        ("a\n$(if)", "[string \"TMP\"]:2: unexpected symbol near 'if'"),
+        // A line with `#` is Lua code in this check, but not in a request.
+        ("a\n#b", "[string \"TMP\"]:3: '=' expected near 'return'"),
+    ] {
+        let config = json!({"add": {"querystring": [format!("x:{value}")]}});
+        let error = plugin::testing::refusal(&def(), config);
+        let wanted = format!("value '{value}' is not in supported format, error:{wanted}");
+        // The text of the schema's errors escapes quotes and line ends.
+        let error = error.replace("\\\"", "\"").replace("\\n", "\n").replace("\\\n", "\n");
+        assert!(error.contains(&wanted), "{error}\n{wanted}");
+    }
+    // The templates of headers are compiled when a request needs them.
+    let config = json!({"add": {"headers": ["x:$(1 +)"]}});
+    assert!(case(def(), config).request("GET /a").run_now().upstream.is_none());
 }

@@ -1,7 +1,7 @@
 //! Whether the plugins that work use all of their configuration.
 
 use super::{bundled, install};
-use plugin::{BuildCx, BuildError, Implementation, PluginDef, UntrustedLua};
+use plugin::{BuildCx, BuildError, Implementation, PluginDef};
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ fn unread(def: &PluginDef, config: &Json) -> Option<String> {
     let (identity, life) = Default::default();
     let cx = BuildCx {
         identity: &identity,
-        untrusted_lua: UntrustedLua::default(),
+        lua: &Default::default(),
         life: &life,
     };
     match maker.build(&config, &cx) {

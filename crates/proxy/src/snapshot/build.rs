@@ -13,7 +13,7 @@ use model::EntityKind;
 use model::entities::{CertificateId, Config, PluginId, RouteId, ServiceId, UpstreamId};
 use net::dns::Resolver;
 use net::tls::{CertificateError, Certificates};
-use plugin::{Lack, NodeIdentity, PluginDef, UntrustedLua, notice};
+use plugin::{Lack, LuaSettings, NodeIdentity, PluginDef, notice};
 use router::{Flavor, RouteError, Router};
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub struct BuildSettings {
     /// Certificates for clients that send no server name, or one without a certificate.
     pub default_certificate: Option<Arc<Certificates>>,
     pub node: NodeIdentity,
-    pub untrusted_lua: UntrustedLua,
+    pub lua: LuaSettings,
     /// Resolver for the names of hosts and targets.
     pub resolver: Resolver,
     /// Metrics about the parts that are built.

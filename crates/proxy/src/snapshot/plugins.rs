@@ -254,7 +254,7 @@ fn build(
         Implementation::Ready(maker) => {
             let cx = BuildCx {
                 identity: &settings.node,
-                untrusted_lua: settings.untrusted_lua,
+                lua: &settings.lua,
                 life: &life,
             };
             (maker.build(&plugin.config, &cx)?, def.phases)

@@ -1,0 +1,56 @@
+//! Fields of a log record that the user's Lua code computes (`custom_fields_by_lua` of the log plugins).
+
+use lua::{FieldError, FieldTexts, Fields, Forbidden, Globals, Target};
+use model::Value;
+use model::schema::ValidatorFn;
+use plugin::{BuildCx, LogCx, PerWorker};
+use std::error::Error;
+
+/// The fields of an instance.
+pub(crate) struct CustomFields {
+    /// `None` if there are none. The error is that of a setting that forbids the code.
+    texts: Option<Result<FieldTexts, Forbidden>>,
+    part: PerWorker<Fields>,
+}
+
+impl CustomFields {
+    pub(crate) fn new<'a, T: AsRef<str> + 'a>(
+        fields: impl Iterator<Item = (&'a T, &'a T)>,
+        cx: &BuildCx<'_>,
+    ) -> Self {
+        let fields: Vec<(String, String)> = fields
+            .map(|(key, text)| (key.as_ref().to_owned(), text.as_ref().to_owned()))
+            .collect();
+        let texts = (!fields.is_empty()).then(|| {
+            Ok(FieldTexts {
+                fields: fields.into(),
+                globals: Globals::new(cx.lua)?,
+            })
+        });
+        Self {
+            texts,
+            part: cx.per_worker(),
+        }
+    }
+
+    /// Computes the fields of a request. Without an error, its log record has them.
+    pub(crate) fn set(&self, cx: &mut LogCx<'_, '_>) -> Result<(), Box<dyn Error>> {
+        let texts = match &self.texts {
+            None => return Ok(()),
+            Some(texts) => texts.as_ref().map_err(|error| *error)?,
+        };
+        let fields = self.part.get(|| Fields::new(texts.clone()));
+        let set: Result<(), FieldError> = fields.set(&Target::log(cx));
+        Ok(set?)
+    }
+}
+
+/// Validates the text of a field. Source: kong/db/schema/typedefs.lua, `lua_code`.
+pub(crate) const VALIDATOR: (&str, ValidatorFn) = ("lua_field", |text, _| check(text));
+
+fn check(text: &Value) -> Result<(), Value> {
+    let Some(text) = text.as_str() else {
+        return Ok(());
+    };
+    lua::check_syntax(text).map_err(|error| format!("Error parsing function: {error}").into())
+}
