@@ -89,7 +89,7 @@ impl Queues {
 impl Inner {
     /// Returns the counters by plugin and shown name, sorted. Queues that differ only in what is masked are summed.
     pub(super) fn counts(&self) -> Vec<QueueCounts> {
-        sums(&self.states())
+        self.all_counts().0
     }
 
     /// Returns the counters of the queues, and those of each plugin since the start of the node. The latter include the
