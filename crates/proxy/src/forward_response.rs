@@ -84,7 +84,11 @@ pub fn write_response(
     write_date: impl FnOnce(&mut Vec<u8>),
 ) {
     write_status_line(answer.status, answer.head, out);
-    let seen = copy_lines(answer, out);
+    let mut seen = copy_lines(answer, out);
+    if !answer.edits.is_empty() {
+        seen.date |= answer.edits.value("date").is_some();
+        seen.server |= answer.edits.value("server").is_some();
+    }
     if !seen.date {
         write_date(out);
     }
@@ -114,8 +118,13 @@ pub fn write_response(
     out.extend_from_slice(connection);
     write_kong_headers(answer, seen, out);
     if !answer.edits.is_empty() {
+        let adds_charset = answer.headers.charset && may_have_charset(answer.status);
         for (name, value) in answer.edits.added().filter(is_free) {
-            write_header(out, name.as_bytes(), value);
+            if adds_charset && name.eq_ignore_ascii_case("content-type") {
+                write_header(out, name.as_bytes(), &with_charset(value));
+            } else {
+                write_header(out, name.as_bytes(), value);
+            }
         }
     }
     if let Some(debug) = answer.debug {

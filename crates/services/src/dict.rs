@@ -42,7 +42,12 @@ pub struct Dicts(Vec<Dict>);
 impl Dicts {
     pub fn new(cache_size: usize) -> Self {
         let size = |size: usize| if size == 0 { cache_size } else { size };
-        Self(ZONES.iter().map(|(_, bytes)| Dict::new(size(*bytes))).collect())
+        Self(
+            ZONES
+                .iter()
+                .map(|(_, bytes)| Dict::new(size(*bytes)))
+                .collect(),
+        )
     }
 
     /// Returns the dictionary with this place in [`ZONES`].
@@ -248,7 +253,12 @@ impl Dict {
         let mut entries = self.entries();
         entries.expire(now, 1);
         let known = entries.map.get(key).is_some_and(|entry| entry.is_live(now));
-        if known && !matches!(entries.map.peek(key).map(|entry| &entry.value), Some(Value::List(_))) {
+        if known
+            && !matches!(
+                entries.map.peek(key).map(|entry| &entry.value),
+                Some(Value::List(_))
+            )
+        {
             return Err(Refused::NotAList);
         }
         let size = value.size() + ELEMENT_OVERHEAD;
@@ -295,7 +305,9 @@ impl Dict {
             Side::Right => list.pop_back(),
         };
         let is_empty = list.is_empty();
-        let size = value.as_ref().map_or(0, |value| value.size() + ELEMENT_OVERHEAD);
+        let size = value
+            .as_ref()
+            .map_or(0, |value| value.size() + ELEMENT_OVERHEAD);
         entries.used = entries.used.saturating_sub(size);
         if is_empty {
             entries.remove(key);
@@ -345,7 +357,11 @@ impl Dict {
     pub fn flush_expired(&self, most: usize, now: Duration) -> usize {
         let most = if most == 0 { usize::MAX } else { most };
         let mut entries = self.entries();
-        let over = entries.map.iter().rev().filter(|(_, entry)| !entry.is_live(now));
+        let over = entries
+            .map
+            .iter()
+            .rev()
+            .filter(|(_, entry)| !entry.is_live(now));
         let over: Vec<Box<[u8]>> = over.take(most).map(|(key, _)| key.clone()).collect();
         for key in &over {
             entries.remove(key);

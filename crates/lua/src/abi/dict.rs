@@ -82,7 +82,10 @@ pub(super) fn operate(cx: &mut Cx, what: i32, kind: i32, key: &[u8], value: &[u8
     let Some(node) = target.node() else {
         return NO_REQUEST;
     };
-    let Some(dict) = usize::try_from(what & 0xffff).ok().and_then(|at| node.dicts.numbered(at)) else {
+    let Some(dict) = usize::try_from(what & 0xffff)
+        .ok()
+        .and_then(|at| node.dicts.numbered(at))
+    else {
         return PANIC;
     };
     let now = node.clock.since_epoch();
@@ -116,10 +119,11 @@ pub(super) fn operate(cx: &mut Cx, what: i32, kind: i32, key: &[u8], value: &[u8
         Operation::Increment => {
             // The text has the number to start with, if there is one.
             let init = value.try_into().ok().map(f64::from_ne_bytes);
-            dict.increment(key, cx.number, init, lives, now).map(|(sum, evicted)| {
-                cx.number = sum;
-                evicted
-            })
+            dict.increment(key, cx.number, init, lives, now)
+                .map(|(sum, evicted)| {
+                    cx.number = sum;
+                    evicted
+                })
         }
         Operation::PushLeft => counted(cx, dict.push(key, given(), Side::Left, now)),
         Operation::PushRight => counted(cx, dict.push(key, given(), Side::Right, now)),

@@ -46,12 +46,16 @@ pub(super) fn encode(cx: &mut Cx, how: i32, text: &[u8]) -> i32 {
             super::list::cow(cx, percent_encoding::percent_decode(text).into())
         }
         Encoding::UnescapeUri => {
-            let plain: Vec<u8> =
-                text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+            let plain: Vec<u8> = text
+                .iter()
+                .map(|byte| if *byte == b'+' { b' ' } else { *byte })
+                .collect();
             let decoded: Cow<'_, [u8]> = percent_encoding::percent_decode(&plain).into();
             super::list::cow(cx, decoded)
         }
-        Encoding::NormalizePath => super::list::cow(cx, model::uri::normalize(text, Slashes::Merge)),
+        Encoding::NormalizePath => {
+            super::list::cow(cx, model::uri::normalize(text, Slashes::Merge))
+        }
         Encoding::EscapePath => cx.made(|out| model::uri::escape_into(text, out)),
         Encoding::LowerCase => cx.made(|out| out.extend(text.to_ascii_lowercase())),
         Encoding::Uuid => {

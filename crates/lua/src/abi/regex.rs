@@ -163,7 +163,9 @@ pub(super) fn run(cx: &mut Cx, from: i32, subject: &[u8]) -> i32 {
     if from > subject.len() {
         return NONE;
     }
-    let code = regex.find(subject, from, &cx.regexes.limits, || cx.slot.must_stop.load(Relaxed));
+    let code = regex.find(subject, from, &cx.regexes.limits, || {
+        cx.slot.must_stop.load(Relaxed)
+    });
     // SAFETY: the data is that of the regex, which `last` keeps.
     let positions = unsafe { pcre2_get_ovector_pointer_8(regex.data.as_ptr()) };
     cx.ptr = positions.cast::<u8>();
@@ -247,8 +249,16 @@ impl Regex {
             is_dfa,
             is_utf: all & PCRE2_UTF != 0,
             is_anchored: all & PCRE2_ANCHORED != 0,
-            groups: if is_dfa { 0 } else { info(code, PCRE2_INFO_CAPTURECOUNT) },
-            names: if is_dfa { Vec::new() } else { group_names(code) },
+            groups: if is_dfa {
+                0
+            } else {
+                info(code, PCRE2_INFO_CAPTURECOUNT)
+            },
+            names: if is_dfa {
+                Vec::new()
+            } else {
+                group_names(code)
+            },
         })
     }
 
@@ -276,8 +286,9 @@ impl Regex {
                 let (at, length) = (subject.as_ptr(), subject.len());
                 if self.is_dfa {
                     let space = (workspace.as_mut_ptr(), workspace.len());
-                    let found =
-                        pcre2_dfa_match_8(code, at, length, start, options, data, matching, space.0, space.1);
+                    let found = pcre2_dfa_match_8(
+                        code, at, length, start, options, data, matching, space.0, space.1,
+                    );
                     // Several matches have the same start. The first is the longest, and it is the only one that counts.
                     if found >= 0 { 1 } else { found }
                 } else {
@@ -328,7 +339,10 @@ fn group_names(code: NonNull<pcre2_code_8>) -> Vec<(Box<[u8]>, u16)> {
     };
     let entries = table.chunks_exact(size);
     let named = entries.map(|entry| {
-        let name = entry[2..].split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = entry[2..]
+            .split(|byte| *byte == 0)
+            .next()
+            .unwrap_or_default();
         (Box::from(name), u16::from_be_bytes([entry[0], entry[1]]))
     });
     named.collect()

@@ -49,7 +49,11 @@ pub(super) fn start(cx: &mut Cx, number: i32, seconds: f64) -> i32 {
 
 /// Returns the number of timers that wait (0) or run (1).
 pub(super) fn count(_: &mut Cx, which: i32) -> i32 {
-    let count = if which == 0 { PENDING.get() } else { RUNNING.get() };
+    let count = if which == 0 {
+        PENDING.get()
+    } else {
+        RUNNING.get()
+    };
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 

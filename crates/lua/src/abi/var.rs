@@ -34,7 +34,9 @@ pub(super) fn get(cx: &mut Cx, name: &[u8]) -> i32 {
             cx.made(|out| out.extend_from_slice(&decoded))
         }
         "args" | "query_string" => cx.text_or_none(args(request)),
-        "is_args" => cx.text(on(args(request).is_some_and(|args| !args.is_empty()), "?").as_bytes()),
+        "is_args" => {
+            cx.text(on(args(request).is_some_and(|args| !args.is_empty()), "?").as_bytes())
+        }
         "host" => cx.made(|out| out.extend_from_slice(&host(request))),
         "scheme" => cx.text(request.scheme.name().as_bytes()),
         "https" => cx.text(on(request.scheme.name() == "https", "on").as_bytes()),
@@ -65,7 +67,13 @@ pub(super) fn get(cx: &mut Cx, name: &[u8]) -> i32 {
             None => shown(cx, head_size(request)),
         },
         "request_id" | "kong_request_id" => cx.text(request.request_id.as_bytes()),
-        "http2" => cx.text(on(request.http2, if request.tls.is_some() { "h2" } else { "h2c" }).as_bytes()),
+        "http2" => cx.text(
+            on(
+                request.http2,
+                if request.tls.is_some() { "h2" } else { "h2c" },
+            )
+            .as_bytes(),
+        ),
         "nginx_version" => cx.text(NGINX_VERSION.as_bytes()),
         "pid" => shown(cx, std::process::id()),
         "hostname" => match target.node() {
@@ -110,12 +118,18 @@ fn prefixed(cx: &mut Cx, target: &Raw, request: &Request<'_>, name: &str) -> Opt
         return Some(cx.text_or_none(found.map(|(_, value)| value)));
     }
     if let Some(name) = name.strip_prefix("cookie_") {
-        let found = request.header("cookie").and_then(|cookies| cookie(cookies, name.as_bytes()));
+        let found = request
+            .header("cookie")
+            .and_then(|cookies| cookie(cookies, name.as_bytes()));
         return Some(cx.text_or_none(found));
     }
     if let Some(name) = name.strip_prefix("http_") {
         let pairs = request.header_pairs();
-        let found = joined(pairs.map(|(name, value)| (name.as_bytes(), value)), name, b"; ");
+        let found = joined(
+            pairs.map(|(name, value)| (name.as_bytes(), value)),
+            name,
+            b"; ",
+        );
         return Some(found_header(cx, found));
     }
     if let Some(name) = name.strip_prefix("sent_http_") {
@@ -123,12 +137,23 @@ fn prefixed(cx: &mut Cx, target: &Raw, request: &Request<'_>, name: &str) -> Opt
         super::list::each_response_header(target, &mut |name, value| {
             pairs.push((name.to_vec(), value.to_vec()));
         });
-        let found = joined(pairs.iter().map(|(name, value)| (&**name, &**value)), name, b", ");
+        let found = joined(
+            pairs.iter().map(|(name, value)| (&**name, &**value)),
+            name,
+            b", ",
+        );
         return Some(found_header(cx, found));
     }
     let name = name.strip_prefix("upstream_http_")?;
-    let pairs = target.upstream().into_iter().flat_map(|head| head.headers());
-    let found = joined(pairs.map(|(name, value)| (name.as_bytes(), value)), name, b", ");
+    let pairs = target
+        .upstream()
+        .into_iter()
+        .flat_map(|head| head.headers());
+    let found = joined(
+        pairs.map(|(name, value)| (name.as_bytes(), value)),
+        name,
+        b", ",
+    );
     Some(found_header(cx, found))
 }
 
@@ -147,10 +172,18 @@ fn joined<'h>(
 ) -> Option<Vec<u8>> {
     let separator: &[u8] = if name == "cookie" { cookies } else { b", " };
     let is_same = |other: &[u8]| {
-        let dashed = |byte: &u8| if *byte == b'-' { b'_' } else { byte.to_ascii_lowercase() };
+        let dashed = |byte: &u8| {
+            if *byte == b'-' {
+                b'_'
+            } else {
+                byte.to_ascii_lowercase()
+            }
+        };
         other.iter().map(dashed).eq(name.bytes())
     };
-    let mut values = pairs.filter(|(other, _)| is_same(other)).map(|(_, value)| value);
+    let mut values = pairs
+        .filter(|(other, _)| is_same(other))
+        .map(|(_, value)| value);
     let mut all = values.next()?.to_vec();
     for value in values {
         all.extend_from_slice(separator);
@@ -163,7 +196,9 @@ fn cookie<'c>(cookies: &'c [u8], name: &[u8]) -> Option<&'c [u8]> {
     let mut pairs = cookies.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     pairs.find_map(|pair| {
         let equals = memchr::memchr(b'=', pair)?;
-        pair[..equals].eq_ignore_ascii_case(name).then(|| &pair[equals + 1..])
+        pair[..equals]
+            .eq_ignore_ascii_case(name)
+            .then(|| &pair[equals + 1..])
     })
 }
 
@@ -213,7 +248,9 @@ fn remote_user(request: &Request<'_>) -> Option<Vec<u8>> {
 fn head_size(request: &Request<'_>) -> usize {
     let head = request.head;
     let line = head.method_bytes().len() + head.target().len() + protocol(request).len() + 4;
-    let headers = head.headers().map(|(name, value)| name.len() + value.len() + 4);
+    let headers = head
+        .headers()
+        .map(|(name, value)| name.len() + value.len() + 4);
     line + headers.sum::<usize>() + 2
 }
 
@@ -243,18 +280,28 @@ fn of_entry(cx: &mut Cx, entry: &LogEntry<'_>, name: &str) -> i32 {
     match name {
         "request_time" => shown(cx, seconds(entry.latencies.request)),
         "bytes_sent" => shown(cx, entry.response_size),
-        "body_bytes_sent" => {
-            shown(cx, entry.response_size.saturating_sub(entry.response_head.len() as u64))
-        }
-        "upstream_status" => entry.upstream_status.map_or(NONE, |status| shown(cx, status)),
+        "body_bytes_sent" => shown(
+            cx,
+            entry
+                .response_size
+                .saturating_sub(entry.response_head.len() as u64),
+        ),
+        "upstream_status" => entry
+            .upstream_status
+            .map_or(NONE, |status| shown(cx, status)),
         "upstream_addr" => {
             let tried = entry.tries.iter().filter_map(|one| one.address);
             let all: Vec<String> = tried.map(|address| address.to_string()).collect();
-            if all.is_empty() { NONE } else { shown(cx, all.join(", ")) }
+            if all.is_empty() {
+                NONE
+            } else {
+                shown(cx, all.join(", "))
+            }
         }
-        "upstream_header_time" => {
-            entry.latencies.upstream.map_or(NONE, |time| shown(cx, seconds(time)))
-        }
+        "upstream_header_time" => entry
+            .latencies
+            .upstream
+            .map_or(NONE, |time| shown(cx, seconds(time))),
         "upstream_response_time" => match entry.latencies.upstream {
             Some(time) => shown(cx, seconds(time + entry.latencies.receive)),
             None => NONE,

@@ -224,9 +224,11 @@ end
 
 re.sub = function(subject, regex, replacement, options, ...)
   local text, count, err = substitute(as_text(subject), as_text(regex), replacement, options, 1)
-  return text, count, err
+  if err then return nil, nil, err end
+  return text, count
 end
 re.gsub = function(subject, regex, replacement, options, ...)
   local text, count, err = substitute(as_text(subject), as_text(regex), replacement, options, 1 / 0)
-  return text, count, err
+  if err then return nil, nil, err end
+  return text, count
 end

@@ -2,6 +2,7 @@
 
 mod escapes;
 mod hostile;
+mod ngx;
 mod libraries;
 mod waits;
 

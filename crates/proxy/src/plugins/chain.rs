@@ -45,6 +45,8 @@ pub struct ChainMemory {
     waiting: Option<Picked>,
     /// The response of a plugin that does not end the walk.
     response: Option<Response>,
+    /// Whether `response` is that of a plugin that has failed.
+    failed: bool,
 }
 
 impl ChainMemory {
@@ -60,6 +62,7 @@ impl ChainMemory {
             next,
             waiting,
             response,
+            failed,
         } = self;
         state.clear();
         edits.clear();
@@ -70,6 +73,7 @@ impl ChainMemory {
         *next = 0;
         *waiting = None;
         *response = None;
+        *failed = false;
     }
 }
 
@@ -100,7 +104,8 @@ pub enum Access {
 #[derive(Debug)]
 pub struct Ended {
     pub response: Response,
-    /// Whether the request was ended at once ([`Step::Exit`]), which does not count as an answer of the plugin.
+    /// Whether the response does not count as an answer of the plugin: the plugin has ended the request at once
+    /// ([`Step::Exit`]), or it has failed.
     pub at_once: bool,
 }
 
@@ -324,7 +329,7 @@ impl<'r> Chain<'r> {
         }
         Access::Done(memory.response.take().map(|response| Ended {
             response,
-            at_once: false,
+            at_once: memory.failed,
         }))
     }
 
@@ -550,6 +555,7 @@ impl ChainMemory {
         report("access", &instance.def, error);
         self.answered_by = Some(picked.instance);
         self.response = Some(Response::unexpected_error());
+        self.failed = true;
     }
 
     /// Chooses the instance of the next plugin that applies.

@@ -33,6 +33,9 @@ impl From<u16> for ServerError {
     }
 }
 
+/// The status with which a plugin closes the connection without a response, as in nginx.
+const CLOSES: u16 = 444;
+
 /// How long the upstream took for a response that the gateway sends itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Took {
@@ -58,6 +61,12 @@ impl Connection {
             request_id = opening.request_id(),
             "a plugin answers the request"
         );
+        if ended.at_once && ended.response.status == CLOSES {
+            return Outcome {
+                status: CLOSES,
+                ..self.broken_by_filter()
+            };
+        }
         let origin = if ended.at_once {
             Origin::Gateway
         } else {

@@ -16,7 +16,14 @@ fn found(value: Value) -> Found {
 
 fn set(dict: &Dict, key: &str, value: &[u8], lives: u64) -> Result<bool, Refused> {
     let lives = Duration::from_secs(lives);
-    dict.write(key.as_bytes(), text(value), Write::Set, Full::Evict, lives, NOW)
+    dict.write(
+        key.as_bytes(),
+        text(value),
+        Write::Set,
+        Full::Evict,
+        lives,
+        NOW,
+    )
 }
 
 #[test]
@@ -24,11 +31,18 @@ fn a_value_expires() {
     let dict = Dict::new(1 << 20);
     set(&dict, "a", b"x", 5).unwrap();
     assert_eq!(dict.ttl(b"a", NOW), Ok(Some(Duration::from_secs(5))));
-    assert_eq!(dict.get(b"a", NOW + Duration::from_secs(4)), Some(text(b"x")));
+    assert_eq!(
+        dict.get(b"a", NOW + Duration::from_secs(4)),
+        Some(text(b"x"))
+    );
     let later = NOW + Duration::from_secs(5);
     assert!(dict.get_stale(b"a", later).unwrap().is_stale);
     assert_eq!(dict.get(b"a", later), None);
-    assert_eq!(dict.get_stale(b"a", later), None, "get removes what it finds expired");
+    assert_eq!(
+        dict.get_stale(b"a", later),
+        None,
+        "get removes what it finds expired"
+    );
 }
 
 #[test]
@@ -41,7 +55,14 @@ fn the_value_that_was_not_used_for_the_longest_time_makes_room() {
     assert_eq!(set(&dict, "d", &[b'x'; 100], 0), Ok(true));
     assert!(dict.get(b"a", NOW).is_some());
     assert!(dict.get(b"b", NOW).is_none());
-    let refused = dict.write(b"e", text(&[b'x'; 100]), Write::Add, Full::Refuse, Duration::ZERO, NOW);
+    let refused = dict.write(
+        b"e",
+        text(&[b'x'; 100]),
+        Write::Add,
+        Full::Refuse,
+        Duration::ZERO,
+        NOW,
+    );
     assert_eq!(refused, Err(Refused::NoMemory));
     assert_eq!(set(&dict, "e", &[b'x'; 1000], 0), Err(Refused::NoMemory));
     assert_eq!(dict.free_space(), 0);
@@ -64,9 +85,15 @@ fn lists_give_their_memory_back() {
     let push = |value: f64, side| dict.push(b"l", Value::Number(value), side, NOW);
     assert_eq!(push(1.0, Side::Left), Ok(1));
     assert_eq!(push(2.0, Side::Right), Ok(2));
-    assert_eq!(dict.pop(b"l", Side::Left, NOW), Ok(Some(Value::Number(1.0))));
+    assert_eq!(
+        dict.pop(b"l", Side::Left, NOW),
+        Ok(Some(Value::Number(1.0)))
+    );
     assert_eq!(dict.length(b"l", NOW), Ok(1));
-    assert_eq!(dict.pop(b"l", Side::Left, NOW), Ok(Some(Value::Number(2.0))));
+    assert_eq!(
+        dict.pop(b"l", Side::Left, NOW),
+        Ok(Some(Value::Number(2.0)))
+    );
     assert_eq!(dict.pop(b"l", Side::Left, NOW), Ok(None));
     assert_eq!(dict.entries().used, 0);
     let mut pushed = 0;
@@ -86,7 +113,10 @@ fn flushed_values_are_gone_and_a_few_are_freed_at_once() {
     dict.keys(2, NOW, |key| keys.push(key.to_vec()));
     assert_eq!(keys, [b"e", b"d"]);
     dict.flush_all(NOW);
-    assert_eq!(dict.get_stale(b"e", NOW).map(|found| found.is_stale), Some(true));
+    assert_eq!(
+        dict.get_stale(b"e", NOW).map(|found| found.is_stale),
+        Some(true)
+    );
     assert_eq!(dict.flush_expired(0, NOW), 2);
     assert_eq!(dict.entries().used, 0);
 }

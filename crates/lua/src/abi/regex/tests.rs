@@ -19,7 +19,11 @@ fn a_match_far_into_the_subject_is_found() {
     let mut subject = vec![b'a'; 10_000];
     subject.extend_from_slice("ä1".as_bytes());
     for flags in ["", "j", "u", "ju", "d", "i", "U"] {
-        assert_eq!(find("[0-9]", flags, &subject), Ok(Some((10_002, 10_003))), "{flags}");
+        assert_eq!(
+            find("[0-9]", flags, &subject),
+            Ok(Some((10_002, 10_003))),
+            "{flags}"
+        );
         assert_eq!(find("(?<=a)\\x{e4}|^1", flags, &subject).is_err(), false);
     }
     assert_eq!(find("a+1", "a", &subject), Ok(None));
@@ -32,15 +36,21 @@ fn all_starts_around_the_border_of_a_piece_are_tried() {
         subject.push(b'b');
         assert_eq!(find("b", "j", &subject), Ok(Some((length, length + 1))));
         let subject = ["ä".repeat(length / 2), "b".to_owned()].concat();
-        assert_eq!(find("b", "u", subject.as_bytes()), Ok(Some((subject.len() - 1, subject.len()))));
+        assert_eq!(
+            find("b", "u", subject.as_bytes()),
+            Ok(Some((subject.len() - 1, subject.len())))
+        );
     }
 }
 
 #[test]
 fn exponential_backtracking_ends_at_the_limit() {
-    let subject = "a".repeat(40);
+    let subject = ["a".repeat(40), "b".to_owned()].concat();
     for flags in ["", "j"] {
-        assert_eq!(find("(a+)+$x", flags, subject.as_bytes()), Err("-47".to_owned()));
+        assert_eq!(
+            find("^(a+)+$", flags, subject.as_bytes()),
+            Err("-47".to_owned())
+        );
     }
 }
 
@@ -48,14 +58,20 @@ fn exponential_backtracking_ends_at_the_limit() {
 fn a_match_is_stopped_between_pieces() {
     let regexes = Regexes::default();
     let regex = Regex::new(b"b", b"", &regexes.limits).unwrap();
-    assert_eq!(regex.find(&[b'a'; 1000], 0, &regexes.limits, || true), STOPPED);
+    assert_eq!(
+        regex.find(&[b'a'; 1000], 0, &regexes.limits, || true),
+        STOPPED
+    );
 }
 
 #[test]
 fn errors_are_those_of_openresty() {
     let error = |pattern, flags| find(pattern, flags, b"").unwrap_err();
-    assert_eq!(error("(", ""), "pcre2_compile() failed: missing closing parenthesis in \"(\"");
+    assert_eq!(
+        error("(", ""),
+        "pcre2_compile() failed: missing closing parenthesis in \"(\""
+    );
     assert_eq!(error("a", "jz"), "unknown flag \"z\" (flags \"jz\")");
-    assert!(error(&"a{1000}".repeat(1000), "").starts_with("pcre2_compile() failed: "));
+    assert!(error("(?:(?:abcdefgh){1000}){1000}", "").starts_with("pcre2_compile() failed: "));
     assert_eq!(find("a", "u", b"\xe4a"), Err("-3".to_owned()));
 }
