@@ -189,7 +189,7 @@ impl HeaderEdits {
     }
 
     /// The lines to write after the kept original ones.
-    pub fn added(&self) -> impl Iterator<Item = (&str, &[u8])> {
+    pub fn added(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
         self.changes
             .iter()
             .filter_map(|(name, change)| match change {

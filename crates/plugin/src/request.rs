@@ -18,7 +18,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 /// Maximum number of header lines that plugins see (`lua_max_req_headers` in Kong).
-const MAX_HEADERS: usize = 100;
+pub(crate) const MAX_HEADERS: usize = 100;
 
 /// The context of `rewrite` and `access`.
 pub struct RequestCx<'c, 'r> {
@@ -365,17 +365,6 @@ impl Request<'_> {
         let read = self.head.headers().take(looked_at);
         read.filter(|(name, _)| !edits.drops(name))
             .chain(edits.added())
-    }
-
-    /// Like [`Request::header_pairs`], for the log record: it does without checks that the names are text.
-    #[inline]
-    pub(crate) fn header_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let edits = &self.upstream.headers;
-        let read = self.head.fields().take(MAX_HEADERS);
-        let kept = read.filter(|(_, name, _)| !edits.drops(name));
-        let added = edits.added();
-        let added = added.map(|(name, value)| (name.as_bytes(), value));
-        kept.map(|(_, name, value)| (name, value)).chain(added)
     }
 
     /// The query string, after changes.
