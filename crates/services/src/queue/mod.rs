@@ -4,6 +4,7 @@
 //!
 //! - [`Queue::push`] never waits and never fails. It costs a short critical section and allocates nothing (growth of the
 //!   buffer apart), and it wakes the background only if a batch can start.
+//! - Texts are copied into chunks ([`Queue::push_text`]), and a batch of texts has few pieces ([`Text`]).
 //! - A batch is sent when it has `max_batch_size` entries, or when `max_coalescing_delay` has passed since the queue began
 //!   to collect it. The sender gets the entries in the order of their pushes.
 //! - A failed batch is sent again with exponential back-off. It is given up after `max_retry_time`. Entries that arrive
@@ -27,11 +28,13 @@ mod statistics;
 mod task;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use params::{Concurrency, QueueParams};
 pub use state::LOG_INTERVAL;
 pub use statistics::{Counts, QueueCounts};
 pub use task::MAX_SENDS;
+pub use text::Text;
 
 use crate::background::Background;
 use crate::http::without_userinfo;
@@ -93,7 +96,13 @@ pub struct Queue<T> {
 /// Sends batches of entries. If it fails, it is called again with the same batch.
 ///
 /// It must end: the queue waits for it without a time limit, except during a drain.
-pub struct Sender<T>(Arc<SendFn<T>>);
+pub struct Sender<T> {
+    send: Arc<SendFn<T>>,
+    join: Option<Join<T>>,
+}
+
+/// Joins an entry to the one before it in a batch, or returns it.
+type Join<T> = fn(&mut T, T) -> Option<T>;
 
 type SendFn<T> = dyn Fn(Arc<Vec<T>>) -> BoxFuture<'static, Result<(), SendError>> + Send + Sync;
 
@@ -113,17 +122,23 @@ impl<T> Sender<T> {
     where
         F: Future<Output = Result<(), SendError>> + Send + 'static,
     {
-        Self(Arc::new(move |batch| Box::pin(send(batch))))
+        Self {
+            send: Arc::new(move |batch| Box::pin(send(batch))),
+            join: None,
+        }
     }
 
     async fn send(&self, batch: Arc<Vec<T>>) -> Result<(), SendError> {
-        (self.0)(batch).await
+        (self.send)(batch).await
     }
 }
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self {
+            send: self.send.clone(),
+            join: self.join,
+        }
     }
 }
 
@@ -235,7 +250,7 @@ impl<T> Queue<T> {
     /// Adds an entry, whose size counts against `max_bytes`. It never waits for the receiver of the entries.
     #[inline]
     pub fn push(&self, entry: T, bytes: usize) {
-        self.state.push(entry, bytes);
+        self.state.push(bytes, |_, _| entry);
     }
 
     pub fn counts(&self) -> Counts {
