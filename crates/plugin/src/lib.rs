@@ -38,7 +38,9 @@ pub use def::{
     BUNDLED_VERSION, BuildCx, BuildError, Filtered, Flow, Implementation, Lack, NodeIdentity,
     Phases, Plugin, PluginDef, PluginError, Scopes, Step, UntrustedLua, Wait, downcast,
 };
-pub use edits::{HeaderChange, HeaderEdits, HeaderName, HeaderValue, TargetEdits, UpstreamEdits};
+pub use edits::{
+    HeaderChange, HeaderEdits, HeaderName, HeaderValue, NameLengths, TargetEdits, UpstreamEdits,
+};
 pub use endpoint::{
     Endpoint, EndpointAnswer, EndpointHandler, EndpointOperation, EndpointReply, EndpointRequest,
 };
