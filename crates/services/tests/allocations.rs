@@ -41,6 +41,20 @@ fn a_push_allocates_nothing_but_the_growth_of_the_buffer() {
 }
 
 #[test]
+fn a_push_of_a_text_allocates_nothing_but_chunks() {
+    let queues = Queues::new(Background::start().unwrap());
+    let stall = Sender::of_texts(|_| std::future::pending());
+    let queue = queues.get("http-log", "texts", QueueParams::default(), stall);
+    let text = [b'x'; 1000];
+    for _ in 0..600 {
+        queue.push_text(b',', &text);
+    }
+    let allocations = allocations_of(|| (0..130).for_each(|_| queue.push_text(b',', &text)));
+    // A chunk has 65 such texts, and one allocation more for its count of references.
+    assert!(allocations <= 6, "{allocations}");
+}
+
+#[test]
 fn counting_allocates_nothing() {
     let metrics = Metrics::new(2);
     let counter = metrics.counter("c", "", &["l"]).unwrap().with(&["a"]);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::metrics::Metrics;
+use bytes::Bytes;
 use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::mpsc;
@@ -647,4 +648,63 @@ async fn extreme_parameters_do_not_panic() {
     queue.push(2, 1);
     sleep(SECOND).await;
     assert_eq!((queue.counts().sent, queue.counts().refused), (1, 1));
+}
+
+/// A queue of texts, and the batches that it sends.
+fn text_queue(
+    bench: &Bench,
+    params: QueueParams,
+) -> (Arc<Queue<Text>>, mpsc::Receiver<Vec<Bytes>>) {
+    let (batches, received) = mpsc::channel();
+    let sender = Sender::of_texts(move |batch: Arc<Vec<Text>>| {
+        let pieces: Vec<Bytes> = Text::pieces(&batch).collect();
+        let entries: usize = batch.iter().map(Text::entries).sum();
+        let commas = pieces
+            .iter()
+            .flatten()
+            .filter(|byte| **byte == b',')
+            .count();
+        assert_eq!(commas, entries);
+        batches.send(pieces).unwrap();
+        std::future::ready(Ok(()))
+    });
+    let queue = bench.queues.get("http-log", "texts", params, sender);
+    (queue, received)
+}
+
+#[tokio::test(start_paused = true)]
+async fn texts_of_a_batch_are_few_pieces_in_order() {
+    let bench = Bench::new([]);
+    let (queue, received) = text_queue(&bench, batches_of(1000));
+    let texts: Vec<String> = (0..1000).map(|number| format!("{number:0>500}")).collect();
+    for text in &texts {
+        queue.push_text(b',', text.as_bytes());
+    }
+    sleep(SECOND).await;
+    let pieces = received.try_recv().unwrap();
+    // Half a megabyte in chunks of 4 to 64 KiB.
+    assert!(pieces.len() <= 16, "{}", pieces.len());
+    let expected: String = texts.iter().map(|text| format!(",{text}")).collect();
+    assert_eq!(pieces.concat(), expected.as_bytes());
+    let counts = queue.counts();
+    assert_eq!((counts.sent, counts.bytes), (1000, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn texts_of_every_size_are_sent_whole_and_dropped_ones_are_not() {
+    let bench = Bench::new([]);
+    let params = QueueParams {
+        max_entries: 5,
+        max_batch_size: 100,
+        ..QueueParams::default()
+    };
+    let (queue, received) = text_queue(&bench, params);
+    for size in [1, 0, 5000, 100_000, 17_000, 65_536, 3] {
+        queue.push_text(b',', "x".repeat(size).as_bytes());
+    }
+    sleep(2 * SECOND).await;
+    let sent = received.try_recv().unwrap().concat();
+    let sizes: Vec<usize> = sent.split(|byte| *byte == b',').map(<[u8]>::len).collect();
+    assert_eq!(sizes, [0, 5000, 100_000, 17_000, 65_536, 3]);
+    assert_eq!(queue.counts().lost(), 2);
 }
