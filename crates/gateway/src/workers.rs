@@ -323,7 +323,10 @@ impl Crew {
                 served = serve_once(&mut serve, &stop, None);
             }
         };
-        let thread = Builder::new().name(name.clone()).stack_size(STACK).spawn(run);
+        let thread = Builder::new()
+            .name(name.clone())
+            .stack_size(STACK)
+            .spawn(run);
         thread.map_err(|error| Failure::new(format!("cannot start a thread: {error}")))?;
         match first.recv() {
             Ok(Err(error)) => Err(Failure::new(format!(

@@ -47,8 +47,12 @@ unsafe extern "C-unwind" {
     pub(crate) fn lua_touserdata(L: *mut lua_State, i: c_int) -> *mut c_void;
     pub(crate) fn lua_pushnumber(L: *mut lua_State, n: f64);
     pub(crate) fn lua_rawgeti(L: *mut lua_State, i: c_int, n: c_int);
-    pub(crate) fn lua_pcall(L: *mut lua_State, args: c_int, results: c_int, handler: c_int)
-    -> c_int;
+    pub(crate) fn lua_pcall(
+        L: *mut lua_State,
+        args: c_int,
+        results: c_int,
+        handler: c_int,
+    ) -> c_int;
     pub(crate) fn lua_cpcall(L: *mut lua_State, f: lua_CFunction, ud: *mut c_void) -> c_int;
     pub(crate) fn lua_resume(L: *mut lua_State, args: c_int) -> c_int;
     pub(crate) fn lua_sethook(

@@ -9,7 +9,6 @@
 
 use plugin::{BUNDLED_VERSION, Implementation, Lack, Phases, PluginDef, Scopes};
 
-
 fn ignored(
     name: &'static str,
     priority: i32,

@@ -92,9 +92,13 @@ pub(super) fn set_text(cx: &mut Cx, what: i32, text: &[u8]) -> i32 {
             });
         }
         // The port follows (`Number::TargetPort`).
-        Text::TargetHost => edits.target_mut().set_address(CompactString::from_utf8_lossy(text), 0),
+        Text::TargetHost => edits
+            .target_mut()
+            .set_address(CompactString::from_utf8_lossy(text), 0),
         Text::Upstream if configured => {
-            edits.target_mut().set_upstream(CompactString::from_utf8_lossy(text));
+            edits
+                .target_mut()
+                .set_upstream(CompactString::from_utf8_lossy(text));
         }
         Text::Upstream | Text::Chunk | Text::WithoutArg => return NONE,
     }

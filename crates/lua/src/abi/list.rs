@@ -83,7 +83,11 @@ pub(super) fn make(cx: &mut Cx, of: i32, most: i32) -> i32 {
             each_response_header(&target, &mut |name, value| add(name, value, PAIR))
         }
         Of::UpstreamHeaders => {
-            for (name, value) in target.upstream().into_iter().flat_map(|head| head.headers()) {
+            for (name, value) in target
+                .upstream()
+                .into_iter()
+                .flat_map(|head| head.headers())
+            {
                 add(name.as_bytes(), value, PAIR);
             }
             Some(())
@@ -115,13 +119,20 @@ pub(super) fn make(cx: &mut Cx, of: i32, most: i32) -> i32 {
 }
 
 /// Visits the header lines of the response to the client. `None` if there is no response yet.
-pub(super) fn each_response_header(target: &Raw, visit: &mut dyn FnMut(&[u8], &[u8])) -> Option<()> {
+pub(super) fn each_response_header(
+    target: &Raw,
+    visit: &mut dyn FnMut(&[u8], &[u8]),
+) -> Option<()> {
     if let Some(answer) = target.answer() {
         let edits = &answer.headers;
         for (name, value) in edits.before() {
             visit(name.as_bytes(), value);
         }
-        for (name, value) in target.upstream().into_iter().flat_map(|head| head.headers()) {
+        for (name, value) in target
+            .upstream()
+            .into_iter()
+            .flat_map(|head| head.headers())
+        {
             if !edits.drops(name) {
                 visit(name.as_bytes(), value);
             }
@@ -210,8 +221,10 @@ pub(super) fn item(cx: &mut Cx, at: i32) -> i32 {
                 0 => 0,
                 _ => list.items[at - 1].end,
             };
-            let (name, value) =
-                (&list.bytes[start..item.name_end], &list.bytes[item.name_end..item.end]);
+            let (name, value) = (
+                &list.bytes[start..item.name_end],
+                &list.bytes[item.name_end..item.end],
+            );
             cx.texts(name, value);
             item.kind
         }

@@ -33,8 +33,8 @@ mod wall;
 
 pub use ending::Ending;
 pub(crate) use said::Said;
-pub(crate) use wait::WaitKind;
 pub use wait::Pending;
+pub(crate) use wait::WaitKind;
 
 use crate::pattern;
 use crate::target::{Phase, Raw};
@@ -288,18 +288,42 @@ macro_rules! signature {
 
 /// The arguments of a function in C.
 macro_rules! declared {
-    (_) => { "" };
-    (i) => { ",int32_t" };
-    (d) => { ",double" };
-    (s) => { ",const char*,size_t" };
-    (is) => { ",int32_t,const char*,size_t" };
-    (ii) => { ",int32_t,int32_t" };
-    (id) => { ",int32_t,double" };
-    (ss) => { ",const char*,size_t,const char*,size_t" };
-    (iss) => { ",int32_t,const char*,size_t,const char*,size_t" };
-    (iis) => { ",int32_t,int32_t,const char*,size_t" };
-    (iiss) => { ",int32_t,int32_t,const char*,size_t,const char*,size_t" };
-    (ssii) => { ",const char*,size_t,const char*,size_t,int32_t,int32_t" };
+    (_) => {
+        ""
+    };
+    (i) => {
+        ",int32_t"
+    };
+    (d) => {
+        ",double"
+    };
+    (s) => {
+        ",const char*,size_t"
+    };
+    (is) => {
+        ",int32_t,const char*,size_t"
+    };
+    (ii) => {
+        ",int32_t,int32_t"
+    };
+    (id) => {
+        ",int32_t,double"
+    };
+    (ss) => {
+        ",const char*,size_t,const char*,size_t"
+    };
+    (iss) => {
+        ",int32_t,const char*,size_t,const char*,size_t"
+    };
+    (iis) => {
+        ",int32_t,int32_t,const char*,size_t"
+    };
+    (iiss) => {
+        ",int32_t,int32_t,const char*,size_t,const char*,size_t"
+    };
+    (ssii) => {
+        ",const char*,size_t,const char*,size_t,int32_t,int32_t"
+    };
 }
 
 /// The function for C that calls a function of this crate.
@@ -357,7 +381,9 @@ macro_rules! exported {
             length2: usize,
         ) -> i32 {
             // SAFETY: Lua passes strings and their lengths.
-            guard(cx, |cx| unsafe { $call(cx, bytes(at, length), bytes(at2, length2)) })
+            guard(cx, |cx| unsafe {
+                $call(cx, bytes(at, length), bytes(at2, length2))
+            })
         }
         exported
     }};
@@ -384,7 +410,9 @@ macro_rules! exported {
             length2: usize,
         ) -> i32 {
             // SAFETY: Lua passes strings and their lengths.
-            guard(cx, |cx| unsafe { $call(cx, one, bytes(at, length), bytes(at2, length2)) })
+            guard(cx, |cx| unsafe {
+                $call(cx, one, bytes(at, length), bytes(at2, length2))
+            })
         }
         exported
     }};
@@ -399,7 +427,9 @@ macro_rules! exported {
             length2: usize,
         ) -> i32 {
             // SAFETY: Lua passes strings and their lengths.
-            guard(cx, |cx| unsafe { $call(cx, one, two, bytes(at, length), bytes(at2, length2)) })
+            guard(cx, |cx| unsafe {
+                $call(cx, one, two, bytes(at, length), bytes(at2, length2))
+            })
         }
         exported
     }};
@@ -414,7 +444,9 @@ macro_rules! exported {
             two: i32,
         ) -> i32 {
             // SAFETY: Lua passes strings and their lengths.
-            guard(cx, |cx| unsafe { $call(cx, bytes(at, length), bytes(at2, length2), one, two) })
+            guard(cx, |cx| unsafe {
+                $call(cx, bytes(at, length), bytes(at2, length2), one, two)
+            })
         }
         exported
     }};
@@ -535,7 +567,9 @@ pub(crate) fn constants() -> String {
     let numbered = |names: &'static [&'static str]| names.iter().copied().zip(0_u32..);
     group(
         "phase",
-        &mut Phase::ALL.iter().map(|(name, phase)| (*name, *phase as u32)),
+        &mut Phase::ALL
+            .iter()
+            .map(|(name, phase)| (*name, *phase as u32)),
     );
     group("text", &mut numbered(text::Value::NAMES));
     group("list", &mut numbered(list::Of::NAMES));
@@ -545,7 +579,12 @@ pub(crate) fn constants() -> String {
     group("header", &mut numbered(edit::Message::NAMES));
     group("change", &mut numbered(edit::Change::NAMES));
     group("exit", &mut numbered(ending::Kind::NAMES));
-    group("wait", &mut WaitKind::ALL.iter().map(|(name, kind)| (*name, *kind as u32)));
+    group(
+        "wait",
+        &mut WaitKind::ALL
+            .iter()
+            .map(|(name, kind)| (*name, *kind as u32)),
+    );
     group("zone", &mut dict::zones());
     group("dict_kind", &mut numbered(dict::KINDS));
     group("dict", &mut numbered(dict::Operation::NAMES));

@@ -90,7 +90,9 @@ pub(super) fn get(cx: &mut Cx, number: i32) -> i32 {
         Value::Target => cx.text(request.head.target().as_bytes()),
         Value::RawQuery => cx.text(request.query().as_bytes()),
         Value::TrustedPeer => {
-            let trusts = target.node().is_some_and(|node| node.trusts(request.peer.ip()));
+            let trusts = target
+                .node()
+                .is_some_and(|node| node.trusts(request.peer.ip()));
             i32::from(trusts)
         }
         Value::ConsumerId => {
@@ -134,7 +136,9 @@ pub(super) fn get(cx: &mut Cx, number: i32) -> i32 {
         Value::Route => entity(cx, &target, EntityKind::Routes, request.route),
         Value::Service => entity(cx, &target, EntityKind::Services, request.service),
         Value::PluginId => {
-            let name = target.configured().and_then(|configured| configured.name(request));
+            let name = target
+                .configured()
+                .and_then(|configured| configured.name(request));
             id(cx, name.map(|name| name.id.0))
         }
         Value::Credential => {
@@ -177,7 +181,9 @@ fn of_node(cx: &mut Cx, target: &Raw, value: Value) -> Option<i32> {
         Value::Now => {
             let now = match target.node() {
                 Some(node) => node.clock.since_epoch(),
-                None => std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+                None => std::time::SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .unwrap_or_default(),
             };
             cx.number(now.as_secs_f64())
         }
@@ -210,7 +216,9 @@ fn of_response(cx: &mut Cx, target: &Raw, value: Value) -> i32 {
         Value::UpstreamStatus => {
             let head = target.upstream().map(|head| head.status());
             let logged = target.entry().and_then(|entry| entry.upstream_status);
-            let failed = target.answer().filter(|answer| answer.origin == Origin::Gateway);
+            let failed = target
+                .answer()
+                .filter(|answer| answer.origin == Origin::Gateway);
             match (head.or(logged), failed.map(|answer| answer.status)) {
                 (Some(status), _) => cx.number(status.into()),
                 // nginx notes these for an upstream that does not answer.
@@ -251,7 +259,10 @@ fn entity(cx: &mut Cx, target: &Raw, kind: EntityKind, entity: Option<EntityRef<
     };
     let mut found = false;
     let code = cx.made(|out| {
-        found = node.entities.write_logged(kind, entity.id, out).unwrap_or(false);
+        found = node
+            .entities
+            .write_logged(kind, entity.id, out)
+            .unwrap_or(false);
     });
     if found { code } else { NONE }
 }
@@ -312,10 +323,20 @@ fn request_header(cx: &mut Cx, request: &Request<'_>, name: &str) -> i32 {
     if !name.contains(['-', '_']) {
         return NONE;
     }
-    let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    let dashed = |byte: u8| {
+        if byte == b'_' {
+            b'-'
+        } else {
+            byte.to_ascii_lowercase()
+        }
+    };
     let mut pairs = request.header_pairs();
     let found = pairs.find(|(other, _)| {
-        other.len() == name.len() && other.bytes().zip(name.bytes()).all(|(a, b)| dashed(a) == dashed(b))
+        other.len() == name.len()
+            && other
+                .bytes()
+                .zip(name.bytes())
+                .all(|(a, b)| dashed(a) == dashed(b))
     });
     cx.text_or_none(found.map(|(_, value)| value))
 }

@@ -32,7 +32,13 @@ pub type Pending = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) fn sleep(cx: &mut Cx, seconds: f64) -> i32 {
     /// The longest pause: nginx's timers end there, too.
     const LONGEST: f64 = 2_147_483.0;
-    let seconds = if seconds.is_nan() { 0.0 } else { seconds.clamp(0.0, LONGEST) };
-    cx.waiting = Some(Box::pin(tokio::time::sleep(Duration::from_secs_f64(seconds))));
+    let seconds = if seconds.is_nan() {
+        0.0
+    } else {
+        seconds.clamp(0.0, LONGEST)
+    };
+    cx.waiting = Some(Box::pin(tokio::time::sleep(Duration::from_secs_f64(
+        seconds,
+    ))));
     FOUND
 }

@@ -2,8 +2,8 @@
 
 mod escapes;
 mod hostile;
-mod ngx;
 mod libraries;
+mod ngx;
 mod waits;
 
 use crate::abi::Code;

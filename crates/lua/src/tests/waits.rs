@@ -90,7 +90,13 @@ fn an_abandoned_wait_is_not_used_again() {
             .enable_time()
             .build();
         let _entered = runtime.as_ref().expect("a runtime can be made").enter();
-        let function = vm::with(|vm| vm.compile(Code::Snippet, "ngx.sleep(1) reached = true", &Globals::all()))?;
+        let function = vm::with(|vm| {
+            vm.compile(
+                Code::Snippet,
+                "ngx.sleep(1) reached = true",
+                &Globals::all(),
+            )
+        })?;
         for _ in 0..100 {
             match vm::with(|vm| vm.start(&function, &target)) {
                 Ran::Waits(suspended, pending) => drop((suspended, pending)),

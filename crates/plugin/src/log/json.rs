@@ -132,7 +132,7 @@ pub(super) fn is_plain_head(head: &[u8]) -> bool {
 /// Without short-circuits, so that the compiler looks at many bytes at once.
 #[inline(always)]
 fn is_special(byte: u8) -> bool {
-    (byte < 0x20) | (byte >= 0x7f) | (byte == b'"') | (byte == b'\\')
+    !(0x20..0x7f).contains(&byte) | (byte == b'"') | (byte == b'\\')
 }
 
 /// Whether a text has no such byte. Chunks of a fixed size become vector instructions. The last chunk overlaps the one

@@ -12,5 +12,10 @@ impl Name for PostFunction {
 }
 
 pub(crate) fn def() -> PluginDef {
-    PluginDef::bundled::<Functions<PostFunction>>(PostFunction::NAME, -1000, PHASES, Scopes::NO_CONSUMER)
+    PluginDef::bundled::<Functions<PostFunction>>(
+        PostFunction::NAME,
+        -1000,
+        PHASES,
+        Scopes::NO_CONSUMER,
+    )
 }

@@ -8,7 +8,9 @@ pub(crate) const SOURCE: PluginSource = PluginSource {
     schema: include_str!("schema.json"),
     entities: &[],
     checks: Checks {
-        validators: &[("post_function", |text, _| functions::check("post-function", text))],
+        validators: &[("post_function", |text, _| {
+            functions::check("post-function", text)
+        })],
         ..Checks::NONE
     },
 };

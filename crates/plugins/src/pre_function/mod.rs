@@ -12,5 +12,10 @@ impl Name for PreFunction {
 }
 
 pub(crate) fn def() -> PluginDef {
-    PluginDef::bundled::<Functions<PreFunction>>(PreFunction::NAME, 1_000_000, PHASES, Scopes::NO_CONSUMER)
+    PluginDef::bundled::<Functions<PreFunction>>(
+        PreFunction::NAME,
+        1_000_000,
+        PHASES,
+        Scopes::NO_CONSUMER,
+    )
 }

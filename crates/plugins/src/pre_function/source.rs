@@ -8,7 +8,9 @@ pub(crate) const SOURCE: PluginSource = PluginSource {
     schema: include_str!("schema.json"),
     entities: &[],
     checks: Checks {
-        validators: &[("pre_function", |text, _| functions::check("pre-function", text))],
+        validators: &[("pre_function", |text, _| {
+            functions::check("pre-function", text)
+        })],
         ..Checks::NONE
     },
 };
