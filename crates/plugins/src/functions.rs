@@ -64,10 +64,13 @@ struct PhaseScripts {
     log: Scripts,
 }
 
-/// The state of a request: snippets that wait for the client's body.
+/// The state of a request.
 #[derive(Default)]
 pub(crate) struct Own {
+    /// Snippets that wait for the client's body.
     waiting: Option<Progress>,
+    /// Whether a snippet has ended the body. As in nginx, nothing follows then.
+    body_has_ended: bool,
 }
 
 /// The error of Kong if the setting forbids the user's code. Source: kong/tools/sandbox.lua.
@@ -142,11 +145,20 @@ impl<N: Name> Plugin for Functions<N> {
     fn body_filter(
         &self,
         cx: &mut ResponseCx<'_, '_>,
-        _: &mut Own,
+        own: &mut Own,
         chunk: &mut Chunk,
     ) -> Result<(), PluginError> {
-        let target = Target::piece(cx, chunk);
-        done(self.scripts()?.body_filter.run(&target))
+        if own.body_has_ended {
+            chunk.data.clear();
+            return Ok(());
+        }
+        let was_last = chunk.last;
+        let outcome = {
+            let target = Target::piece(cx, chunk);
+            self.scripts()?.body_filter.run(&target)
+        };
+        own.body_has_ended = chunk.last && !was_last;
+        done(outcome)
     }
 
     fn log(&self, cx: &mut LogCx<'_, '_>, _: &mut Own) {

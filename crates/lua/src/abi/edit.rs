@@ -75,6 +75,9 @@ pub(super) fn set_text(cx: &mut Cx, what: i32, text: &[u8]) -> i32 {
             && let Ok(name) = std::str::from_utf8(text)
         {
             request.remove_query_arg(name);
+            // Kong writes a blank so here, and as `%20` elsewhere.
+            let query = request.upstream.query.take();
+            request.upstream.query = query.map(|query| query.replace("%20", "+"));
         }
         return FOUND;
     }
@@ -170,6 +173,9 @@ pub(super) fn set_header(cx: &mut Cx, of: i32, change: i32, name: &[u8], value: 
             }
         }
     };
+    // A response has one content type, so nginx replaces it.
+    let is_one = of == Message::Response && name.eq_ignore_ascii_case(b"content-type");
+    let change = if is_one && change == Change::Add { Change::Set } else { change };
     match of {
         // nginx escapes what it sends to a service.
         Message::Request if !name.iter().copied().all(is_token) => {

@@ -116,11 +116,21 @@ request.set_raw_body = function(body, ...)
   if band(cx.phase, RAB) == 0 then wrong_phase(RAB_LIST, nil, 3) end
   if type(body) ~= "string" then error("body must be a string", 2) end
   set(constants.set_text.body, body)
+  -- nginx sends the length of an empty body, too.
+  if body == "" then change("Content-Length", "0", SET) end
 end
 
 -- Returns the boundary of a content type.
 local function boundary_of(content_type)
   return match(content_type, ';%s*boundary="([^"]+)"') or match(content_type, ";%s*boundary=([^;%s]+)")
+end
+
+-- Raises what Kong's string buffer raises for a value that it cannot hold.
+local function put(value)
+  if type(value) == "boolean" then
+    error("bad argument #1 to 'put' (string/number/__tostring expected, got boolean)")
+  end
+  return tostring(value)
 end
 
 request.set_body = function(args, content_type, ...)
@@ -141,7 +151,7 @@ request.set_body = function(args, content_type, ...)
     if not body then error(err, 2) end
   elseif base == mime.multipart then
     local boundary
-    body, boundary = SB.encode_multipart(args, boundary_of(content_type), 3)
+    body, boundary = SB.encode_multipart(args, boundary_of(content_type), put, 3)
     content_type = base .. "; boundary=" .. boundary
   else
     error("unsupported content type " .. base, 2)
