@@ -103,7 +103,10 @@ impl Node {
 
     /// Returns the numbers of connections, which are 0 before the node serves.
     pub fn count_connections(&self) -> Connections {
-        self.connections.get().map(|count| count()).unwrap_or_default()
+        self.connections
+            .get()
+            .map(|count| count())
+            .unwrap_or_default()
     }
 
     /// Whether this address is one of `trusted_ips`.

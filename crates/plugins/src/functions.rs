@@ -12,6 +12,9 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) const PHASES: Phases = Phases::CERTIFICATE
     .with(Phases::REWRITE)
     .with(Phases::ACCESS)
@@ -281,9 +284,9 @@ fn done(outcome: Outcome) -> Result<(), PluginError> {
     match outcome {
         Outcome::Done => Ok(()),
         Outcome::Failed(error) => Err(PluginError::new(error)),
-        Outcome::Ended(_) | Outcome::Waits(..) | Outcome::WaitsForBody(_) => {
-            Err(PluginError::new("it can neither wait nor end the request in this phase"))
-        }
+        Outcome::Ended(_) | Outcome::Waits(..) | Outcome::WaitsForBody(_) => Err(PluginError::new(
+            "it can neither wait nor end the request in this phase",
+        )),
     }
 }
 
@@ -292,5 +295,6 @@ pub(crate) fn check(plugin: &str, text: &Value) -> Result<(), Value> {
     let Some(text) = text.as_str() else {
         return Ok(());
     };
-    lua::check_syntax(text).map_err(|error| format!("error parsing {plugin}: {error}").as_str().into())
+    lua::check_syntax(text)
+        .map_err(|error| format!("error parsing {plugin}: {error}").as_str().into())
 }

@@ -75,9 +75,8 @@ pub(super) fn set_text(cx: &mut Cx, what: i32, text: &[u8]) -> i32 {
             && let Ok(name) = std::str::from_utf8(text)
         {
             request.remove_query_arg(name);
-            // Kong writes a blank so here, and as `%20` elsewhere.
             let query = request.upstream.query.take();
-            request.upstream.query = query.map(|query| query.replace("%20", "+"));
+            request.upstream.query = query.map(|query| rewritten(&query));
         }
         return FOUND;
     }
@@ -95,9 +94,13 @@ pub(super) fn set_text(cx: &mut Cx, what: i32, text: &[u8]) -> i32 {
             });
         }
         // The port follows (`Number::TargetPort`).
-        Text::TargetHost => edits.target_mut().set_address(CompactString::from_utf8_lossy(text), 0),
+        Text::TargetHost => edits
+            .target_mut()
+            .set_address(CompactString::from_utf8_lossy(text), 0),
         Text::Upstream if configured => {
-            edits.target_mut().set_upstream(CompactString::from_utf8_lossy(text));
+            edits
+                .target_mut()
+                .set_upstream(CompactString::from_utf8_lossy(text));
         }
         Text::Upstream | Text::Chunk | Text::WithoutArg => return NONE,
     }
@@ -175,7 +178,11 @@ pub(super) fn set_header(cx: &mut Cx, of: i32, change: i32, name: &[u8], value: 
     };
     // A response has one content type, so nginx replaces it.
     let is_one = of == Message::Response && name.eq_ignore_ascii_case(b"content-type");
-    let change = if is_one && change == Change::Add { Change::Set } else { change };
+    let change = if is_one && change == Change::Add {
+        Change::Set
+    } else {
+        change
+    };
     match of {
         // nginx escapes what it sends to a service.
         Message::Request if !name.iter().copied().all(is_token) => {
@@ -218,4 +225,19 @@ fn escaped(name: &[u8]) -> String {
 
 fn hex(digit: u8) -> char {
     char::from(b"0123456789ABCDEF"[usize::from(digit & 15)])
+}
+
+/// Writes the arguments as Kong's `clear_query_arg` does: a blank is `+`, and each argument has a value.
+fn rewritten(query: &str) -> String {
+    let mut out = String::with_capacity(query.len() + 1);
+    for arg in query.split('&').filter(|arg| !arg.is_empty()) {
+        if !out.is_empty() {
+            out.push('&');
+        }
+        out.push_str(&arg.replace("%20", "+"));
+        if !arg.contains('=') {
+            out.push('=');
+        }
+    }
+    out
 }

@@ -13,7 +13,9 @@ const MAX_IDS: i32 = 1000;
 
 /// Returns the number of the kind with this name, or [`NONE`].
 pub(super) fn kind(_: &mut Cx, name: &[u8]) -> i32 {
-    let kind = std::str::from_utf8(name).ok().and_then(EntityKind::from_name);
+    let kind = std::str::from_utf8(name)
+        .ok()
+        .and_then(EntityKind::from_name);
     kind.map_or(NONE, |kind| kind.number().into())
 }
 
@@ -57,7 +59,9 @@ pub(super) fn id_of(cx: &mut Cx, kind: i32, field: &[u8], value: &[u8]) -> i32 {
         return NONE;
     };
     match node.entities.id_of(kind, field, value) {
-        Ok(Some(id)) => cx.made(|out| out.extend_from_slice(id.hyphenated().to_string().as_bytes())),
+        Ok(Some(id)) => {
+            cx.made(|out| out.extend_from_slice(id.hyphenated().to_string().as_bytes()))
+        }
         Ok(None) => NONE,
         Err(error) => cx.refuse(error),
     }
@@ -124,6 +128,8 @@ pub(super) fn is_trusted(cx: &mut Cx, address: &[u8]) -> i32 {
     if all(true) && all(false) {
         return FOUND;
     }
-    let address = std::str::from_utf8(address).ok().and_then(|text| text.parse::<IpAddr>().ok());
+    let address = std::str::from_utf8(address)
+        .ok()
+        .and_then(|text| text.parse::<IpAddr>().ok());
     i32::from(address.is_some_and(|address| node.trusts(address)))
 }

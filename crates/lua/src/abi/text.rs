@@ -95,7 +95,9 @@ pub(super) fn get(cx: &mut Cx, number: i32) -> i32 {
         Value::Target => cx.text(request.head.target().as_bytes()),
         Value::RawQuery => cx.text(request.query().as_bytes()),
         Value::TrustedPeer => {
-            let trusts = target.node().is_some_and(|node| node.trusts(request.peer.ip()));
+            let trusts = target
+                .node()
+                .is_some_and(|node| node.trusts(request.peer.ip()));
             i32::from(trusts)
         }
         Value::ConsumerId => {
@@ -139,7 +141,9 @@ pub(super) fn get(cx: &mut Cx, number: i32) -> i32 {
         Value::Route => entity(cx, &target, EntityKind::Routes, request.route),
         Value::Service => entity(cx, &target, EntityKind::Services, request.service),
         Value::PluginId => {
-            let name = target.configured().and_then(|configured| configured.name(request));
+            let name = target
+                .configured()
+                .and_then(|configured| configured.name(request));
             id(cx, name.map(|name| name.id.0))
         }
         Value::Credential => {
@@ -182,7 +186,9 @@ fn of_node(cx: &mut Cx, target: &Raw, value: Value) -> Option<i32> {
         Value::Now => {
             let now = match target.node() {
                 Some(node) => node.clock.since_epoch(),
-                None => std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+                None => std::time::SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .unwrap_or_default(),
             };
             cx.number(now.as_secs_f64())
         }
@@ -192,7 +198,10 @@ fn of_node(cx: &mut Cx, target: &Raw, value: Value) -> Option<i32> {
         | Value::ConnectionsWaiting
         | Value::ConnectionsAccepted
         | Value::TotalRequests => {
-            let counts = target.node().map(|node| node.count_connections()).unwrap_or_default();
+            let counts = target
+                .node()
+                .map(|node| node.count_connections())
+                .unwrap_or_default();
             let count = match value {
                 Value::ConnectionsActive => counts.active,
                 Value::ConnectionsReading => counts.reading,
@@ -228,7 +237,9 @@ fn of_response(cx: &mut Cx, target: &Raw, value: Value) -> i32 {
         Value::UpstreamStatus => {
             let head = target.upstream().map(|head| head.status());
             let logged = target.entry().and_then(|entry| entry.upstream_status);
-            let failed = target.answer().filter(|answer| answer.origin == Origin::Gateway);
+            let failed = target
+                .answer()
+                .filter(|answer| answer.origin == Origin::Gateway);
             match (head.or(logged), failed.map(|answer| answer.status)) {
                 (Some(status), _) => cx.number(status.into()),
                 // nginx notes these for an upstream that does not answer.
@@ -269,7 +280,10 @@ fn entity(cx: &mut Cx, target: &Raw, kind: EntityKind, entity: Option<EntityRef<
     };
     let mut found = false;
     let code = cx.made(|out| {
-        found = node.entities.write_logged(kind, entity.id, out).unwrap_or(false);
+        found = node
+            .entities
+            .write_logged(kind, entity.id, out)
+            .unwrap_or(false);
     });
     if found { code } else { NONE }
 }
@@ -330,10 +344,20 @@ fn request_header(cx: &mut Cx, request: &Request<'_>, name: &str) -> i32 {
     if !name.contains(['-', '_']) {
         return NONE;
     }
-    let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    let dashed = |byte: u8| {
+        if byte == b'_' {
+            b'-'
+        } else {
+            byte.to_ascii_lowercase()
+        }
+    };
     let mut pairs = request.header_pairs();
     let found = pairs.find(|(other, _)| {
-        other.len() == name.len() && other.bytes().zip(name.bytes()).all(|(a, b)| dashed(a) == dashed(b))
+        other.len() == name.len()
+            && other
+                .bytes()
+                .zip(name.bytes())
+                .all(|(a, b)| dashed(a) == dashed(b))
     });
     cx.text_or_none(found.map(|(_, value)| value))
 }

@@ -16,7 +16,9 @@ impl Wall {
     pub(super) fn new() -> Self {
         Self {
             instant: Instant::now(),
-            since_epoch: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            since_epoch: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default(),
         }
     }
 

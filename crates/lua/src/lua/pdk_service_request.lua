@@ -116,8 +116,6 @@ request.set_raw_body = function(body, ...)
   if band(cx.phase, RAB) == 0 then wrong_phase(RAB_LIST, nil, 3) end
   if type(body) ~= "string" then error("body must be a string", 2) end
   set(constants.set_text.body, body)
-  -- nginx sends the length of an empty body, too.
-  if body == "" then change("Content-Length", "0", SET) end
 end
 
 -- Returns the boundary of a content type.
