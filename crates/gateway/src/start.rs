@@ -257,9 +257,11 @@ fn prepare_configuration(
         build.plugins.clone(),
         settings.workers,
     );
+    let plane = Arc::new(plane);
+    count_connections(&plane);
     let mut writer = Writer {
         store,
-        plane: Arc::new(plane),
+        plane,
         model: settings.model.clone(),
         dbless: settings.store.database != Database::Lmdb,
         build,
@@ -683,4 +685,22 @@ mod tests {
         assert!(text.contains("the disk is full"), "{text}");
         assert!(!text.contains("Disk("), "{text}");
     }
+}
+
+/// Shows the plugins the numbers of connections.
+fn count_connections(plane: &Arc<DataPlane>) {
+    let counted = Arc::downgrade(plane);
+    let count = move || {
+        let totals = counted.upgrade().map(|plane| plane.totals());
+        totals.map_or_else(plugin::Connections::default, |totals| plugin::Connections {
+            active: totals.active(),
+            reading: totals.reading,
+            writing: totals.writing(),
+            waiting: totals.waiting,
+            accepted: totals.accepted,
+            requests: totals.requests,
+        })
+    };
+    // A node has one data plane.
+    let _ = plane.node.connections.set(Box::new(count));
 }

@@ -8,7 +8,7 @@ use net::tls::{CertificateError, Trust};
 use services::{Background, Clock, Dicts, Metrics, Queues, Shared, Workers, http};
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The node, as plugins use it. There is one per process. It outlives every configuration, so state that must survive
 /// a change of the configuration is kept here and not in plugins. Nothing here makes a worker wait.
@@ -33,6 +33,22 @@ pub struct Node {
     pub cache_size: usize,
     /// The peers whose forwarding headers are believed.
     pub trusted_ips: Vec<Block>,
+    /// Counts the connections. It is set once the node serves.
+    pub connections: OnceLock<CountConnections>,
+}
+
+/// Returns the numbers of connections and requests at this moment.
+pub type CountConnections = Box<dyn Fn() -> Connections + Send + Sync>;
+
+/// The numbers of connections and requests of a node, as on nginx's status page.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Connections {
+    pub active: u64,
+    pub reading: u64,
+    pub writing: u64,
+    pub waiting: u64,
+    pub accepted: u64,
+    pub requests: u64,
 }
 
 /// What a node is made of.
@@ -81,7 +97,16 @@ impl Node {
             dicts: Dicts::new(cache_size),
             cache_size,
             trusted_ips,
+            connections: OnceLock::new(),
         })
+    }
+
+    /// Returns the numbers of connections, which are 0 before the node serves.
+    pub fn count_connections(&self) -> Connections {
+        self.connections
+            .get()
+            .map(|count| count())
+            .unwrap_or_default()
     }
 
     /// Whether this address is one of `trusted_ips`.

@@ -12,6 +12,9 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) const PHASES: Phases = Phases::CERTIFICATE
     .with(Phases::REWRITE)
     .with(Phases::ACCESS)
@@ -64,10 +67,13 @@ struct PhaseScripts {
     log: Scripts,
 }
 
-/// The state of a request: snippets that wait for the client's body.
+/// The state of a request.
 #[derive(Default)]
 pub(crate) struct Own {
+    /// Snippets that wait for the client's body.
     waiting: Option<Progress>,
+    /// Whether a snippet has ended the body. As in nginx, nothing follows then.
+    body_has_ended: bool,
 }
 
 impl<N: Name> Plugin for Functions<N> {
@@ -138,11 +144,20 @@ impl<N: Name> Plugin for Functions<N> {
     fn body_filter(
         &self,
         cx: &mut ResponseCx<'_, '_>,
-        _: &mut Own,
+        own: &mut Own,
         chunk: &mut Chunk,
     ) -> Result<(), PluginError> {
-        let target = Target::piece(cx, chunk);
-        done(self.scripts()?.body_filter.run(&target))
+        if own.body_has_ended {
+            chunk.data.clear();
+            return Ok(());
+        }
+        let was_last = chunk.last;
+        let outcome = {
+            let target = Target::piece(cx, chunk);
+            self.scripts()?.body_filter.run(&target)
+        };
+        own.body_has_ended = chunk.last && !was_last;
+        done(outcome)
     }
 
     fn log(&self, cx: &mut LogCx<'_, '_>, _: &mut Own) {

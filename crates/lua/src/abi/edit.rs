@@ -75,6 +75,8 @@ pub(super) fn set_text(cx: &mut Cx, what: i32, text: &[u8]) -> i32 {
             && let Ok(name) = std::str::from_utf8(text)
         {
             request.remove_query_arg(name);
+            let query = request.upstream.query.take();
+            request.upstream.query = query.map(|query| rewritten(&query));
         }
         return FOUND;
     }
@@ -174,6 +176,13 @@ pub(super) fn set_header(cx: &mut Cx, of: i32, change: i32, name: &[u8], value: 
             }
         }
     };
+    // A response has one content type, so nginx replaces it.
+    let is_one = of == Message::Response && name.eq_ignore_ascii_case(b"content-type");
+    let change = if is_one && change == Change::Add {
+        Change::Set
+    } else {
+        change
+    };
     match of {
         // nginx escapes what it sends to a service.
         Message::Request if !name.iter().copied().all(is_token) => {
@@ -216,4 +225,19 @@ fn escaped(name: &[u8]) -> String {
 
 fn hex(digit: u8) -> char {
     char::from(b"0123456789ABCDEF"[usize::from(digit & 15)])
+}
+
+/// Writes the arguments as Kong's `clear_query_arg` does: a blank is `+`, and each argument has a value.
+fn rewritten(query: &str) -> String {
+    let mut out = String::with_capacity(query.len() + 1);
+    for arg in query.split('&').filter(|arg| !arg.is_empty()) {
+        if !out.is_empty() {
+            out.push('&');
+        }
+        out.push_str(&arg.replace("%20", "+"));
+        if !arg.contains('=') {
+            out.push('=');
+        }
+    }
+    out
 }

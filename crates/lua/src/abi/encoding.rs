@@ -51,7 +51,8 @@ pub(super) fn encode(cx: &mut Cx, how: i32, text: &[u8]) -> i32 {
                 .map(|byte| if *byte == b'+' { b' ' } else { *byte })
                 .collect();
             let decoded: Cow<'_, [u8]> = percent_encoding::percent_decode(&plain).into();
-            super::list::cow(cx, decoded)
+            // The decoded text may be in `plain`, which ends here.
+            cx.made(|out| out.extend_from_slice(&decoded))
         }
         Encoding::NormalizePath => {
             super::list::cow(cx, model::uri::normalize(text, Slashes::Merge))

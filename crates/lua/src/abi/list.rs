@@ -140,6 +140,10 @@ pub(super) fn each_response_header(
         for (name, value) in edits.added() {
             visit(name.as_bytes(), value);
         }
+        if let Some(request) = target.request().filter(|request| !request.http2) {
+            let kept = request.head.keep_alive();
+            visit(b"connection", if kept { b"keep-alive" } else { b"close" });
+        }
         return Some(());
     }
     if let Some(entry) = target.entry() {

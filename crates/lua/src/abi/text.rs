@@ -60,6 +60,12 @@ super::numbered! {
         IsTls = "is_tls",
         VmMemory = "vm_memory",
         Workspace = "workspace",
+        ConnectionsActive = "connections_active",
+        ConnectionsReading = "connections_reading",
+        ConnectionsWriting = "connections_writing",
+        ConnectionsWaiting = "connections_waiting",
+        ConnectionsAccepted = "connections_accepted",
+        TotalRequests = "total_requests",
     }
 }
 
@@ -186,6 +192,26 @@ fn of_node(cx: &mut Cx, target: &Raw, value: Value) -> Option<i32> {
                     .unwrap_or_default(),
             };
             cx.number(now.as_secs_f64())
+        }
+        Value::ConnectionsActive
+        | Value::ConnectionsReading
+        | Value::ConnectionsWriting
+        | Value::ConnectionsWaiting
+        | Value::ConnectionsAccepted
+        | Value::TotalRequests => {
+            let counts = target
+                .node()
+                .map(|node| node.count_connections())
+                .unwrap_or_default();
+            let count = match value {
+                Value::ConnectionsActive => counts.active,
+                Value::ConnectionsReading => counts.reading,
+                Value::ConnectionsWriting => counts.writing,
+                Value::ConnectionsWaiting => counts.waiting,
+                Value::ConnectionsAccepted => counts.accepted,
+                _ => counts.requests,
+            };
+            cx.number(count as f64)
         }
         Value::VmMemory => cx.number(cx.memory_used as f64),
         Value::Workspace => match target.node() {

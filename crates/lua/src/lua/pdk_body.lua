@@ -25,6 +25,8 @@ end
 -- Reads the parts of a multipart body.
 local function read_multipart(content_type, text)
   local t = {}
+  -- Kong finds the boundary only by a name in lower case.
+  if not find(content_type, "boundary=", 1, true) then return t end
   for i = 0, c_multipart(cx, content_type, #content_type, text, #text) - 1 do
     local name, value = item(i)
     collect(t, name, value)
@@ -103,16 +105,8 @@ function SB.encode_form(args, level)
   return concat(texts, "&")
 end
 
--- Raises what Kong's string buffer raises for a value that it cannot hold.
-local function put(value)
-  if type(value) == "boolean" then
-    error("bad argument #1 to 'put' (string/number/__tostring expected, got boolean)", 2)
-  end
-  return tostring(value)
-end
-
--- Returns the parts as a text, and the boundary between them.
-function SB.encode_multipart(args, boundary, level)
+-- Returns the parts as a text, and the boundary between them. `put` returns the text of a value.
+function SB.encode_multipart(args, boundary, put, level)
   local names, values = {}, {}
   for name, value in next, args do
     if type(name) ~= "string" then

@@ -49,7 +49,24 @@ node.get_memory_stats = function(unit, scale, ...)
   }
 end
 
-kong.nginx = {get_subsystem = function(...) return "http" end}
+local nginx = {get_subsystem = function(...) return "http" end}
+kong.nginx = nginx
+
+local statistics = {}
+for _, name in next, {
+  "connections_active", "connections_reading", "connections_writing", "connections_waiting", "connections_accepted",
+  "total_requests",
+} do
+  statistics[name] = SB.number_reader(name)
+end
+-- Every accepted connection is handled.
+statistics.connections_handled = statistics.connections_accepted
+
+nginx.get_statistics = function(...)
+  local counts = {}
+  for name, read in next, statistics do counts[name] = read() end
+  return counts
+end
 
 -- Kong's `cluster_id` is a row of its database.
 kong.cluster = {get_id = function(...)

@@ -11,14 +11,13 @@ local c_header, c_list, c_parse_args, c_text =
 local request = {}
 kong.request = request
 
-local R, R_LIST = SB.phases("rewrite, access, response, header_filter, body_filter, log, error, admin_api")
-local LISTED = "rewrite, access, balancer, response, header_filter, body_filter, log, error, admin_api"
-local R_TIMER = "rewrite, access, balancer, response, cluster_listener, header_filter, body_filter, log, error, admin_api"
+local R = SB.phases("rewrite, access, response, header_filter, body_filter, log, error, admin_api")
+local R_LISTED = "rewrite, access, balancer, response, cluster_listener, header_filter, body_filter, log, error, admin_api"
 local BODY = SB.phases("rewrite, access, response")
 local BODY_LIST = "rewrite, access, response, error, admin_api"
 
 local function check(...)
-  if band(cx.phase, R) == 0 then wrong_phase(LISTED, R_TIMER, 4) end
+  if band(cx.phase, R) == 0 then wrong_phase(R_LISTED, nil, 4) end
 end
 
 -- Makes a function without arguments of a reader.
@@ -105,7 +104,7 @@ request.get_forwarded_port = function(...)
 end
 
 request.get_header = function(name, ...)
-  if band(cx.phase, R) == 0 then wrong_phase(LISTED, R_TIMER, 3) end
+  if band(cx.phase, R) == 0 then wrong_phase(R_LISTED, nil, 3) end
   if type(name) ~= "string" then error("header name must be a string", 2) end
   local code = c_header(cx, 0, name, #name)
   if code == 1 then return ffi_string(cx.ptr, cx.len) end
@@ -240,5 +239,6 @@ end
 request.get_raw_body = function(max_file_size, ...)
   if band(cx.phase, BODY) == 0 then wrong_phase(BODY_LIST, nil, 3) end
   local text, err = SB.read_body()
-  return text, err
+  if text then return text end
+  return nil, err
 end

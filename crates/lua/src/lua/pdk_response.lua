@@ -93,7 +93,7 @@ response.set_status = function(code, ...)
 end
 
 local function sets_all(name, value, change)
-  if lower(name) == "transfer-encoding" then
+  if lower((gsub(name, "_", "-"))) == "transfer-encoding" then
     kong.log.warn("manually setting Transfer-Encoding. Ignored.")
     return
   end
@@ -251,24 +251,27 @@ end
 
 local BODY_LIST = "body_filter"
 
--- Collects the pieces of the body, which are not sent on. Returns the body with the last one.
+-- Collects the pieces of the body, which are not sent on. Returns the body with the last one. Each plugin collects what
+-- those before it have sent on.
 response.get_raw_body = function(...)
   if cx.phase ~= BODY_FILTER then wrong_phase(BODY_LIST, nil, 3) end
-  local context = SB.context()
-  local arg = ngx.arg
+  local context, arg = SB.context(), ngx.arg
   local chunk, is_last = arg[1] or "", arg[2]
-  local pieces = context.body_pieces
-  if is_last then
-    context.body_pieces = nil
-    if not pieces then return chunk end
-    pieces[#pieces + 1] = chunk
-    return concat(pieces)
+  local bodies = context.bodies
+  if not bodies then
+    bodies = {}
+    context.bodies = bodies
   end
+  local pieces = bodies[cx.plugin]
   if not pieces then
     pieces = {}
-    context.body_pieces = pieces
+    bodies[cx.plugin] = pieces
   end
   pieces[#pieces + 1] = chunk
+  if is_last then
+    bodies[cx.plugin] = nil
+    return concat(pieces)
+  end
   arg[1] = nil
   return nil
 end

@@ -123,6 +123,14 @@ local function boundary_of(content_type)
   return match(content_type, ';%s*boundary="([^"]+)"') or match(content_type, ";%s*boundary=([^;%s]+)")
 end
 
+-- Raises what Kong's string buffer raises for a value that it cannot hold.
+local function put(value)
+  if type(value) == "boolean" then
+    error("bad argument #1 to 'put' (string/number/__tostring expected, got boolean)")
+  end
+  return tostring(value)
+end
+
 request.set_body = function(args, content_type, ...)
   if band(cx.phase, RA) == 0 then wrong_phase(RA_LIST, nil, 3) end
   if type(args) ~= "table" then error("args must be a table", 2) end
@@ -141,7 +149,7 @@ request.set_body = function(args, content_type, ...)
     if not body then error(err, 2) end
   elseif base == mime.multipart then
     local boundary
-    body, boundary = SB.encode_multipart(args, boundary_of(content_type), 3)
+    body, boundary = SB.encode_multipart(args, boundary_of(content_type), put, 3)
     content_type = base .. "; boundary=" .. boundary
   else
     error("unsupported content type " .. base, 2)
