@@ -204,6 +204,7 @@ macro_rules! numbered {
         impl $name {
             $visible const NAMES: &[&str] = &[$($text,)*];
 
+            #[allow(dead_code, reason = "some values only go to Lua")]
             $visible fn numbered(number: i32) -> Option<Self> {
                 const VALUES: &[$name] = &[$($name::$value,)*];
                 usize::try_from(number).ok().and_then(|at| VALUES.get(at).copied())
