@@ -95,6 +95,14 @@ impl Workers {
         workers
     }
 
+    /// Returns the number of the worker on whose thread this is called.
+    pub fn here(&self) -> Option<usize> {
+        let here = Handle::try_current().ok()?.id();
+        let crew = self.crew();
+        let mut handles = crew.handles.iter();
+        handles.find_map(|(worker, registered)| (registered.handle.id() == here).then_some(*worker))
+    }
+
     /// Runs a future on the thread of a worker.
     pub fn spawn_on(
         &self,

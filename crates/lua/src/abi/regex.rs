@@ -29,11 +29,18 @@ const PIECE: usize = 256;
 
 /// The compiled regexes of a worker, and the memory of the last match.
 pub(crate) struct Regexes {
-    known: LruCache<(Box<[u8]>, Box<[u8]>), Rc<Regex>>,
+    known: LruCache<Key, Rc<Regex>>,
     patterns: usize,
     limits: Limits,
     /// The regex of the last match, whose data Lua reads.
     last: Option<Rc<Regex>>,
+}
+
+/// What a compiled regex is found by.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    pattern: Box<[u8]>,
+    flags: Box<[u8]>,
 }
 
 struct Limits {
@@ -114,7 +121,10 @@ pub(super) fn compile(cx: &mut Cx, pattern: &[u8], flags: &[u8]) -> i32 {
     if flags.len() > 32 {
         return cx.refuse("too many flags");
     }
-    let key = (Box::from(pattern), Box::from(flags));
+    let key = Key {
+        pattern: pattern.into(),
+        flags: flags.into(),
+    };
     let known = regexes.known.get(&key).cloned();
     let regex = match known {
         Some(regex) => regex,
@@ -126,7 +136,7 @@ pub(super) fn compile(cx: &mut Cx, pattern: &[u8], flags: &[u8]) -> i32 {
                 regexes.known.put(key, regex.clone());
                 while regexes.known.len() > MAX_REGEXES || regexes.patterns > MAX_PATTERNS {
                     match regexes.known.pop_lru() {
-                        Some(((pattern, _), _)) => regexes.patterns -= pattern.len(),
+                        Some((key, _)) => regexes.patterns -= key.pattern.len(),
                         None => break,
                     }
                 }

@@ -66,6 +66,8 @@ super::numbered! {
         ConnectionsWaiting = "connections_waiting",
         ConnectionsAccepted = "connections_accepted",
         TotalRequests = "total_requests",
+        WorkerId = "worker_id",
+        WorkerCount = "worker_count",
     }
 }
 
@@ -216,6 +218,14 @@ fn of_node(cx: &mut Cx, target: &Raw, value: Value) -> Option<i32> {
         Value::VmMemory => cx.number(cx.memory_used as f64),
         Value::Workspace => match target.node() {
             Some(node) => shown(cx, node.entities.workspace().hyphenated()),
+            None => NONE,
+        },
+        Value::WorkerId => match target.node().and_then(|node| node.workers.here()) {
+            Some(worker) => cx.number(worker as f64),
+            None => NONE,
+        },
+        Value::WorkerCount => match target.node() {
+            Some(node) => cx.number(node.workers.running().len() as f64),
             None => NONE,
         },
         Value::WorkerPid => cx.number(std::process::id().into()),

@@ -196,8 +196,8 @@ own.on_abort = function(...)
 end
 
 own.worker = {
-  id = function(...) return 0 end,
-  count = function(...) return 1 end,
+  id = SB.number_reader("worker_id"),
+  count = SB.number_reader("worker_count"),
   pid = SB.number_reader("worker_pid"),
   pids = function(...) return {own.worker.pid()} end,
   exiting = function(...) return SB.is_exiting == true end,

@@ -3,7 +3,8 @@ local SB = ...
 local functions, cx, own = SB.functions, SB.cx, SB.ngx
 local ffi = require "ffi"
 local cast, size_ptr = ffi.cast, ffi.typeof("const size_t *")
-local type, error, tostring, tonumber, sub, concat, byte, find = type, error, tostring, tonumber, string.sub, table.concat, string.byte, string.find
+local type, error, tostring, tonumber, next, sub, concat, byte, find =
+  type, error, tostring, tonumber, next, string.sub, table.concat, string.byte, string.find
 local c_compile, c_run, c_names = functions.regex_compile, functions.regex_run, functions.regex_names
 local ffi_string = ffi.string
 
@@ -44,8 +45,9 @@ local function group(subject, positions, count, number)
   return sub(subject, from + 1, tonumber(positions[2 * number + 1]))
 end
 
--- Fills a table with the groups of a match.
-local function captures(subject, positions, count, groups, names, has_duplicates, t)
+-- Returns a table with the groups of a match.
+local function captures(subject, positions, count, groups, names, has_duplicates)
+  local t = {}
   for i = 0, groups do t[i] = group(subject, positions, count, i) end
   if names > 0 then
     for i = 0, c_names(cx) - 1 do
@@ -83,35 +85,42 @@ local re = own.re
 re.match = function(subject, regex, options, context, t, ...)
   subject, regex = as_text(subject), as_text(regex)
   if context ~= nil and type(context) ~= "table" then error("bad argument #4 to 'match' (table expected)", 2) end
+  local start = start_of(context)
   local groups, names = compile(regex, options)
   if not groups then return nil, names end
-  local positions, count = run(subject, start_of(context))
+  local positions, count = run(subject, start)
   if not positions then
     if count then return nil, count end
     return nil
   end
-  if context then context.pos = tonumber(positions[1]) + 1 end
-  local found = captures(subject, positions, count, groups, names, has_flag(options, "D"), t or {})
-  return found
+  -- The user's tables may have metamethods that match other regexes, so all positions are read before.
+  local after = tonumber(positions[1]) + 1
+  local found = captures(subject, positions, count, groups, names, has_flag(options, "D"))
+  if context then context.pos = after end
+  if not t then return found end
+  for key, value in next, found do t[key] = value end
+  return t
 end
 
 re.find = function(subject, regex, options, context, nth, ...)
   subject, regex = as_text(subject), as_text(regex)
   if context ~= nil and type(context) ~= "table" then error("bad argument #4 to 'find' (table expected)", 2) end
+  local start = start_of(context)
   local groups, err = compile(regex, options)
   if not groups then return nil, nil, err end
-  local positions, count = run(subject, start_of(context))
+  local positions, count = run(subject, start)
   if not positions then
     if count then return nil, nil, count end
     return nil
   end
-  if context then context.pos = tonumber(positions[1]) + 1 end
   nth = tonumber(nth) or 0
   if nth > groups or nth < 0 then return nil, nil, "nth out of bound" end
-  if nth >= count then return nil, nil end
-  local from = tonumber(positions[2 * nth])
+  local after, from, to = tonumber(positions[1]) + 1, UNSET, 0
+  if nth < count then from, to = tonumber(positions[2 * nth]), tonumber(positions[2 * nth + 1]) end
+  -- The user's table may have a metamethod that matches another regex, so all positions are read before.
+  if context then context.pos = after end
   if from >= UNSET then return nil, nil end
-  return from + 1, tonumber(positions[2 * nth + 1])
+  return from + 1, to
 end
 
 -- Returns the position after a match, so that an empty one is not found again.
@@ -146,7 +155,7 @@ re.gmatch = function(subject, regex, options, ...)
       return nil
     end
     local from, to = tonumber(positions[0]), tonumber(positions[1])
-    local t = captures(subject, positions, count, groups, names, has_duplicates, {})
+    local t = captures(subject, positions, count, groups, names, has_duplicates)
     at = after(subject, from, to, is_utf)
     return t
   end
@@ -209,7 +218,7 @@ local function substitute(subject, regex, replacement, options, most)
         out[n] = part
       end
     else
-      local value = replacement(captures(subject, positions, matched, groups, names, has_duplicates, {}))
+      local value = replacement(captures(subject, positions, matched, groups, names, has_duplicates))
       n = n + 1
       out[n] = tostring(value)
     end
