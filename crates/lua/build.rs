@@ -9,7 +9,11 @@ fn main() {
     let mut flags = std::env::var("TARGET_CFLAGS").unwrap_or_default();
     flags.push_str(" -DLUAJIT_ENABLE_CHECKHOOK");
     // SAFETY: a build script has one thread, so nothing reads the environment at the same time.
-    #[expect(unsafe_code, reason = "the build of `luajit-src` has no other way")]
+    #[expect(
+        unsafe_code,
+        clippy::disallowed_methods,
+        reason = "the build of `luajit-src` has no other way"
+    )]
     unsafe {
         std::env::set_var("TARGET_CFLAGS", flags);
     }

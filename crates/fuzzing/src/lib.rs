@@ -42,6 +42,7 @@ pub const TARGETS: [Target; 16] = [
     ("lua", lua),
 ];
 
+pub use self::lua::lua;
 pub use body::body;
 pub use chunked::chunked_body;
 pub use codec::codec;
@@ -50,7 +51,6 @@ pub use document::document;
 pub use events::events;
 pub use expression::expression;
 pub use head::{request_head, response_head};
-pub use self::lua::lua;
 pub use opening::{client_hello, proxy_header};
 pub use router::router;
 pub use schema::schema;

@@ -247,6 +247,7 @@ fn prepare_configuration(
         resolver: build.resolver.clone(),
         background,
         cache_size: usize::try_from(settings.proxy.cache_size).unwrap_or(usize::MAX),
+        trusted_ips: plane_settings.real_ip.trusted.clone(),
     });
     let for_plugins = for_plugins.map_err(Failure::of("read lua_ssl_trusted_certificate"))?;
     let plane = DataPlane::new(

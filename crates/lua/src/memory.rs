@@ -51,6 +51,10 @@ impl Memory {
         memory
     }
 
+    pub(crate) fn used(&self) -> usize {
+        self.used.get()
+    }
+
     /// Begins a slice, which may add this number of bytes.
     #[inline]
     pub(crate) fn begin_slice(&self, growth: usize) {

@@ -1,15 +1,17 @@
-//! Lua's patterns with a mark that stops them. Written from the manual's description; backtracking recurses only where
-//! a pattern item needs it, to a limited depth.
+//! Lua's patterns, with a mark that stops them: a pattern can need time that grows with a power of the length of the
+//! subject, and no hook of LuaJIT interrupts a function of C. It follows the description in Lua's manual. It backtracks,
+//! and recurses to a limited depth.
+
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 pub const MAX_CAPTURES: usize = 32;
 const MAX_DEPTH: u32 = 200;
-/// How many steps pass between looks at the mark.
+/// Steps between two looks at the mark.
 const LOOK: u32 = 1024;
 
 pub const NO_MATCH: i32 = -1;
 pub const STOPPED: i32 = -2;
-/// Modes: `find`, `find` of plain text, the other functions (for which a single `)` is malformed).
+/// The modes: `string.find`, `string.find` of a plain text, and `string.gmatch`. All others are for the other functions.
 pub const FIND: i32 = 0;
 pub const PLAIN: i32 = 1;
 pub const GMATCH: i32 = 3;
@@ -41,19 +43,24 @@ impl Default for Match {
     }
 }
 
+/// A match in progress. In its methods, `s` is a position in the subject and `p` one in the pattern.
 struct Matcher<'a> {
-    s: &'a [u8],
-    p: &'a [u8],
+    subject: &'a [u8],
+    pattern: &'a [u8],
+    /// Number of captures so far.
     level: usize,
     captures: &'a mut [Capture; MAX_CAPTURES],
+    /// Number of calls of [`Matcher::run`] within each other.
     depth: u32,
+    /// Steps since the last look at the mark.
     steps: u32,
     stop: &'a AtomicBool,
 }
 
+/// The end of a match in the subject, `None` if there is no match, or a code.
 type End = Result<Option<usize>, i32>;
 
-/// The number of captures, or a negative code.
+/// Finds the first match at or after `init`. Returns the number of captures, or a negative code.
 pub fn find(s: &[u8], p: &[u8], init: usize, mode: i32, stop: &AtomicBool, m: &mut Match) -> i32 {
     let special: &[u8] = if mode == FIND {
         b"^$*+?.([%-"
@@ -74,9 +81,9 @@ pub fn find(s: &[u8], p: &[u8], init: usize, mode: i32, stop: &AtomicBool, m: &m
         Some(rest) if mode != GMATCH => (true, rest),
         _ => (false, p),
     };
-    let mut x = Matcher {
-        s,
-        p,
+    let mut matcher = Matcher {
+        subject: s,
+        pattern: p,
         level: 0,
         captures: &mut m.captures,
         depth: 0,
@@ -85,12 +92,12 @@ pub fn find(s: &[u8], p: &[u8], init: usize, mode: i32, stop: &AtomicBool, m: &m
     };
     let mut at = init;
     loop {
-        x.level = 0;
-        match x.run(at, 0) {
+        matcher.level = 0;
+        match matcher.run(at, 0) {
             Err(code) => return code,
             Ok(Some(end)) => {
                 (m.start, m.end) = (at as u32, end as u32);
-                let level = x.level;
+                let level = matcher.level;
                 if m.captures[..level].iter().any(|c| c.len == -2) {
                     return MALFORMED - 8;
                 }
@@ -102,6 +109,7 @@ pub fn find(s: &[u8], p: &[u8], init: usize, mode: i32, stop: &AtomicBool, m: &m
     }
 }
 
+/// Whether a character is in a class such as `%a`.
 fn class(c: u8, kind: u8) -> bool {
     let is = match kind.to_ascii_lowercase() {
         b'a' => c.is_ascii_alphabetic(),
@@ -132,21 +140,21 @@ impl Matcher<'_> {
         Ok(())
     }
 
-    /// The end of the single-character item at `p`.
+    /// Returns the end of the item for a single character at `p`.
     fn item_end(&self, p: usize) -> Result<usize, i32> {
-        match self.p[p] {
-            b'%' if p + 1 >= self.p.len() => Err(MALFORMED),
+        match self.pattern[p] {
+            b'%' if p + 1 >= self.pattern.len() => Err(MALFORMED),
             b'%' => Ok(p + 2),
             b'[' => {
-                let mut q = p + 1 + (self.p.get(p + 1) == Some(&b'^')) as usize;
+                let mut q = p + 1 + (self.pattern.get(p + 1) == Some(&b'^')) as usize;
                 // A `]` in the first place is an ordinary character.
                 loop {
-                    match self.p.get(q) {
+                    match self.pattern.get(q) {
                         None => return Err(MALFORMED - 1),
                         Some(b'%') => q += 2,
                         Some(_) => q += 1,
                     }
-                    if self.p.get(q) == Some(&b']') {
+                    if self.pattern.get(q) == Some(&b']') {
                         return Ok(q + 1);
                     }
                 }
@@ -155,22 +163,23 @@ impl Matcher<'_> {
         }
     }
 
+    /// Whether a character is in the set at `p`.
     fn in_set(&self, c: u8, p: usize, end: usize) -> bool {
-        let negated = self.p[p + 1] == b'^';
+        let negated = self.pattern[p + 1] == b'^';
         let mut q = p + 1 + negated as usize;
         while q < end - 1 {
-            if self.p[q] == b'%' {
-                if class(c, self.p[q + 1]) {
+            if self.pattern[q] == b'%' {
+                if class(c, self.pattern[q + 1]) {
                     return !negated;
                 }
                 q += 2;
-            } else if q + 2 < end - 1 && self.p[q + 1] == b'-' {
-                if self.p[q] <= c && c <= self.p[q + 2] {
+            } else if q + 2 < end - 1 && self.pattern[q + 1] == b'-' {
+                if self.pattern[q] <= c && c <= self.pattern[q + 2] {
                     return !negated;
                 }
                 q += 3;
             } else {
-                if self.p[q] == c {
+                if self.pattern[q] == c {
                     return !negated;
                 }
                 q += 1;
@@ -179,19 +188,22 @@ impl Matcher<'_> {
         negated
     }
 
+    /// Whether a character fits the item at `p`.
     fn single(&self, c: u8, p: usize, end: usize) -> bool {
-        match self.p[p] {
+        match self.pattern[p] {
             b'.' => true,
-            b'%' => class(c, self.p[p + 1]),
+            b'%' => class(c, self.pattern[p + 1]),
             b'[' => self.in_set(c, p, end),
             other => other == c,
         }
     }
 
+    /// Whether the character at `s` fits the item at `p`.
     fn at(&self, s: usize, p: usize, end: usize) -> bool {
-        s < self.s.len() && self.single(self.s[s], p, end)
+        s < self.subject.len() && self.single(self.subject[s], p, end)
     }
 
+    /// Matches the rest of the pattern within another match.
     fn deeper(&mut self, s: usize, p: usize) -> End {
         if self.depth == MAX_DEPTH {
             return Err(MALFORMED - 6);
@@ -202,15 +214,16 @@ impl Matcher<'_> {
         result
     }
 
+    /// Matches the pattern from `p` on at `s`.
     fn run(&mut self, mut s: usize, mut p: usize) -> End {
         loop {
             self.step()?;
-            let Some(&c) = self.p.get(p) else {
+            let Some(&c) = self.pattern.get(p) else {
                 return Ok(Some(s));
             };
             match c {
                 b'(' => {
-                    let position = self.p.get(p + 1) == Some(&b')');
+                    let position = self.pattern.get(p + 1) == Some(&b')');
                     if self.level == MAX_CAPTURES {
                         return Err(MALFORMED - 2);
                     }
@@ -238,9 +251,13 @@ impl Matcher<'_> {
                     }
                     return Ok(end);
                 }
-                b'$' if p + 1 == self.p.len() => return Ok((s == self.s.len()).then_some(s)),
-                b'%' if self.p.get(p + 1) == Some(&b'b') => {
-                    let (Some(&open), Some(&close)) = (self.p.get(p + 2), self.p.get(p + 3)) else {
+                b'$' if p + 1 == self.pattern.len() => {
+                    return Ok((s == self.subject.len()).then_some(s));
+                }
+                b'%' if self.pattern.get(p + 1) == Some(&b'b') => {
+                    let (Some(&open), Some(&close)) =
+                        (self.pattern.get(p + 2), self.pattern.get(p + 3))
+                    else {
                         return Err(MALFORMED - 4);
                     };
                     let Some(end) = self.balanced(s, open, close)? else {
@@ -249,22 +266,22 @@ impl Matcher<'_> {
                     (s, p) = (end, p + 4);
                     continue;
                 }
-                b'%' if self.p.get(p + 1) == Some(&b'f') => {
+                b'%' if self.pattern.get(p + 1) == Some(&b'f') => {
                     p += 2;
-                    if self.p.get(p) != Some(&b'[') {
+                    if self.pattern.get(p) != Some(&b'[') {
                         return Err(MALFORMED - 5);
                     }
                     let end = self.item_end(p)?;
-                    let before = if s == 0 { 0 } else { self.s[s - 1] };
-                    let here = self.s.get(s).copied().unwrap_or(0);
+                    let before = if s == 0 { 0 } else { self.subject[s - 1] };
+                    let here = self.subject.get(s).copied().unwrap_or(0);
                     if self.in_set(before, p, end) || !self.in_set(here, p, end) {
                         return Ok(None);
                     }
                     p = end;
                     continue;
                 }
-                b'%' if self.p.get(p + 1).is_some_and(u8::is_ascii_digit) => {
-                    let i = (self.p[p + 1] as usize).wrapping_sub(b'1' as usize);
+                b'%' if self.pattern.get(p + 1).is_some_and(u8::is_ascii_digit) => {
+                    let i = (self.pattern[p + 1] as usize).wrapping_sub(b'1' as usize);
                     if i >= self.level || self.captures[i].len == -2 {
                         return Err(MALFORMED - 7);
                     }
@@ -272,7 +289,9 @@ impl Matcher<'_> {
                         self.captures[i].start as usize,
                         self.captures[i].len.max(0) as usize,
                     );
-                    if self.s[s..].len() < len || self.s[from..from + len] != self.s[s..s + len] {
+                    if self.subject[s..].len() < len
+                        || self.subject[from..from + len] != self.subject[s..s + len]
+                    {
                         return Ok(None);
                     }
                     self.steps = self.steps.wrapping_add((len / 64) as u32);
@@ -282,12 +301,12 @@ impl Matcher<'_> {
                 _ => {}
             }
             let end = self.item_end(p)?;
-            match self.p.get(end) {
+            match self.pattern.get(end) {
                 Some(b'?') => {
-                    if self.at(s, p, end) {
-                        if let Some(e) = self.deeper(s + 1, end + 1)? {
-                            return Ok(Some(e));
-                        }
+                    if self.at(s, p, end)
+                        && let Some(e) = self.deeper(s + 1, end + 1)?
+                    {
+                        return Ok(Some(e));
                     }
                     p = end + 1;
                 }
@@ -313,6 +332,7 @@ impl Matcher<'_> {
         }
     }
 
+    /// Matches as many repetitions of an item as possible, but `least` of them, and then the rest.
     fn greedy(&mut self, s: usize, p: usize, end: usize, least: usize) -> End {
         let mut n = 0;
         while self.at(s + n, p, end) {
@@ -334,12 +354,13 @@ impl Matcher<'_> {
         }
     }
 
+    /// Returns the end of a balanced text (`%bxy`).
     fn balanced(&mut self, s: usize, open: u8, close: u8) -> End {
-        if self.s.get(s) != Some(&open) {
+        if self.subject.get(s) != Some(&open) {
             return Ok(None);
         }
         let mut depth = 1;
-        for (i, &c) in self.s[s + 1..].iter().enumerate() {
+        for (i, &c) in self.subject[s + 1..].iter().enumerate() {
             if c == close {
                 depth -= 1;
                 if depth == 0 {
@@ -349,7 +370,9 @@ impl Matcher<'_> {
                 depth += 1;
             }
         }
-        self.steps = self.steps.wrapping_add(((self.s.len() - s) / 64) as u32);
+        self.steps = self
+            .steps
+            .wrapping_add(((self.subject.len() - s) / 64) as u32);
         Ok(None)
     }
 }

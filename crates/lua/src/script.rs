@@ -2,7 +2,7 @@
 
 use crate::abi::{Code, Ending, Pending};
 use crate::globals::Globals;
-use crate::target::Target;
+use crate::target::{Phase, Target};
 use crate::vm::{self, Function, Ran, Suspended};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -86,6 +86,12 @@ impl Scripts {
             let ran = vm::with(|vm| vm.start(&function, target));
             if let Some(outcome) = self.after(ran, at, is_first, target) {
                 return outcome;
+            }
+        }
+        if target.raw.phase == Phase::HeaderFilter {
+            // A response that is made in this phase does not end the snippet: it replaces the response at the end.
+            if let Some(ending) = vm::with(|vm| vm.cx.ending.take()) {
+                return Outcome::Ended(ending);
             }
         }
         Outcome::Done

@@ -104,6 +104,15 @@ impl<'a> Target<'a> {
         })
     }
 
+    /// No request, but a state for the tables of a timer, which it keeps while it waits.
+    pub(crate) fn timer(node: &'a Arc<Node>, state: &'a mut RequestState) -> Self {
+        Self::new(Raw {
+            node: Some(node),
+            state: Some(state),
+            ..Raw::NONE
+        })
+    }
+
     /// The request of `rewrite` or `access`, which it may change.
     pub fn request(phase: Phase, cx: &'a mut RequestCx<'_, '_>) -> Self {
         let request: *mut Request<'_> = &mut *cx.request;

@@ -9,7 +9,7 @@
 
 #![expect(unsafe_code, reason = "LuaJIT's interface is C's")]
 
-use crate::abi::{self, Code, Cx, Ending, FUNCTIONS, Pending, WaitKind};
+use crate::abi::{self, Code, Cx, Ending, FUNCTIONS, Pending, Said, WaitKind};
 use crate::globals::Globals;
 use crate::memory::Memory;
 use crate::sys::*;
@@ -34,11 +34,16 @@ const FILES: &[(&CStr, &str)] = &[
     (c"=lua/guard.lua", include_str!("lua/guard.lua")),
     (c"=lua/json.lua", include_str!("lua/json.lua")),
     (c"=lua/lib_cjson.lua", include_str!("lua/lib_cjson.lua")),
+    (
+        c"=./kong/pdk/private/phases.lua",
+        include_str!("lua/pdk_phases.lua"),
+    ),
     (c"=./kong/pdk/init.lua", include_str!("lua/pdk.lua")),
     (
         c"=./kong/pdk/request.lua",
         include_str!("lua/pdk_request.lua"),
     ),
+    (c"=./kong/tools/mime.lua", include_str!("lua/pdk_body.lua")),
     (
         c"=./kong/pdk/service.lua",
         include_str!("lua/pdk_service.lua"),
@@ -48,11 +53,51 @@ const FILES: &[(&CStr, &str)] = &[
         include_str!("lua/pdk_response.lua"),
     ),
     (
+        c"=./kong/pdk/service/request.lua",
+        include_str!("lua/pdk_service_request.lua"),
+    ),
+    (
         c"=./kong/pdk/client.lua",
         include_str!("lua/pdk_client.lua"),
     ),
+    (
+        c"=./kong/pdk/client/tls.lua",
+        include_str!("lua/pdk_client_tls.lua"),
+    ),
+    (
+        c"=./kong/pdk/router.lua",
+        include_str!("lua/pdk_router.lua"),
+    ),
     (c"=./kong/pdk/log.lua", include_str!("lua/pdk_log.lua")),
+    (c"=./kong/pdk/node.lua", include_str!("lua/pdk_node.lua")),
+    (
+        c"=./kong/pdk/tracing.lua",
+        include_str!("lua/pdk_tracing.lua"),
+    ),
+    (c"=./kong/pdk/vault.lua", include_str!("lua/pdk_vault.lua")),
+    (c"=./kong/db/dao/init.lua", include_str!("lua/pdk_db.lua")),
     (c"=ngx.lua", include_str!("lua/ngx.lua")),
+    (c"=ngx_output.lua", include_str!("lua/ngx_output.lua")),
+    (c"=ngx_var.lua", include_str!("lua/ngx_var.lua")),
+    (c"=ngx_text.lua", include_str!("lua/ngx_text.lua")),
+    (
+        c"=./kong/globalpatches.lua",
+        include_str!("lua/ngx_patched.lua"),
+    ),
+    (c"=ngx_req.lua", include_str!("lua/ngx_req.lua")),
+    (c"=ngx_re.lua", include_str!("lua/ngx_re.lua")),
+    (
+        c"=./resty/core/shdict.lua",
+        include_str!("lua/ngx_shared.lua"),
+    ),
+    (
+        c"=./resty/timerng/init.lua",
+        include_str!("lua/ngx_timer.lua"),
+    ),
+    (
+        c"=./kong/resty/mlcache/init.lua",
+        include_str!("lua/cache.lua"),
+    ),
     (c"=lua/lib_hash.lua", include_str!("lua/lib_hash.lua")),
     (c"=lua/lib_cache.lua", include_str!("lua/lib_cache.lua")),
     (
@@ -78,6 +123,7 @@ pub(crate) struct Vm {
     /// Lua functions of `core.lua`.
     compile: c_int,
     forget: c_int,
+    take_timer: c_int,
     /// Identifies this VM among those that its thread had.
     generation: u32,
 }
@@ -129,6 +175,17 @@ pub(crate) fn with<T>(run: impl FnOnce(&mut Vm) -> T) -> T {
     })
 }
 
+/// Runs something with the VM of this thread, if it has one that nothing else uses.
+pub(crate) fn try_with<T>(run: impl FnOnce(&mut Vm) -> T) -> Option<T> {
+    let with = |vm: &RefCell<Option<Vm>>| Some(run(vm.try_borrow_mut().ok()?.as_mut()?));
+    VM.try_with(with).ok().flatten()
+}
+
+/// Returns the number of the VM of this thread among those that the thread had.
+pub(crate) fn generation() -> u32 {
+    GENERATION.get()
+}
+
 /// A function of the VM of this thread. Dropping it releases it.
 #[derive(Debug)]
 pub(crate) struct Function {
@@ -147,6 +204,8 @@ impl Drop for Function {
 /// The tables of a request (`ngx.ctx`, `kong.ctx`). Dropping it releases them.
 pub(crate) struct Context {
     pub(crate) number: u32,
+    /// What the request has said to the client.
+    pub(crate) said: Option<Said>,
     generation: u32,
     thread: std::thread::ThreadId,
 }
@@ -155,6 +214,7 @@ impl Context {
     pub(crate) fn new(number: u32) -> Self {
         Self {
             number,
+            said: None,
             generation: GENERATION.get(),
             thread: std::thread::current().id(),
         }
@@ -215,6 +275,7 @@ impl Vm {
                 cx: &raw mut *cx,
                 compile: 0,
                 forget: 0,
+                take_timer: 0,
                 stopped: [0; 2],
             };
             let status = lua_cpcall(l, open, (&raw mut opened).cast());
@@ -233,6 +294,7 @@ impl Vm {
             waiting: 0,
             compile: opened.compile,
             forget: opened.forget,
+            take_timer: opened.take_timer,
             generation: GENERATION.get(),
         }
     }
@@ -339,6 +401,31 @@ impl Vm {
         self.run(thread, target)
     }
 
+    /// Starts the function of a timer. `is_premature` tells it that the worker ends.
+    pub(crate) fn start_timer(
+        &mut self,
+        number: i32,
+        is_premature: bool,
+        target: &Target<'_>,
+    ) -> Ran {
+        self.cx.number = number.into();
+        self.cx.flags = is_premature.into();
+        let mut job = Job {
+            function: self.take_timer,
+            from: null_mut(),
+            reference: 0,
+        };
+        let status = self.slice(|l| unsafe {
+            // SAFETY: `keep_result` runs protected, and `job` lives during the call.
+            lua_cpcall(l, keep_result, (&raw mut job).cast())
+        });
+        if status != 0 {
+            return Ran::Failed(self.take_error(self.l));
+        }
+        let function = self.function(job.reference);
+        self.start(&function, target)
+    }
+
     /// Continues a coroutine that waits.
     pub(crate) fn resume(&mut self, mut suspended: Suspended, target: &Target<'_>) -> Ran {
         let is_here = std::thread::current().id() == suspended.owner;
@@ -357,6 +444,7 @@ impl Vm {
             let context = interpreter.downcast_ref::<Context>()?;
             (context.generation == self.generation).then_some(context.number)
         });
+        self.cx.memory_used = self.memory().used();
         self.cx.enter(target.raw, context.unwrap_or(0));
         let cx = &raw mut *self.cx;
         let status = self.slice(|_| unsafe {
@@ -371,11 +459,15 @@ impl Vm {
                 lua_settop(thread.l, 0);
             }
         });
+        let said = match status {
+            0 => abi::said_by(&mut self.cx),
+            _ => None,
+        };
         self.cx.leave();
-        self.finish(thread, status)
+        self.finish(thread, status, said)
     }
 
-    fn finish(&mut self, thread: Thread, status: c_int) -> Ran {
+    fn finish(&mut self, thread: Thread, status: c_int, said: Option<Said>) -> Ran {
         // SAFETY: nothing runs in the VM. None of these calls raises.
         unsafe {
             match status {
@@ -385,7 +477,11 @@ impl Vm {
                         .flatten();
                     lua_settop(thread.l, 0);
                     self.pool.push(thread);
-                    Ran::Done(returned)
+                    // What was said is the response, also if nothing ends it.
+                    match said {
+                        Some(said) => Ran::Ended(Ending::AtOnce(said.response())),
+                        None => Ran::Done(returned),
+                    }
                 }
                 YIELD => {
                     lua_settop(thread.l, 0);
@@ -540,6 +636,7 @@ struct Opened {
     cx: *mut Cx,
     compile: c_int,
     forget: c_int,
+    take_timer: c_int,
     /// See [`STOPPED`].
     stopped: [c_int; 2],
 }
@@ -623,10 +720,11 @@ unsafe extern "C-unwind" fn open(l: *mut lua_State) -> c_int {
         load(
             l,
             c"=functions",
-            "local SB = ... return SB.compile, SB.forget",
+            "local SB = ... return SB.compile, SB.forget, SB.take_timer",
         );
         lua_rawgeti(l, REGISTRY, shared);
-        lua_call(l, 1, 2);
+        lua_call(l, 1, 3);
+        (*opened).take_timer = luaL_ref(l, REGISTRY);
         (*opened).forget = luaL_ref(l, REGISTRY);
         (*opened).compile = luaL_ref(l, REGISTRY);
         // Snippets without the sandbox can look into the registry.

@@ -196,6 +196,21 @@ pub enum Flow {
     ReadBody,
 }
 
+impl Flow {
+    /// Refuses a response whose status is 1xx. The client would wait for another response after it, or with 101 send
+    /// something that is not HTTP.
+    pub fn with_final_status(self) -> Result<Self, PluginError> {
+        match &self {
+            Self::Respond(response) | Self::Exit(response)
+                if (100..200).contains(&response.status) =>
+            {
+                Err(PluginError::not_final(response.status))
+            }
+            _ => Ok(self),
+        }
+    }
+}
+
 impl From<Flow> for Step<'_> {
     fn from(flow: Flow) -> Self {
         match flow {
@@ -231,6 +246,13 @@ impl PluginError {
             context: context.into(),
             cause: None,
         }
+    }
+
+    /// A plugin has chosen a status that no final response has.
+    pub fn not_final(status: u16) -> Self {
+        Self::new(format!(
+            "it sets the status {status}, which no final response has"
+        ))
     }
 
     pub fn caused_by(

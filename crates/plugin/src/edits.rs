@@ -138,6 +138,7 @@ impl HeaderEdits {
         self.lengths & length_bit(name) != 0
     }
 
+    #[inline]
     fn push(&mut self, name: CompactString, change: HeaderChange) {
         self.lengths |= length_bit(name.as_bytes());
         self.changes.push((name, change));
@@ -146,6 +147,18 @@ impl HeaderEdits {
     /// Replaces all lines with this name.
     pub fn set(&mut self, name: impl HeaderName, value: impl Into<HeaderValue>) {
         self.replace(name, HeaderChange::Set(value.into()));
+    }
+
+    /// Whether the list certainly has no change of a name with one of these lengths.
+    #[inline]
+    pub fn lacks(&self, names: NameLengths) -> bool {
+        self.lengths & names.0 == 0
+    }
+
+    /// Does what [`Self::set`] does for a name that the list has no change of, and does not look for one.
+    #[inline]
+    pub fn set_new(&mut self, name: impl HeaderName, value: HeaderValue) {
+        self.push(name.into_name(), HeaderChange::Set(value));
     }
 
     pub fn add(&mut self, name: impl HeaderName, value: impl Into<HeaderValue>) {
@@ -213,7 +226,7 @@ impl HeaderEdits {
     }
 
     /// The lines to write after the kept original ones.
-    pub fn added(&self) -> impl Iterator<Item = (&str, &[u8])> {
+    pub fn added(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
         self.changes
             .iter()
             .filter_map(|(name, change)| match change {
@@ -300,6 +313,17 @@ impl HeaderEdits {
             return None;
         }
         self.values(name).next()
+    }
+}
+
+/// The lengths of the names that a plugin sets, for [`HeaderEdits::lacks`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NameLengths(u64);
+
+impl NameLengths {
+    pub fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
+        let bits = names.into_iter().map(|name| length_bit(name.as_bytes()));
+        Self(bits.fold(0, |all, bit| all | bit))
     }
 }
 
@@ -458,6 +482,18 @@ mod tests {
         assert!(lines(&edits).is_empty());
         edits.set("X-A", "3");
         assert_eq!(lines(&edits), [("X-A", &b"3"[..])]);
+    }
+
+    #[test]
+    fn a_list_lacks_names_of_other_lengths() {
+        let mut edits = HeaderEdits::new();
+        let names = NameLengths::of(["X-A", "X-Abc"]);
+        edits.set("X-Ab", "1");
+        assert!(edits.lacks(names));
+        edits.set_new("X-Abc", HeaderValue::from_static("2"));
+        assert!(!edits.lacks(names));
+        edits.set("x-abc", "3");
+        assert_eq!(lines(&edits), [("X-Ab", &b"1"[..]), ("x-abc", b"3")]);
     }
 
     #[test]

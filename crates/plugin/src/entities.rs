@@ -35,6 +35,28 @@ pub trait Entities: Send + Sync {
         Ok(entity.is_some())
     }
 
+    /// Returns the id of the entity with this value of a field that the kind's schema declares unique.
+    fn id_of(
+        &self,
+        kind: EntityKind,
+        field: &str,
+        value: &str,
+    ) -> Result<Option<Uuid>, LookupError> {
+        let _ = (kind, field, value);
+        Ok(None)
+    }
+
+    /// Returns up to `most` ids of a kind, in their order, from the one after `after`.
+    fn ids_after(
+        &self,
+        kind: EntityKind,
+        after: Option<Uuid>,
+        most: usize,
+    ) -> Result<Vec<Uuid>, LookupError> {
+        let _ = (kind, after, most);
+        Ok(Vec::new())
+    }
+
     /// Returns the id of the workspace `default`, which holds all entities.
     fn workspace(&self) -> Uuid {
         DEFAULT_WORKSPACE

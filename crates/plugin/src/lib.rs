@@ -32,14 +32,16 @@ mod stream;
 pub mod testing;
 mod worker_part;
 
-pub use body::{ParsedBody, RequestBody};
+pub use body::{Multipart, ParsedBody, RequestBody};
 pub use configured::{Configured, ConfiguredName, ConfiguredNames, NoNames, Scope, ScopeSet};
 pub use def::{
     BUNDLED_VERSION, BuildCx, BuildError, Filtered, Flow, Implementation, Lack, LuaSettings,
     NodeIdentity, Phases, Plugin, PluginDef, PluginError, Scopes, Shortcoming, Step, UntrustedLua,
     Wait, downcast,
 };
-pub use edits::{HeaderChange, HeaderEdits, HeaderName, HeaderValue, TargetEdits, UpstreamEdits};
+pub use edits::{
+    HeaderChange, HeaderEdits, HeaderName, HeaderValue, NameLengths, TargetEdits, UpstreamEdits,
+};
 pub use endpoint::{
     Endpoint, EndpointAnswer, EndpointHandler, EndpointOperation, EndpointReply, EndpointRequest,
 };

@@ -2,10 +2,12 @@
 
 use crate::def::NodeIdentity;
 use crate::entities::{Entities, NoEntities};
+use expr::Block;
 use net::dns::Resolver;
 use net::tls::{CertificateError, Trust};
-use services::{Background, Clock, Metrics, Queues, Shared, Workers, http};
+use services::{Background, Clock, Dicts, Metrics, Queues, Shared, Workers, http};
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The node, as plugins use it. There is one per process. It outlives every configuration, so state that must survive
@@ -25,8 +27,12 @@ pub struct Node {
     pub queues: Queues,
     pub http: http::Client,
     pub metrics: Metrics,
+    /// The shared dictionaries of Lua code (`ngx.shared`).
+    pub dicts: Dicts,
     /// Maximum bytes of what plugins cache (`mem_cache_size`, the size of Kong's zone `kong_db_cache`).
     pub cache_size: usize,
+    /// The peers whose forwarding headers are believed.
+    pub trusted_ips: Vec<Block>,
 }
 
 /// What a node is made of.
@@ -40,6 +46,8 @@ pub struct NodeParts {
     pub resolver: Resolver,
     pub background: Background,
     pub cache_size: usize,
+    /// The addresses of `trusted_ips`.
+    pub trusted_ips: Vec<Block>,
 }
 
 /// The default of `mem_cache_size`.
@@ -55,6 +63,7 @@ impl Node {
             resolver,
             background,
             cache_size,
+            trusted_ips,
         } = parts;
         let queues = Queues::new(background.clone());
         let metrics = Metrics::new(workers);
@@ -69,8 +78,16 @@ impl Node {
             background,
             queues,
             metrics,
+            dicts: Dicts::new(cache_size),
             cache_size,
+            trusted_ips,
         })
+    }
+
+    /// Whether this address is one of `trusted_ips`.
+    pub fn trusts(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.trusted_ips.iter().any(|block| block.contains(address))
     }
 
     /// A node with these entities and nothing else, for tests and measurements.
@@ -83,6 +100,7 @@ impl Node {
             resolver: Resolver::default(),
             background: Background::start()?,
             cache_size: CACHE_SIZE,
+            trusted_ips: Vec::new(),
         });
         Ok(Arc::new(node.map_err(io::Error::other)?))
     }

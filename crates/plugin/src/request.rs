@@ -16,10 +16,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 use uuid::Uuid;
 
 /// Maximum number of header lines that plugins see (`lua_max_req_headers` in Kong).
-const MAX_HEADERS: usize = 100;
+pub(crate) const MAX_HEADERS: usize = 100;
 
 /// The context of `rewrite` and `access`.
 pub struct RequestCx<'c, 'r> {
@@ -52,6 +53,8 @@ pub struct Request<'r> {
     pub port: u16,
     /// The request id: 32 hex digits.
     pub request_id: &'r str,
+    /// When the request began.
+    pub started: Instant,
     /// Server name from the TLS handshake.
     pub sni: Option<&'r str>,
     /// TLS of the connection, if the client uses it.
@@ -246,6 +249,7 @@ impl<'r> Request<'r> {
             host: "a",
             port: 80,
             request_id: "0123456789abcdef0123456789abcdef",
+            started: Instant::now(),
             sni: None,
             tls: None,
             route: None,
@@ -372,17 +376,6 @@ impl Request<'_> {
         let read = self.head.headers().take(looked_at);
         read.filter(|(name, _)| !edits.drops(name))
             .chain(edits.added())
-    }
-
-    /// Like [`Request::first_header_pairs`], for the log record: it does without checks that the names are text.
-    #[inline]
-    pub(crate) fn header_bytes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let edits = &self.upstream.headers;
-        let read = self.head.fields().take(MAX_HEADERS);
-        let kept = read.filter(|(_, name, _)| !edits.drops(name));
-        let added = edits.added();
-        let added = added.map(|(name, value)| (name.as_bytes(), value));
-        kept.map(|(_, name, value)| (name, value)).chain(added)
     }
 
     /// The query string, after changes.

@@ -15,7 +15,8 @@ pub(crate) fn whole(number: u64) -> CompactString {
         // The last requests before a limit are those that clients look at, and attackers make.
         return CompactString::const_new(DIGITS[number as usize]);
     }
-    if number as f64 >= WHOLE {
+    // The cast of the constant is exact.
+    if number >= WHOLE as u64 {
         return text(number as f64);
     }
     CompactString::new(itoa::Buffer::new().format(number))

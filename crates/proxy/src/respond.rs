@@ -305,8 +305,9 @@ impl GatewayResponse {
                 line(out, name, value);
             }
         }
-        // nginx's default type, for a body without a content type.
-        if self.headers.value("content-type").is_none() && !self.body.is_empty() {
+        // nginx's default type, for a body without a content type, unless a plugin wants none.
+        let has_none = self.headers.value("content-type").is_none();
+        if has_none && !self.body.is_empty() && !self.headers.drops("content-type") {
             let usual: &[u8] = if adds_charset {
                 b"text/plain; charset=UTF-8"
             } else {

@@ -1,5 +1,5 @@
 //! The services of a node that plugins use: an HTTP client, queues, metrics, timers on workers, background tasks, shared
-//! state and the clock.
+//! state, shared dictionaries and the clock.
 //!
 //! The gateway creates the services once per process, and they live as long as the process: configurations come and go
 //! without them. Nothing here makes a worker of the data plane wait. What talks to the network runs on the thread of
@@ -11,6 +11,7 @@
 
 pub mod background;
 pub mod clock;
+pub mod dict;
 pub mod http;
 pub mod metrics;
 pub mod queue;
@@ -19,6 +20,7 @@ pub mod workers;
 
 pub use background::Background;
 pub use clock::Clock;
+pub use dict::Dicts;
 pub use metrics::Metrics;
 pub use queue::Queues;
 pub use shared::Shared;

@@ -13,7 +13,7 @@ use model::declarative::DEFAULT_WORKSPACE;
 use plugin::{Decode, Decoded, Entities, EntityKey, LookupError};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use store::{Reader, Revision, Store, StoreError, View};
+use store::{Reader, Revision, Store, StoreError, TagFilter, View};
 use uuid::Uuid;
 
 /// Look-ups for all workers. Each thread has its own reader, so workers share no lock.
@@ -175,6 +175,33 @@ impl Entities for StoreEntities {
             plugin::write_entity(kind, &entity, workspace, out);
             local.logged.put(kind, id, revision, &out[start..]);
             Ok(true)
+        })
+    }
+
+    fn id_of(
+        &self,
+        kind: EntityKind,
+        field: &str,
+        value: &str,
+    ) -> Result<Option<Uuid>, LookupError> {
+        self.with_local(|local| {
+            read(&local.reader, |view| {
+                Ok(view.id_by_unique(kind, field, value)?)
+            })
+        })
+    }
+
+    fn ids_after(
+        &self,
+        kind: EntityKind,
+        after: Option<Uuid>,
+        most: usize,
+    ) -> Result<Vec<Uuid>, LookupError> {
+        self.with_local(|local| {
+            read(&local.reader, |view| {
+                let page = view.page(kind, after, most, TagFilter::None)?;
+                Ok(page.entities.iter().map(|(id, _)| *id).collect())
+            })
         })
     }
 

@@ -70,18 +70,11 @@ fn a_body_that_nobody_read_is_skipped() {
     assert_eq!(pipelined(lost), (502, 200));
 }
 
+/// A client keeps reading after a status below 200. It would use the response to the next request for this one.
 #[test]
-fn a_response_below_200_closes_the_connection() {
-    let gateway = launch().configuration(CONFIGURATION).start();
-    let mut client = Client::connect(gateway.proxy);
-    client
-        .send(format!(
-            "GET /interim HTTP/1.1\r\nHost: a.test\r\n\r\n{NEXT}"
-        ))
-        .expect("the gateway reads");
-    // The client keeps reading after an interim response, because a status below 200 is not final. If the gateway sent
-    // the response to the next request now, the client would use it for the first request.
-    assert!(client.is_cut_off("GET"));
+fn a_response_below_200_is_not_sent() {
+    let interim = "GET /interim HTTP/1.1\r\nHost: a.test\r\n\r\n";
+    assert_eq!(pipelined(interim), (500, 200));
 }
 
 /// Some clients read the line break after a chunk before they use the chunk. They must not wait for the next one.

@@ -66,12 +66,13 @@ fn unimplemented_plugins_that_guard_or_limit_refuse_requests() {
         "services": [{"name": "all", "url": echo.url(), "routes": [
             route("guarded", "acl", json!({"allow": ["staff"]})),
             route("limited", "request-size-limiting", json!({})),
+            route("counted", "rate-limiting", json!({"hour": 9, "policy": "redis", "redis": {"host": "r"}})),
             route("stripped", "response-transformer", json!({"remove": {"headers": ["x-secret"]}})),
             route("decorated", "correlation-id", json!({})),
         ]}],
     });
     let gateway = launch().configuration(&configuration.to_string()).start();
-    for path in ["/guarded", "/limited", "/stripped"] {
+    for path in ["/guarded", "/limited", "/counted", "/stripped"] {
         let refused = gateway.get(path, &[]);
         assert_eq!(refused.status, 500, "{path}");
         let (body, id) = (refused.json(), refused.header("x-kong-request-id"));
@@ -93,6 +94,13 @@ fn unimplemented_plugins_that_guard_or_limit_refuse_requests() {
     gateway.wait_for_log(
         "plugin correlation-id is not implemented: it is ignored (routes: decorated)",
     );
+    gateway.wait_for_log(
+        "plugin rate-limiting does not implement the policy redis: every request it applies to (routes: counted) gets 500",
+    );
+    // One line at the start, and one for the request.
+    let lines = gateway.log();
+    let about_redis = lines.lines().filter(|line| line.contains("policy redis"));
+    assert_eq!(about_redis.count(), 2, "{lines}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ super::numbered! {
         TargetHost = "target_host",
         Upstream = "upstream",
         Chunk = "chunk",
+        WithoutArg = "without_arg",
     }
 }
 
@@ -69,6 +70,14 @@ pub(super) fn set_text(cx: &mut Cx, what: i32, text: &[u8]) -> i32 {
     let Some(request) = cx.target.request_mut() else {
         return NO_REQUEST;
     };
+    if what == Text::WithoutArg {
+        if !request.query().is_empty()
+            && let Ok(name) = std::str::from_utf8(text)
+        {
+            request.remove_query_arg(name);
+        }
+        return FOUND;
+    }
     let edits = &mut request.upstream;
     let lossy = || String::from_utf8_lossy(text).into_owned();
     match what {
@@ -87,7 +96,7 @@ pub(super) fn set_text(cx: &mut Cx, what: i32, text: &[u8]) -> i32 {
         Text::Upstream if configured => {
             edits.target_mut().set_upstream(CompactString::from_utf8_lossy(text));
         }
-        Text::Upstream | Text::Chunk => return NONE,
+        Text::Upstream | Text::Chunk | Text::WithoutArg => return NONE,
     }
     FOUND
 }
@@ -161,15 +170,46 @@ pub(super) fn set_header(cx: &mut Cx, of: i32, change: i32, name: &[u8], value: 
             }
         }
     };
-    change_header(edits, change, name, value);
+    match of {
+        // nginx escapes what it sends to a service.
+        Message::Request if !name.iter().copied().all(is_token) => {
+            change_header(edits, change, escaped(name).as_bytes(), value);
+        }
+        _ => change_header(edits, change, name, value),
+    }
     FOUND
 }
 
+/// Changes a header. A name that no header may have is ignored, as nginx ignores it in a response.
 pub(super) fn change_header(edits: &mut HeaderEdits, change: Change, name: &[u8], value: &[u8]) {
+    if name.is_empty() || !name.iter().copied().all(is_token) {
+        return;
+    }
     let name = CompactString::from_utf8_lossy(name);
     match change {
         Change::Set => edits.set(name, HeaderValue::from_untrusted(value)),
         Change::Add => edits.add(name, HeaderValue::from_untrusted(value)),
         Change::Remove => edits.remove(name),
     }
+}
+
+/// Whether a byte may be in the name of a header.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// Escapes the bytes that the name of a header may not have.
+fn escaped(name: &[u8]) -> String {
+    let mut out = String::with_capacity(name.len() + 8);
+    for byte in name {
+        match is_token(*byte) {
+            true => out.push(char::from(*byte)),
+            false => out.extend(['%', hex(byte >> 4), hex(byte & 15)]),
+        }
+    }
+    out
+}
+
+fn hex(digit: u8) -> char {
+    char::from(b"0123456789ABCDEF"[usize::from(digit & 15)])
 }

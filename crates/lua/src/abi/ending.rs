@@ -2,6 +2,7 @@
 
 use super::edit::{Change, change_header};
 use super::{Cx, FOUND, NONE};
+use crate::target::Phase;
 use bytes::Bytes;
 use plugin::{Response, ResponseBody};
 use std::borrow::Cow;
@@ -49,8 +50,15 @@ pub(super) fn exit(cx: &mut Cx, status_and_kind: i32, body: &[u8]) -> i32 {
     let Some(kind) = Kind::numbered(status_and_kind >> 16) else {
         return NONE;
     };
-    let headers = std::mem::take(&mut cx.headers);
-    let body = || Bytes::copy_from_slice(body);
+    let mut headers = std::mem::take(&mut cx.headers);
+    let replaces = cx.phase == Phase::HeaderFilter as u32;
+    if kind == Kind::Exit && !replaces && headers.value("content-type").is_none() {
+        // Kong sends a text without a content type, not with nginx's default type.
+        headers.remove("Content-Type");
+    }
+    // What was said before is the body. Only `ngx.exit` can come after it.
+    let said = super::said::take(cx);
+    let body = || said.clone().unwrap_or_else(|| Bytes::copy_from_slice(body));
     let text = || Cow::Owned(String::from_utf8_lossy(&body()).into_owned());
     let response = Response {
         status: status_and_kind as u16,

@@ -2,7 +2,7 @@
 
 use super::{Cx, FOUND, NO_REQUEST, NONE};
 use crate::target::Raw;
-use plugin::args;
+use plugin::{Multipart, args};
 use std::borrow::Cow;
 
 super::numbered! {
@@ -36,9 +36,14 @@ const BARE: i32 = 2;
 const NUMBERED: i32 = 3;
 
 impl List {
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.items.clear();
+    }
+
+    /// Adds a name without a value.
+    pub(super) fn name(&mut self, name: &[u8]) {
+        self.push(name, b"", BARE);
     }
 
     fn push(&mut self, name: &[u8], value: &[u8], kind: i32) {
@@ -77,11 +82,12 @@ pub(super) fn make(cx: &mut Cx, of: i32, most: i32) -> i32 {
         Of::ResponseHeaders => {
             each_response_header(&target, &mut |name, value| add(name, value, PAIR))
         }
-        Of::UpstreamHeaders => target.upstream().map(|head| {
-            for (name, value) in head.headers() {
+        Of::UpstreamHeaders => {
+            for (name, value) in target.upstream().into_iter().flat_map(|head| head.headers()) {
                 add(name.as_bytes(), value, PAIR);
             }
-        }),
+            Some(())
+        }
         Of::Captures => target.request().map(|request| {
             for capture in &request.captures {
                 let value = capture.value.as_bytes();
@@ -109,7 +115,7 @@ pub(super) fn make(cx: &mut Cx, of: i32, most: i32) -> i32 {
 }
 
 /// Visits the header lines of the response to the client. `None` if there is no response yet.
-fn each_response_header(target: &Raw, visit: &mut dyn FnMut(&[u8], &[u8])) -> Option<()> {
+pub(super) fn each_response_header(target: &Raw, visit: &mut dyn FnMut(&[u8], &[u8])) -> Option<()> {
     if let Some(answer) = target.answer() {
         let edits = &answer.headers;
         for (name, value) in edits.before() {
@@ -138,6 +144,15 @@ fn each_response_header(target: &Raw, visit: &mut dyn FnMut(&[u8], &[u8])) -> Op
         visit(name.as_bytes(), value);
     }
     Some(())
+}
+
+/// Makes a list of names and values, and returns their number.
+pub(super) fn fill(cx: &mut Cx, make: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]))) -> i32 {
+    let mut list = std::mem::take(&mut cx.list);
+    list.clear();
+    make(&mut |name, value| list.push(name, value, PAIR));
+    cx.list = list;
+    i32::try_from(cx.list.items.len()).unwrap_or(i32::MAX)
 }
 
 /// Returns the first value of a header of the response to the client.
@@ -169,6 +184,18 @@ pub(super) fn parse_args(cx: &mut Cx, most: i32, text: &[u8]) -> i32 {
     }
     cx.number = f64::from(u8::from(args.next().is_some()));
     cx.list = list;
+    i32::try_from(cx.list.items.len()).unwrap_or(i32::MAX)
+}
+
+/// Makes a list of the parts of a body in the form `multipart/form-data`, and returns their number.
+pub(super) fn multipart(cx: &mut Cx, content_type: &[u8], body: &[u8]) -> i32 {
+    cx.list.clear();
+    let Some(multipart) = Multipart::parse(content_type, body) else {
+        return 0;
+    };
+    for part in multipart.parts() {
+        cx.list.push(&part.name, &part.content, PAIR);
+    }
     i32::try_from(cx.list.items.len()).unwrap_or(i32::MAX)
 }
 

@@ -13,17 +13,26 @@
 #![expect(unsafe_code, reason = "the interface is C's")]
 
 mod cipher;
+mod dict;
 mod edit;
 mod ending;
 mod encoding;
+mod entity;
 mod hash;
 mod json;
 mod list;
 mod log;
+mod regex;
+mod said;
 mod text;
+mod time;
+mod timer;
+mod var;
 mod wait;
+mod wall;
 
 pub use ending::Ending;
+pub(crate) use said::Said;
 pub(crate) use wait::WaitKind;
 pub use wait::Pending;
 
@@ -53,6 +62,8 @@ pub(crate) struct Cx {
     /// A second text, such as the value that belongs to a name.
     ptr2: *const u8,
     pub(crate) number: f64,
+    /// A second number, such as a time to live.
+    pub(crate) number2: f64,
     /// Length of the text. Lua reads a number of 32 bits without an allocation.
     pub(crate) len: u32,
     len2: u32,
@@ -66,6 +77,10 @@ pub(crate) struct Cx {
     pub(crate) wait: u32,
     /// Number of coroutines within each other.
     level: u32,
+    /// The phase as nginx has it. It differs from `phase` after `ngx.say`, which runs Kong's filter phases.
+    pub(crate) nginx: u32,
+    /// Flags of a value, or a count.
+    pub(crate) flags: u32,
     pub(crate) matched: pattern::Match,
 
     // Lua does not know these.
@@ -74,6 +89,10 @@ pub(crate) struct Cx {
     /// Bytes that `ptr` points to, if the result is made by the function.
     scratch: Vec<u8>,
     list: list::List,
+    wall: wall::Wall,
+    /// Bytes that the VM used when the slice began.
+    pub(crate) memory_used: usize,
+    regexes: regex::Regexes,
     tokens: json::Tokens,
     /// Headers of a response that is about to be made.
     headers: HeaderEdits,
@@ -94,16 +113,22 @@ impl Cx {
             ptr2: std::ptr::null(),
             len2: 0,
             number: 0.0,
+            number2: 0.0,
             phase: 0,
             plugin: 0,
             context: 0,
             wait: 0,
             level: 0,
+            nginx: 0,
+            flags: 0,
             matched: pattern::Match::default(),
             target: Raw::NONE,
             slot,
             scratch: Vec::new(),
             list: list::List::default(),
+            wall: wall::Wall::new(),
+            memory_used: 0,
+            regexes: regex::Regexes::default(),
             tokens: json::Tokens::default(),
             headers: HeaderEdits::new(),
             ending: None,
@@ -117,16 +142,21 @@ impl Cx {
     /// Prepares a slice.
     pub(crate) fn enter(&mut self, target: Raw, context: u32) {
         self.phase = target.phase as u32;
+        self.nginx = self.phase;
         self.plugin = u32::from(target.plugin);
         self.context = context;
         self.target = target;
         self.wait = 0;
         self.level = 0;
+        if said::has_begun(self) != 0 {
+            self.phase = Phase::BodyFilter as u32;
+        }
     }
 
     /// Forgets the target of a slice.
     pub(crate) fn leave(&mut self) {
         self.phase = Phase::None as u32;
+        self.nginx = self.phase;
         self.target = Raw::NONE;
     }
 
@@ -246,6 +276,8 @@ macro_rules! signature {
     (ii) => { unsafe extern "C" fn(*mut Cx, i32, i32) -> i32 };
     (id) => { unsafe extern "C" fn(*mut Cx, i32, f64) -> i32 };
     (ss) => { unsafe extern "C" fn(*mut Cx, *const u8, usize, *const u8, usize) -> i32 };
+    (iss) => { unsafe extern "C" fn(*mut Cx, i32, *const u8, usize, *const u8, usize) -> i32 };
+    (iis) => { unsafe extern "C" fn(*mut Cx, i32, i32, *const u8, usize) -> i32 };
     (iiss) => {
         unsafe extern "C" fn(*mut Cx, i32, i32, *const u8, usize, *const u8, usize) -> i32
     };
@@ -264,6 +296,8 @@ macro_rules! declared {
     (ii) => { ",int32_t,int32_t" };
     (id) => { ",int32_t,double" };
     (ss) => { ",const char*,size_t,const char*,size_t" };
+    (iss) => { ",int32_t,const char*,size_t,const char*,size_t" };
+    (iis) => { ",int32_t,int32_t,const char*,size_t" };
     (iiss) => { ",int32_t,int32_t,const char*,size_t,const char*,size_t" };
     (ssii) => { ",const char*,size_t,const char*,size_t,int32_t,int32_t" };
 }
@@ -324,6 +358,33 @@ macro_rules! exported {
         ) -> i32 {
             // SAFETY: Lua passes strings and their lengths.
             guard(cx, |cx| unsafe { $call(cx, bytes(at, length), bytes(at2, length2)) })
+        }
+        exported
+    }};
+    (iis, $call:path) => {{
+        unsafe extern "C" fn exported(
+            cx: *mut Cx,
+            one: i32,
+            two: i32,
+            at: *const u8,
+            length: usize,
+        ) -> i32 {
+            // SAFETY: Lua passes a string and its length.
+            guard(cx, |cx| $call(cx, one, two, unsafe { bytes(at, length) }))
+        }
+        exported
+    }};
+    (iss, $call:path) => {{
+        unsafe extern "C" fn exported(
+            cx: *mut Cx,
+            one: i32,
+            at: *const u8,
+            length: usize,
+            at2: *const u8,
+            length2: usize,
+        ) -> i32 {
+            // SAFETY: Lua passes strings and their lengths.
+            guard(cx, |cx| unsafe { $call(cx, one, bytes(at, length), bytes(at2, length2)) })
         }
         exported
     }};
@@ -390,6 +451,15 @@ functions! {
     list(ii) => list::make;
     parse_args(is) => list::parse_args;
     item(i) => list::item;
+    multipart(ss) => list::multipart;
+    // Entities (`entity`).
+    entity(is) => entity::get;
+    entity_id(iss) => entity::id_of;
+    entity_ids(iis) => entity::ids_after;
+    entity_kind(s) => entity::kind;
+    credential(_) => entity::credential;
+    authenticate(ss) => entity::authenticate;
+    is_trusted(s) => entity::is_trusted;
     // Changes (`edit`).
     set_text(is) => edit::set_text;
     set_number(id) => edit::set_number;
@@ -405,6 +475,7 @@ functions! {
     digest(is) => hash::digest;
     random(i) => hash::random;
     cipher(iiss) => cipher::run;
+    hmac_sha1(ss) => encoding::hmac_sha1;
     json_read(is) => json::read;
     json_token(i) => json::token;
     json_begin(i) => json::begin;
@@ -417,6 +488,21 @@ functions! {
     log(is) => log::write;
     log_field(iiss) => log::set_field;
     log_record(_) => log::record;
+    // Shared dictionaries (`dict`), regexes (`regex`), timers (`timer`) and times (`time`).
+    dict(iiss) => dict::operate;
+    regex_compile(ss) => regex::compile;
+    regex_names(_) => regex::names;
+    regex_run(is) => regex::run;
+    timer_start(id) => timer::start;
+    timer_count(i) => timer::count;
+    time_write(id) => time::write;
+    time_parse(s) => time::parse;
+    // Variables (`var`), and what is said to the client (`said`).
+    var(s) => var::get;
+    say(is) => said::say;
+    say_end(_) => said::end;
+    has_said(_) => said::has_begun;
+    page(i) => said::page;
     // The tables of a request.
     keep_context(i) => keep_context;
 }
@@ -426,8 +512,9 @@ pub(crate) fn declarations() -> String {
     format!(
         "typedef struct {{ uint32_t start; int32_t len; }} sb_capture;
         typedef struct {{
-          const char *ptr; const char *ptr2; double number; uint32_t len; uint32_t len2;
+          const char *ptr; const char *ptr2; double number; double number2; uint32_t len; uint32_t len2;
           uint32_t phase; uint32_t plugin; uint32_t context; uint32_t wait; uint32_t level;
+          uint32_t nginx; uint32_t flags;
           uint32_t start; uint32_t end; sb_capture captures[{}];
         }} sb_cx;
         {FUNCTION_DECLARATIONS}",
@@ -462,6 +549,11 @@ pub(crate) fn constants() -> String {
     group("code", &mut numbered(Code::NAMES));
     group("hash", &mut numbered(hash::Hash::NAMES));
     group("cipher", &mut numbered(cipher::Mode::NAMES));
+    group("zone", &mut dict::zones());
+    group("dict_kind", &mut numbered(dict::KINDS));
+    group("dict", &mut numbered(dict::Operation::NAMES));
+    group("dict_outcome", &mut numbered(dict::Outcome::NAMES));
+    group("time", &mut numbered(time::Form::NAMES));
     group("token", &mut numbered(json::Token::NAMES));
     out.push('}');
     out
@@ -471,6 +563,11 @@ pub(crate) fn constants() -> String {
 fn result(cx: &mut Cx, text: &[u8]) -> i32 {
     cx.result = Some(text.to_vec());
     FOUND
+}
+
+/// Takes what the request has said to the client.
+pub(crate) fn said_by(cx: &mut Cx) -> Option<Said> {
+    said::context(cx)?.said.take()
 }
 
 /// Whether the slice must stop.

@@ -4,7 +4,7 @@ use super::{Cx, NO_REQUEST, NONE};
 use crate::target::Raw;
 use model::EntityKind;
 use net::http1::Version;
-use plugin::{EntityRef, Origin, RequestBody};
+use plugin::{EntityRef, Origin, Request, RequestBody};
 use std::io::Write;
 use std::time::UNIX_EPOCH;
 
@@ -55,6 +55,10 @@ super::numbered! {
         TlsVersion = "tls_version",
         WorkerPid = "worker_pid",
         ReceivedQuery = "received_query",
+        TrustedPeer = "trusted_peer",
+        ConsumerId = "consumer_id",
+        IsTls = "is_tls",
+        VmMemory = "vm_memory",
     }
 }
 
@@ -71,6 +75,8 @@ pub(super) fn get(cx: &mut Cx, number: i32) -> i32 {
         Value::Method => cx.text(request.method_bytes()),
         Value::ReceivedMethod => cx.text(request.head.method_bytes()),
         Value::Scheme => cx.text(request.scheme.name().as_bytes()),
+        // The name of Kong's server, which nginx uses in place of an absent host.
+        Value::Host if request.host.is_empty() => cx.text(b"kong"),
         Value::Host => cx.text(request.host.as_bytes()),
         Value::Port => cx.number(request.port.into()),
         Value::HttpVersion if request.http2 => cx.number(2.0),
@@ -82,6 +88,19 @@ pub(super) fn get(cx: &mut Cx, number: i32) -> i32 {
         Value::Path => cx.text(request.head.path_bytes()),
         Value::Target => cx.text(request.head.target().as_bytes()),
         Value::RawQuery => cx.text(request.query().as_bytes()),
+        Value::TrustedPeer => {
+            let trusts = target.node().is_some_and(|node| node.trusts(request.peer.ip()));
+            i32::from(trusts)
+        }
+        Value::ConsumerId => {
+            let consumer = target.state().and_then(|state| state.consumer.as_ref());
+            id(cx, consumer.map(|consumer| consumer.id.0))
+        }
+        Value::IsTls => i32::from(request.tls.is_some()),
+        Value::StartTime => {
+            let started = cx.wall.at(request.started);
+            cx.number((started.as_secs_f64() * 1000.0).floor() / 1000.0)
+        }
         Value::ReceivedQuery => cx.text(request.head.query_bytes().unwrap_or_default()),
         Value::UpstreamPath => cx.text(request.upstream_path()),
         Value::UpstreamQuery => cx.text_or_none(request.upstream_query()),
@@ -161,6 +180,7 @@ fn of_node(cx: &mut Cx, target: &Raw, value: Value) -> Option<i32> {
             };
             cx.number(now.as_secs_f64())
         }
+        Value::VmMemory => cx.number(cx.memory_used as f64),
         Value::WorkerPid => cx.number(std::process::id().into()),
         _ => return None,
     })
@@ -185,9 +205,12 @@ fn of_response(cx: &mut Cx, target: &Raw, value: Value) -> i32 {
         Value::UpstreamStatus => {
             let head = target.upstream().map(|head| head.status());
             let logged = target.entry().and_then(|entry| entry.upstream_status);
-            match head.or(logged) {
-                Some(status) => cx.number(status.into()),
-                None => NONE,
+            let failed = target.answer().filter(|answer| answer.origin == Origin::Gateway);
+            match (head.or(logged), failed.map(|answer| answer.status)) {
+                (Some(status), _) => cx.number(status.into()),
+                // nginx notes these for an upstream that does not answer.
+                (None, Some(status @ (502 | 504))) => cx.number(status.into()),
+                (None, _) => NONE,
             }
         }
         Value::UpstreamBody => {
@@ -200,13 +223,6 @@ fn of_response(cx: &mut Cx, target: &Raw, value: Value) -> i32 {
         },
         Value::IsLast => match target.chunk() {
             Some(chunk) => i32::from(chunk.last),
-            None => NONE,
-        },
-        Value::StartTime => match target.entry() {
-            Some(entry) => {
-                let started = entry.started_at.duration_since(UNIX_EPOCH);
-                cx.number(started.unwrap_or_default().as_secs_f64())
-            }
             None => NONE,
         },
         _ => NONE,
@@ -258,7 +274,7 @@ pub(super) fn header(cx: &mut Cx, of: i32, name: &[u8]) -> i32 {
     };
     match of {
         0 => match target.request() {
-            Some(request) => cx.text_or_none(request.header(name)),
+            Some(request) => request_header(cx, request, name),
             None => NO_REQUEST,
         },
         1 => super::list::response_header(cx, &target, name),
@@ -267,4 +283,34 @@ pub(super) fn header(cx: &mut Cx, of: i32, name: &[u8]) -> i32 {
             None => NONE,
         },
     }
+}
+
+/// Returns the first value of a header of the request, as nginx's variables do: cookies are joined, and underscores are
+/// like dashes if no header has the name itself.
+fn request_header(cx: &mut Cx, request: &Request<'_>, name: &str) -> i32 {
+    if name.eq_ignore_ascii_case("content-length")
+        && let Some(body) = &request.upstream.body
+    {
+        return shown(cx, body.len());
+    }
+    let mut lines = request.every_header_line(name);
+    if name.eq_ignore_ascii_case("cookie") {
+        let lines: Vec<&[u8]> = lines.collect();
+        return match lines.is_empty() {
+            true => NONE,
+            false => cx.made(|out| out.extend_from_slice(&lines.join(&b"; "[..]))),
+        };
+    }
+    if let Some(value) = lines.next() {
+        return cx.text(value);
+    }
+    if !name.contains(['-', '_']) {
+        return NONE;
+    }
+    let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    let mut pairs = request.header_pairs();
+    let found = pairs.find(|(other, _)| {
+        other.len() == name.len() && other.bytes().zip(name.bytes()).all(|(a, b)| dashed(a) == dashed(b))
+    });
+    cx.text_or_none(found.map(|(_, value)| value))
 }

@@ -39,16 +39,13 @@ kong.table = {
   end,
 }
 
+kong.ip = {is_trusted = function(ip, ...)
+  local text = type(ip) == "string" and ip or ""
+  return SB.functions.is_trusted(cx, text, #text) == 1
+end}
+
 local plugin_id = SB.text_reader("plugin_id")
 kong.plugin = {get_id = function(...)
   if cx.phase == 0 then return nil end
   return plugin_id()
 end}
-
-local node_id, hostname = SB.text_reader("node_id"), SB.text_reader("hostname")
-kong.node = {
-  get_id = function(...) return node_id() end,
-  get_hostname = function(...) return hostname() end,
-}
-
-kong.nginx = {get_subsystem = function(...) return "http" end}

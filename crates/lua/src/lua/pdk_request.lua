@@ -39,7 +39,7 @@ request.get_http_version = reads(SB.number_reader("http_version"))
 
 local port = SB.number_reader("port")
 request.get_port = function(...)
-  if cx.phase == 0 then error("no phase in ngx.ctx.KONG_PHASE") end
+  SB.require_phase()
   return port()
 end
 
@@ -47,6 +47,61 @@ local raw_path, normalize = SB.text_reader("path"), SB.encoder("normalize_path")
 request.get_path = function(...)
   check()
   return normalize(raw_path())
+end
+
+-- Returns a function that reads a value which a trusted proxy in front may tell in a header.
+local trusted = SB.code_reader("trusted_peer")
+local function told(header, own)
+  return function(...)
+    check()
+    if trusted() == 1 and c_header(cx, 0, header, #header) == 1 then return ffi_string(cx.ptr, cx.len) end
+    return own()
+  end
+end
+
+request.get_forwarded_scheme = told("x-forwarded-proto", request.get_scheme)
+request.get_forwarded_path = told("x-forwarded-path", request.get_path)
+
+-- The prefix that the route strips is known to the upstream's headers only, which are made after `access`.
+local stripped, EARLY = SB.text_reader("stripped"), SB.phases("rewrite, access")
+request.get_forwarded_prefix = told("x-forwarded-prefix", function(...)
+  if band(cx.phase, EARLY) ~= 0 then return nil end
+  local prefix = stripped()
+  if prefix == "" then return nil end
+  return prefix
+end)
+
+-- Returns host and port of X-Forwarded-Host from a trusted proxy. What precedes `@` is no host.
+local function forwarded_host()
+  if trusted() ~= 1 or c_header(cx, 0, "x-forwarded-host", 16) ~= 1 then return nil end
+  local host = ffi_string(cx.ptr, cx.len)
+  local at = host:find("@", 1, true)
+  if at then host = host:sub(at + 1) end
+  local colon = host:find(":%d*$")
+  if not colon then return lower(host) end
+  return lower(host:sub(1, colon - 1)), tonumber(host:sub(colon + 1))
+end
+
+request.get_forwarded_host = function(...)
+  check()
+  return forwarded_host() or request.get_host()
+end
+
+local function in_range(value)
+  return value and value >= 1 and value <= 65535
+end
+
+request.get_forwarded_port = function(...)
+  check()
+  if trusted() == 1 then
+    if c_header(cx, 0, "x-forwarded-port", 16) == 1 then
+      local told_port = tonumber(ffi_string(cx.ptr, cx.len))
+      if in_range(told_port) then return told_port end
+    end
+    local _, host_port = forwarded_host()
+    if in_range(host_port) then return host_port end
+  end
+  return port()
 end
 
 request.get_header = function(name, ...)
@@ -152,9 +207,16 @@ request.get_start_time = function(...)
 end
 
 local CAPTURES = constants.list.captures
-request.get_uri_captures = function(...)
+request.get_uri_captures = function(ctx, ...)
   check()
   local named, unnamed = {}, {}
+  if ctx ~= nil then
+    local matches = ctx.router_matches
+    for k, v in next, matches and matches.uri_captures or {} do
+      if type(k) == "number" then unnamed[k] = v else named[k] = v end
+    end
+    return {named = named, unnamed = unnamed}
+  end
   local count = c_list(cx, CAPTURES, 2147483647)
   if count < 0 then failed(count) end
   for i = 0, count - 1 do
@@ -167,15 +229,16 @@ end
 local body, body_state = SB.text_reader("body"), SB.code_reader("body_state")
 local TOO_LARGE = "request body did not fit into client body buffer, consider raising 'client_body_buffer_size'"
 
--- Returns the body, which is read if it was not yet.
+-- Returns the body, which is read if it was not yet. A body that is too large for the memory is in no file either, so it
+-- cannot be had with any `max_file_size`.
 function SB.read_body(...)
   if body_state() == 0 then SB.suspend(SB.wait.body) end
-  local state = body_state()
-  if state == 2 then return nil, TOO_LARGE end
+  if body_state() == 2 then return nil, TOO_LARGE end
   return body() or ""
 end
 
 request.get_raw_body = function(max_file_size, ...)
   if band(cx.phase, BODY) == 0 then wrong_phase(BODY_LIST, nil, 3) end
-  return SB.read_body()
+  local text, err = SB.read_body()
+  return text, err
 end

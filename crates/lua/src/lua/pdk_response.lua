@@ -2,8 +2,9 @@
 local SB = ...
 local functions, cx, constants = SB.functions, SB.cx, SB.constants
 local ffi_string = require("ffi").string
+local concat, tonumber = table.concat, tonumber
 local band, type, error, tostring, next, floor = bit.band, type, error, tostring, next, math.floor
-local lower = string.lower
+local lower, gsub, sub, find = string.lower, string.gsub, string.sub, string.find
 local failed, wrong_phase, json = SB.failed, SB.wrong_phase, SB.json
 local c_header, c_set_header, c_set_number, c_exit_header, c_exit =
   functions.header, functions.set_header, functions.set_number, functions.exit_header, functions.exit
@@ -57,6 +58,15 @@ end
 
 local function check_value(name, value, level)
   local t = type(value)
+  if t == "table" then
+    for i = 1, #value do
+      local vt = type(value[i])
+      if vt ~= "string" then
+        error('invalid header value in array "' .. name .. '": got ' .. vt .. ", expected string", level)
+      end
+    end
+    return
+  end
   if t ~= "string" and t ~= "number" and t ~= "boolean" then
     error('invalid header value for "' .. name .. '": got ' .. t .. ", expected array of string, string, number or boolean", level)
   end
@@ -70,7 +80,7 @@ local function shown(value)
 end
 
 local function sets(name, value, change)
-  value = shown(value)
+  name, value = gsub(name, "_", "-"), shown(value)
   local code = c_set_header(cx, RESPONSE, change, name, #name, value, #value)
   if code ~= 1 then failed(code) end
 end
@@ -82,33 +92,28 @@ response.set_status = function(code, ...)
   if c_set_number(cx, constants.set_number.status, code) == -1 then SB.context().status = code end
 end
 
+local function sets_all(name, value, change)
+  if lower(name) == "transfer-encoding" then
+    kong.log.warn("manually setting Transfer-Encoding. Ignored.")
+    return
+  end
+  if type(value) ~= "table" then return sets(name, value, change) end
+  if change == SET then sets(name, "", REMOVE) end
+  for i = 1, #value do sets(name, value[i], ADD) end
+end
+
 response.set_header = function(name, value, ...)
   if band(cx.phase, W) == 0 then wrong_phase(W_LIST, nil, 3) end
   check_name(name, 3)
-  if type(value) == "table" then
-    local n = #value
-    for i = 1, n do
-      local t = type(value[i])
-      if t ~= "string" then
-        error('invalid header value in array "' .. name .. '": got ' .. t .. ", expected string", 2)
-      end
-    end
-    if lower(name) == "transfer-encoding" then return end
-    sets(name, "", REMOVE)
-    for i = 1, n do sets(name, value[i], ADD) end
-    return
-  end
   check_value(name, value, 3)
-  if lower(name) == "transfer-encoding" then return end
-  sets(name, value, SET)
+  sets_all(name, value, SET)
 end
 
 response.add_header = function(name, value, ...)
   if band(cx.phase, W) == 0 then wrong_phase(W_LIST, nil, 3) end
   check_name(name, 3)
   check_value(name, value, 3)
-  if lower(name) == "transfer-encoding" then return end
-  sets(name, value, ADD)
+  sets_all(name, value, ADD)
 end
 
 response.clear_header = function(name, ...)
@@ -136,18 +141,13 @@ local function check_headers(headers, level)
   end
 end
 
+SB.check_headers = check_headers
+
 response.set_headers = function(headers, ...)
   if band(cx.phase, W) == 0 then wrong_phase(W_LIST, nil, 3) end
   if type(headers) ~= "table" then error("headers must be a table", 2) end
   check_headers(headers, 3)
-  for name, value in next, headers do
-    if type(value) == "table" then
-      sets(name, "", REMOVE)
-      for i = 1, #value do sets(name, value[i], ADD) end
-    else
-      sets(name, value, SET)
-    end
-  end
+  for name, value in next, headers do sets_all(name, value, SET) end
 end
 
 -- Ends the request with the response that was made. Nothing catches this: the coroutine never goes on.
@@ -155,17 +155,27 @@ local function finish()
   if SB.can_wait() then SB.suspend(SB.wait["end"]) end
 end
 
+-- Adds a header to the response that is being made.
+local function adds(change, name, value)
+  value = shown(value)
+  c_exit_header(cx, 0, change, name, #name, value, #value)
+end
+
+-- Makes a response. A body is cut to the length that the headers give it.
 local function make(kind, code, body, headers)
   if headers then
     for name, value in next, headers do
-      if type(value) == "table" then
-        for i = 1, #value do
-          local text = shown(value[i])
-          c_exit_header(cx, 0, ADD, name, #name, text, #text)
+      name = gsub(name, "_", "-")
+      local known = lower(name)
+      if known == "content-length" then
+        local length = tonumber(value)
+        if length and length >= 0 and length < #body then body = sub(body, 1, length) end
+      elseif known ~= "transfer-encoding" then
+        if type(value) == "table" then
+          for i = 1, #value do adds(ADD, name, value[i]) end
+        else
+          adds(SET, name, value)
         end
-      else
-        local text = shown(value)
-        c_exit_header(cx, 0, SET, name, #name, text, #text)
       end
     end
   end
@@ -186,12 +196,33 @@ response.exit = function(code, body, headers, ...)
   end
   if t == "table" then
     local text, err = json.write(body)
-    if not text then error("body encoding failed while flushing response: " .. tostring(err), 2) end
-    make("exit_json", code, text, headers)
+    if text then
+      make("exit_json", code, text, headers)
+    else
+      -- Kong fails when it sends the body, and nginx answers with its own page.
+      kong.log.err("body encoding failed while flushing response: ", err)
+      make("ngx_error", 500, "")
+    end
   else
     make("exit", code, body or "", headers)
   end
   finish()
+end
+
+-- The types of Kong's error bodies.
+local error_types = {
+  ["application/json"] = true, ["application/xml"] = true, ["text/html"] = true, ["text/plain"] = true,
+  ["application/grpc"] = true,
+}
+
+-- Raises an error if the headers have a content type for which there is no error body.
+local function check_error_type(headers, level)
+  local own = headers and (headers["Content-Type"] or headers["content-type"])
+  if type(own) ~= "string" then return end
+  local semicolon = find(own, ";", 1, true)
+  if not error_types[lower(semicolon and sub(own, 1, semicolon - 1) or own)] then
+    error("no error body has the content type " .. own, level)
+  end
 end
 
 response.error = function(code, message, headers, ...)
@@ -205,11 +236,47 @@ response.error = function(code, message, headers, ...)
     check_headers(headers, 3)
   end
   if t == "table" then
-    make("exit_json", code, json.write({message = message}) or "", headers)
-  elseif message then
+    local text, err = json.write(message)
+    if not text then error("could not JSON encode the error message: " .. err, 2) end
+    message = text
+  end
+  check_error_type(headers, 3)
+  if message then
     make("error", code, message, headers)
   else
     make("status_error", code, "", headers)
   end
   finish()
+end
+
+local BODY_LIST = "body_filter"
+
+-- Collects the pieces of the body, which are not sent on. Returns the body with the last one.
+response.get_raw_body = function(...)
+  if cx.phase ~= BODY_FILTER then wrong_phase(BODY_LIST, nil, 3) end
+  local context = SB.context()
+  local arg = ngx.arg
+  local chunk, is_last = arg[1] or "", arg[2]
+  local pieces = context.body_pieces
+  if is_last then
+    context.body_pieces = nil
+    if not pieces then return chunk end
+    pieces[#pieces + 1] = chunk
+    return concat(pieces)
+  end
+  if not pieces then
+    pieces = {}
+    context.body_pieces = pieces
+  end
+  pieces[#pieces + 1] = chunk
+  arg[1] = nil
+  return nil
+end
+
+response.set_raw_body = function(body, ...)
+  if cx.phase ~= BODY_FILTER then wrong_phase(BODY_LIST, nil, 3) end
+  if type(body) ~= "string" then error("body must be a string", 2) end
+  -- An empty piece would be no piece to nginx, so Kong sends a line break.
+  ngx.arg[1] = body == "" and "\n" or body
+  ngx.arg[2] = true
 end

@@ -284,10 +284,7 @@ fn a_vm_that_is_full_is_replaced() {
     let result = on_worker(|| {
         // Each slice stays below the limit of a slice, but keeps what it makes.
         for _ in 0..40 {
-            let filled = run("kept = kept or {} kept[#kept + 1] = ('x'):rep(8e6 + #kept)");
-            if let Err(error) = filled {
-                return Err(error);
-            }
+            run("kept = kept or {} kept[#kept + 1] = ('x'):rep(8e6 + #kept)")?;
         }
         run("assert(#(kept or {}) < 40, 'the memory was never freed')")
     });

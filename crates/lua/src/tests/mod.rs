@@ -28,8 +28,9 @@ fn on_worker<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
             panic!("the thread has panicked: {:?}", thread.join().err())
         }
         Err(mpsc::RecvTimeoutError::Timeout) => {
+            // The thread still runs, so the test process could not end by itself.
             eprintln!("the code was not stopped");
-            std::process::exit(99)
+            std::process::abort()
         }
     }
 }

@@ -7,6 +7,7 @@ use super::request::{Facts, HostName};
 use super::scan::{self, BadLine};
 use std::cell::RefCell;
 use std::cmp::Ordering;
+use std::ops::Range;
 
 /// Maximum number of heads kept per thread for reuse: about as many as a busy worker has in flight.
 const KEPT: usize = 256;
@@ -124,6 +125,25 @@ impl Head {
             .fields
             .iter()
             .map(|field| (field.known, self.name(field), self.value(field)))
+    }
+
+    /// Returns all bytes of the head, and the positions of each header's name and value in them.
+    #[inline]
+    pub(super) fn located(
+        &self,
+    ) -> (
+        &[u8],
+        impl Iterator<Item = (Range<usize>, Range<usize>)> + Clone,
+    ) {
+        let HeadBuffer { bytes, fields, .. } = self.store();
+        let places = fields.iter().map(|field| {
+            let (name, value) = (field.name_start as usize, field.value_start as usize);
+            (
+                name..name + usize::from(field.name_len),
+                value..value + field.value_len as usize,
+            )
+        });
+        (bytes, places)
     }
 
     /// Returns whole lines with their line ends, for copying them unchanged.

@@ -5,6 +5,7 @@ use super::field::KnownHeader;
 use super::head::{Head, HeadBuffer, Line, Options, parse_number};
 use super::scan::{self, BadLine, RequestLine};
 use super::{Framing, Limits, Version};
+use std::ops::Range;
 
 /// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -372,6 +373,17 @@ impl RequestHead {
     #[inline]
     pub fn fields(&self) -> impl Iterator<Item = (KnownHeader, &[u8], &[u8])> {
         self.head.fields()
+    }
+
+    /// Returns all bytes of the head, and the positions of each header's name and value in them.
+    #[inline]
+    pub fn located(
+        &self,
+    ) -> (
+        &[u8],
+        impl Iterator<Item = (Range<usize>, Range<usize>)> + Clone,
+    ) {
+        self.head.located()
     }
 
     /// Copies the whole lines that `keep` selects.

@@ -3,6 +3,7 @@
 
 mod entity;
 mod fields;
+mod headers;
 mod json;
 mod record;
 mod stream;

@@ -1,7 +1,7 @@
 //! The log record of a request: the JSON object of Kong's `kong.log.serialize`, written in one pass. Source:
 //! kong/pdk/log.lua.
 
-use super::{LogCx, LogEntry, RecordError, Try, TryEnd, entity, fields, json};
+use super::{LogCx, LogEntry, RecordError, Try, TryEnd, entity, fields, headers, json};
 use crate::args::{self, Arg, MAX_ARGS};
 use crate::request::{Consumer, Credential, EntityRef, Request};
 use crate::response::Origin;
@@ -12,37 +12,37 @@ use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Maximum number of headers of a request, and of a response, that a record shows (`lua_max_req_headers` and
-/// `lua_max_resp_headers` in Kong).
-const MAX_HEADERS: usize = 100;
 /// Capacity above which the buffer of a worker is freed.
 const KEPT_CAPACITY: usize = 64 * 1024;
 
-/// Headers whose values records do not show.
-const REDACTED: [&[u8]; 2] = [b"authorization", b"proxy-authorization"];
-
 thread_local! {
-    /// The record that is being written, so that each one needs only an allocation of its own size.
+    /// The record that is being written. Its memory is reused, so that it is in the cache.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl LogCx<'_, '_> {
     /// Returns the log record of the request, with the fields that plugins have set.
     pub fn record(&self) -> Result<Bytes, RecordError> {
-        written(|out| {
+        self.with_record(Bytes::copy_from_slice)
+    }
+
+    /// Writes the log record of the request as [`Self::record`] does, and passes it to `take` without a copy.
+    pub fn with_record<T>(&self, take: impl FnOnce(&[u8]) -> T) -> Result<T, RecordError> {
+        written(take, |out| {
             write(self, out);
             fields::finish(&self.state.log_fields, out)
         })
     }
 }
 
-pub(super) fn written(
+pub(super) fn written<T>(
+    take: impl FnOnce(&[u8]) -> T,
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), RecordError>,
-) -> Result<Bytes, RecordError> {
+) -> Result<T, RecordError> {
     // The buffer is taken out and put back, so that nothing is borrowed while the record is written.
     let mut buffer = BUFFER.take();
     buffer.clear();
-    let result = write(&mut buffer).map(|()| Bytes::copy_from_slice(&buffer));
+    let result = write(&mut buffer).map(|()| take(&buffer));
     if buffer.capacity() <= KEPT_CAPACITY {
         BUFFER.set(buffer);
     }
@@ -59,6 +59,7 @@ fn write(cx: &LogCx<'_, '_>, out: &mut Vec<u8>) {
         ..
     } = cx;
     let entities = &*node.entities;
+    let started_at = since_epoch(entry.started_at);
     out.push(b'{');
     write_request(request, entry, out);
     out.extend_from_slice(br#","upstream_uri":""#);
@@ -68,13 +69,13 @@ fn write(cx: &LogCx<'_, '_>, out: &mut Vec<u8>) {
     out.extend_from_slice(br#"","response":{"status":"#);
     json::number(entry.status, out);
     out.extend_from_slice(br#","headers":"#);
-    write_headers(header_lines(entry.response_head), &[], out);
+    headers::write_response(entry.response_head, out);
     out.extend_from_slice(br#","size":"#);
     json::number(entry.response_size, out);
     out.push(b'}');
     write_latencies(entry, out);
     if request.route.is_some() {
-        write_tries(entry.tries, entry.started_at, None, out);
+        write_tries(entry.tries, started_at, None, out);
     }
     write_credential(state.credential.as_ref(), out);
     write_entities(
@@ -85,7 +86,7 @@ fn write(cx: &LogCx<'_, '_>, out: &mut Vec<u8>) {
     );
     out.extend_from_slice(br#","client_ip":"#);
     json::address(request.client.ip, out);
-    write_started_at(entry.started_at, out);
+    write_started_at(started_at, out);
     out.extend_from_slice(match entry.origin {
         Origin::Upstream => br#","source":"upstream""#,
         Origin::Gateway | Origin::Plugin => br#","source":"kong""#,
@@ -116,7 +117,7 @@ fn write_request(request: &Request<'_>, entry: &LogEntry<'_>, out: &mut Vec<u8>)
     out.extend_from_slice(br#","method":"#);
     json::string(request.method_bytes(), out);
     out.extend_from_slice(br#","headers":"#);
-    write_headers(request.header_bytes(), &REDACTED, out);
+    headers::write_request(request, out);
     out.extend_from_slice(br#","size":"#);
     json::number(entry.request_size, out);
     write_tls(request.tls, out);
@@ -184,7 +185,7 @@ fn write_latencies(entry: &LogEntry<'_>, out: &mut Vec<u8>) {
 /// Writes the tries. `failed` is the code of a failed try, if it is not the status.
 pub(super) fn write_tries(
     tries: &[Try],
-    started_at: SystemTime,
+    started_at: Duration,
     failed: Option<u16>,
     out: &mut Vec<u8>,
 ) {
@@ -197,7 +198,7 @@ pub(super) fn write_tries(
         if !std::mem::take(&mut is_first) {
             out.push(b',');
         }
-        let began = since_epoch(started_at).saturating_add(one.after);
+        let began = started_at.saturating_add(one.after);
         out.extend_from_slice(br#"{"balancer_start":"#);
         json::number(milliseconds(began), out);
         out.extend_from_slice(br#","balancer_start_ns":"#);
@@ -260,9 +261,9 @@ pub(super) fn write_tls(tls: Option<&TlsInfo>, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-pub(super) fn write_started_at(started_at: SystemTime, out: &mut Vec<u8>) {
+pub(super) fn write_started_at(started_at: Duration, out: &mut Vec<u8>) {
     out.extend_from_slice(br#","started_at":"#);
-    json::number(milliseconds(since_epoch(started_at)), out);
+    json::number(milliseconds(started_at), out);
 }
 
 pub(super) fn write_workspace(entities: &dyn crate::Entities, out: &mut Vec<u8>) {
@@ -275,73 +276,39 @@ fn write_query(query: &[u8], out: &mut Vec<u8>) {
     if query.is_empty() {
         return out.extend_from_slice(b"{}");
     }
+    if !query.contains(&b'&') {
+        return write_only_arg(args::parse(query).next(), out);
+    }
     let args: SmallVec<[Arg<'_>; 8]> = args::parse(query).collect();
     debug_assert!(args.len() <= MAX_ARGS, "which limits the comparisons");
-    grouped(
+    write_grouped(
         args.len(),
         |one, other| args[one].name == args[other].name,
         |at, out| json::string(&args[at].name, out),
-        |at, out| match &args[at].value {
-            Some(value) => json::string(value, out),
-            None => out.extend_from_slice(b"true"),
-        },
+        |at, out| write_arg_value(&args[at], out),
         out,
     );
 }
 
-/// Writes headers by name, in lower case. Those in `redacted` are shown without their values.
-fn write_headers<'h>(
-    headers: impl Iterator<Item = (&'h [u8], &'h [u8])>,
-    redacted: &[&[u8]],
-    out: &mut Vec<u8>,
-) {
-    let mut shown: SmallVec<[Header<'_>; 24]> = SmallVec::new();
-    let mut has_redacted = 0_u8;
-    for (name, value) in headers.take(MAX_HEADERS) {
-        let mut hidden = redacted.iter();
-        let hidden = hidden.position(|one| one.eq_ignore_ascii_case(name));
-        let value = match hidden {
-            None => value,
-            Some(at) if has_redacted >> at & 1 == 0 => {
-                has_redacted |= 1 << at;
-                b"REDACTED"
-            }
-            Some(_) => continue,
-        };
-        shown.push(Header {
-            mark: mark(name),
-            name,
-            value,
-        });
+fn write_only_arg(arg: Option<Arg<'_>>, out: &mut Vec<u8>) {
+    out.push(b'{');
+    if let Some(arg) = arg {
+        json::string(&arg.name, out);
+        out.push(b':');
+        write_arg_value(&arg, out);
     }
-    grouped(
-        shown.len(),
-        |one, other| {
-            let (one, other) = (&shown[one], &shown[other]);
-            one.mark == other.mark && one.name.eq_ignore_ascii_case(other.name)
-        },
-        |at, out| json::lower_case(shown[at].name, out),
-        |at, out| json::string(shown[at].value, out),
-        out,
-    );
+    out.push(b'}');
 }
 
-struct Header<'h> {
-    mark: u32,
-    name: &'h [u8],
-    value: &'h [u8],
-}
-
-/// Returns a number that is equal for equal names, and mostly different for others: the length, the first and the last
-/// letter in lower case.
-#[inline]
-fn mark(name: &[u8]) -> u32 {
-    let letter = |byte: Option<&u8>| u32::from(byte.copied().unwrap_or_default() | 0x20);
-    letter(name.first()) | letter(name.last()) << 8 | (name.len() as u32) << 16
+fn write_arg_value(arg: &Arg<'_>, out: &mut Vec<u8>) {
+    match &arg.value {
+        Some(value) => json::string(value, out),
+        None => out.extend_from_slice(b"true"),
+    }
 }
 
 /// Writes at most 128 names with their values as an object. A name that occurs several times gets a list.
-fn grouped(
+pub(super) fn write_grouped(
     count: usize,
     is_same: impl Fn(usize, usize) -> bool,
     write_name: impl Fn(usize, &mut Vec<u8>),
@@ -380,27 +347,16 @@ fn grouped(
     out.push(b'}');
 }
 
-/// Returns the header lines of a response head. Its first line is the status line.
-fn header_lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let start = memchr::memchr(b'\n', head).map_or(head.len(), |at| at + 1);
-    let mut rest = &head[start..];
-    std::iter::from_fn(move || {
-        let end = memchr::memchr(b'\n', rest)?;
-        let line = &rest[..end];
-        rest = &rest[end + 1..];
-        let colon = memchr::memchr(b':', line)?;
-        Some((&line[..colon], line[colon + 1..].trim_ascii()))
-    })
-}
-
 pub(super) fn since_epoch(time: SystemTime) -> Duration {
     time.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 pub(super) fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+    let seconds = time.as_secs().saturating_mul(1000);
+    seconds.saturating_add(time.subsec_millis().into())
 }
 
 fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    let seconds = time.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(time.subsec_nanos().into())
 }

@@ -1,8 +1,8 @@
 //! The log record of a TCP, TLS or UDP session.
 
 use super::record::{
-    milliseconds, write_entities, write_started_at, write_tls, write_tries, write_workspace,
-    written,
+    milliseconds, since_epoch, write_entities, write_started_at, write_tls, write_tries,
+    write_workspace, written,
 };
 use super::{RecordError, fields, json};
 use crate::stream::{EndedStreamCx, StreamEntry, StreamProtocol};
@@ -11,7 +11,12 @@ use bytes::Bytes;
 impl EndedStreamCx<'_> {
     /// Returns the log record of the session.
     pub fn record(&self) -> Result<Bytes, RecordError> {
-        written(|out| {
+        self.with_record(Bytes::copy_from_slice)
+    }
+
+    /// Writes the log record of the session as [`Self::record`] does, and passes it to `take` without a copy.
+    pub fn with_record<T>(&self, take: impl FnOnce(&[u8]) -> T) -> Result<T, RecordError> {
+        written(take, |out| {
             write(self, out);
             fields::finish(&[], out)
         })
@@ -43,12 +48,12 @@ fn write(cx: &EndedStreamCx<'_>, out: &mut Vec<u8>) {
     out.push(b'}');
     if session.route.is_some() {
         // Kong does not know why a try of a session has failed.
-        write_tries(entry.tries, entry.started_at, Some(0), out);
+        write_tries(entry.tries, since_epoch(entry.started_at), Some(0), out);
     }
     write_entities(entities, (session.route, session.service), None, out);
     out.extend_from_slice(br#","client_ip":"#);
     json::address(session.client.ip, out);
-    write_started_at(entry.started_at, out);
+    write_started_at(since_epoch(entry.started_at), out);
     write_workspace(entities, out);
 }
 

@@ -206,7 +206,7 @@ impl Walk<'_> {
             let is_final = after == before || (200..=599).contains(&after);
             let filtered = filtered.and_then(|filtered| match is_final {
                 true => Ok(filtered),
-                false => Err(PluginError::new(format!("{after} is no final status"))),
+                false => Err(PluginError::not_final(after)),
             });
             match filtered {
                 Ok(Filtered::Continue) => {}

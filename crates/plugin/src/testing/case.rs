@@ -11,6 +11,7 @@ use crate::handler::{Handler, Maker};
 use crate::node::{CACHE_SIZE, Node, NodeParts};
 use crate::request::{Consumer, Request};
 use crate::worker_part::{Life, free_ended_parts};
+use expr::Block;
 use model::entities::{ConsumerId, PluginId, RouteId, ServiceId};
 use model::schema::{Context, registry};
 use model::{EntityKind, Object, Value};
@@ -36,6 +37,7 @@ pub struct Case {
     identity: NodeIdentity,
     entities: Arc<dyn Entities>,
     lua: LuaSettings,
+    trusted_ips: Vec<Block>,
     clock: Clock,
     background: Option<Background>,
     node: Option<Arc<Node>>,
@@ -140,6 +142,7 @@ impl Case {
             identity: NodeIdentity::default(),
             entities: Arc::new(FakeEntities::default()),
             lua: LuaSettings::default(),
+            trusted_ips: Vec::new(),
             clock: Clock::fixed(UNIX_EPOCH + START),
             background: None,
             node: None,
@@ -226,6 +229,13 @@ impl Case {
         self
     }
 
+    /// Sets the setting `trusted_ips`.
+    #[must_use]
+    pub fn trusted_ips(mut self, blocks: Vec<Block>) -> Self {
+        self.trusted_ips = blocks;
+        self
+    }
+
     /// Sets the setting `untrusted_lua`.
     #[must_use]
     pub fn untrusted_lua(mut self, setting: UntrustedLua) -> Self {
@@ -290,6 +300,7 @@ impl Case {
             background: background
                 .unwrap_or_else(|| Background::start().expect("a thread can be started")),
             cache_size: CACHE_SIZE,
+            trusted_ips: self.trusted_ips.clone(),
         });
         let mut node = node.expect("a client that trusts anyone needs no certificates");
         node.clock = self.clock.clone();

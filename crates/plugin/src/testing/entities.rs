@@ -97,4 +97,32 @@ impl Entities for FakeEntities {
     fn object(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError> {
         Ok(self.read().by_id(kind, id)?.cloned())
     }
+
+    fn id_of(
+        &self,
+        kind: EntityKind,
+        field: &str,
+        value: &str,
+    ) -> Result<Option<Uuid>, LookupError> {
+        let content = self.read();
+        content.check(value)?;
+        let mut of_kind = content.entities.iter().filter(|stored| stored.kind == kind);
+        let found = of_kind.find(|stored| stored.entity.str(field) == Some(value));
+        Ok(found.map(|stored| stored.id))
+    }
+
+    fn ids_after(
+        &self,
+        kind: EntityKind,
+        after: Option<Uuid>,
+        most: usize,
+    ) -> Result<Vec<Uuid>, LookupError> {
+        let content = self.read();
+        let of_kind = content.entities.iter().filter(|stored| stored.kind == kind);
+        let mut ids: Vec<Uuid> = of_kind.map(|stored| stored.id).collect();
+        ids.sort_unstable();
+        ids.retain(|id| after.is_none_or(|after| *id > after));
+        ids.truncate(most);
+        Ok(ids)
+    }
 }

@@ -371,17 +371,21 @@ pub(super) async fn finish(
         ends_with_client,
     } = match step? {
         Step::Continue => return Ok(Ran::Decided(Flow::Continue)),
-        Step::Respond(response) => return Ok(Ran::Decided(Flow::Respond(response))),
-        Step::Exit(response) => return Ok(Ran::Decided(Flow::Exit(response))),
+        Step::Respond(response) => return decided(Flow::Respond(response)),
+        Step::Exit(response) => return decided(Flow::Exit(response)),
         Step::ReadBody => return Ok(Ran::Decided(Flow::ReadBody)),
         Step::Wait(wait) => wait,
     };
     poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(flow) => Poll::Ready(flow.map(Ran::Decided)),
+        Poll::Ready(flow) => Poll::Ready(flow.and_then(decided)),
         Poll::Pending if ends_with_client && client_left => Poll::Ready(Ok(Ran::ClientGone)),
         Poll::Pending => Poll::Pending,
     })
     .await
+}
+
+fn decided(flow: Flow) -> Result<Ran, PluginError> {
+    flow.with_final_status().map(Ran::Decided)
 }
 
 pub(super) fn asked_too_often() -> PluginError {

@@ -3,10 +3,10 @@
 use super::config::{Config, Method};
 use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use ::http::{HeaderMap, HeaderName, HeaderValue};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use plugin::BuildError;
-use services::http::{Client, Options, Request, Url};
-use services::queue::{SendError, Sender};
+use services::http::{Body, Client, Options, Request, Url};
+use services::queue::{SendError, Sender, Text};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,15 +67,15 @@ impl Endpoint {
         })
     }
 
-    pub(super) fn sender(self: &Arc<Self>, client: &Client) -> Sender<Bytes> {
+    pub(super) fn sender(self: &Arc<Self>, client: &Client) -> Sender<Text> {
         let (endpoint, client) = (self.clone(), client.clone());
-        Sender::new(move |batch: Arc<Vec<Bytes>>| {
+        Sender::of_texts(move |batch| {
             let (endpoint, client) = (endpoint.clone(), client.clone());
             async move { endpoint.send(&client, &batch).await }
         })
     }
 
-    async fn send(&self, client: &Client, batch: &[Bytes]) -> Result<(), SendError> {
+    async fn send(&self, client: &Client, batch: &Arc<Vec<Text>>) -> Result<(), SendError> {
         let place = format!("{}:{}", self.url.host(), self.url.port());
         let request = Request {
             method: self.method.of_http(),
@@ -106,18 +106,17 @@ impl Endpoint {
 
     /// Returns the record, or the JSON list of the records. A batch that was collected before a change of the
     /// configuration can have several records also if later ones are sent alone.
-    fn body(&self, batch: &[Bytes]) -> Bytes {
-        if let ([record], true) = (batch, self.sends_single) {
-            return record.clone();
-        }
-        let length: usize = batch.iter().map(|record| record.len() + 1).sum();
-        let mut body = BytesMut::with_capacity(length + 2);
-        for (at, record) in batch.iter().enumerate() {
-            body.extend_from_slice(if at == 0 { b"[" } else { b"," });
-            body.extend_from_slice(record);
-        }
-        body.extend_from_slice(b"]");
-        body.freeze()
+    fn body(&self, batch: &Arc<Vec<Text>>) -> Body {
+        let records: usize = batch.iter().map(Text::entries).sum();
+        let (start, end): (&'static [u8], &'static [u8]) = match records {
+            1 if self.sends_single => (b"", b""),
+            _ => (b"[", b"]"),
+        };
+        // Each record follows its comma, which the first one does not have in the list.
+        let records = Text::pieces(batch).enumerate();
+        let records = records.map(|(at, mut piece)| piece.split_off(usize::from(at == 0)));
+        let pieces = [Bytes::from_static(start)].into_iter().chain(records);
+        pieces.chain([Bytes::from_static(end)]).collect()
     }
 }
 

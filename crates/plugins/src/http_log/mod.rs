@@ -11,17 +11,18 @@ pub(crate) mod source;
 mod tests;
 
 use crate::custom_fields::CustomFields;
-use bytes::Bytes;
 use config::Config;
 use endpoint::Endpoint;
 use plugin::{
     BuildCx, BuildError, EndedStreamCx, LogCx, Node, Phases, Plugin, PluginDef, RecordError, Scopes,
 };
-use services::queue::{Queue, QueueParams};
+use services::queue::{Queue, QueueParams, Text};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const NAME: &str = "http-log";
+/// What comes before each record in the list of a batch.
+const SEPARATOR: u8 = b',';
 
 pub(crate) fn def() -> PluginDef {
     PluginDef::bundled::<HttpLog>(NAME, 12, Phases::LOG, Scopes::ALL)
@@ -34,7 +35,7 @@ struct HttpLog {
     fields: CustomFields,
     /// Deprecated fields that are set, for a warning.
     deprecated: Vec<&'static str>,
-    queue: OnceLock<Arc<Queue<Bytes>>>,
+    queue: OnceLock<Arc<Queue<Text>>>,
 }
 
 impl Plugin for HttpLog {
@@ -65,39 +66,34 @@ impl Plugin for HttpLog {
     }
 
     fn log(&self, cx: &mut LogCx<'_, '_>, (): &mut ()) {
-        match self.fields.set(cx) {
-            Ok(()) => self.push(cx.record(), cx.node),
-            Err(error) => has_no_record(&*error),
+        if let Err(error) = self.fields.set(cx) {
+            tracing::error!(plugin = NAME, %error, "a request has no log record");
+            return;
         }
+        let queue = self.queue(cx.node);
+        report(cx.with_record(|record| queue.push_text(SEPARATOR, record)));
     }
 
     fn log_stream(&self, cx: &mut EndedStreamCx<'_>) {
-        self.push(cx.record(), cx.node);
+        let queue = self.queue(cx.node);
+        report(cx.with_record(|record| queue.push_text(SEPARATOR, record)));
     }
 }
 
 impl HttpLog {
-    fn queue(&self, node: &Node) -> &Queue<Bytes> {
+    fn queue(&self, node: &Node) -> &Queue<Text> {
         self.queue.get_or_init(|| {
             let sender = self.endpoint.sender(&node.http);
             let params = self.params.clone();
             node.queues.get(NAME, &self.queue_name, params, sender)
         })
     }
-
-    fn push(&self, record: Result<Bytes, RecordError>, node: &Node) {
-        match record {
-            Ok(record) => {
-                let size = record.len();
-                self.queue(node).push(record, size);
-            }
-            Err(error) => has_no_record(&error),
-        }
-    }
 }
 
-fn has_no_record(error: &(dyn std::error::Error + 'static)) {
-    tracing::error!(plugin = NAME, error, "a request has no log record");
+fn report(pushed: Result<(), RecordError>) {
+    if let Err(error) = pushed {
+        tracing::error!(plugin = NAME, %error, "a request has no log record");
+    }
 }
 
 /// Returns the parameters of the queue, and the names of the deprecated fields that are set. The defaults of these

@@ -2,6 +2,7 @@
 
 use super::key::CacheKey;
 use super::{def, zones};
+use crate::request_transformer;
 use crate::testing::case;
 use plugin::HeaderValue;
 use plugin::testing::{Call, Case, Outcome, Received, Upstream};
@@ -46,6 +47,13 @@ fn served(outcome: &Outcome) -> Served {
 }
 
 impl Cache {
+    /// The same storage behind request-transformer.
+    fn and_transformer(&self, mut config: Value, transformer: Value) -> Self {
+        config["strategy"] = json!("memory");
+        let case = case(def(), config).and(request_transformer::def(), transformer);
+        Self(case.on(self.0.node().clone()))
+    }
+
     /// Begins a request to which the upstream responds with the body `onetwo` in two pieces.
     fn request(&self, line: &str) -> Call<'_> {
         let call = self.0.request(line);
@@ -133,7 +141,7 @@ fn a_stored_response_has_its_status_headers_and_age() {
     let mut storages = zones::storages(cache.0.node()).into_iter();
     let entry = storages.find_map(|storage| storage.get(&key, 0));
     let entry = entry.expect("it was stored");
-    let names: Vec<&[u8]> = entry.headers.iter().map(|(name, _)| &**name).collect();
+    let names: Vec<&[u8]> = entry.headers.iter().map(|line| &*line.name).collect();
     assert_eq!(names, [&b"Content-Type"[..], b"X-Many", b"X-Many"]);
 }
 
@@ -328,7 +336,8 @@ fn the_id_of_the_first_request_is_not_sent_to_others() {
 
 #[test]
 fn a_header_that_is_not_forwarded_is_no_part_of_the_key() {
-    let cache = cache(json!({"vary_headers": ["accept_language"]}));
+    let config = json!({"vary_headers": ["accept_language"]});
+    let cache = cache(config.clone());
     let german = "Accept-Language: de";
     let hidden = [german, "Connection: x, ACCEPT-language"];
     assert_eq!(cache.get(&hidden), asked("Miss"));
@@ -339,34 +348,23 @@ fn a_header_that_is_not_forwarded_is_no_part_of_the_key() {
         "the upstream saw the same request"
     );
     // A header that a plugin adds is forwarded whatever the client says.
-    let get = |lines: &[&str]| {
-        let lines = [&["GET /a HTTP/1.1"], lines].concat();
-        cache.exchange(&lines, PLAIN, &["three"], |exchange| {
-            exchange
-                .request
-                .upstream
-                .headers
-                .set("Accept-Language", "fr");
-        })
-    };
-    assert_eq!(get(&hidden), asked("Miss"));
-    assert_eq!(get(&[]), stored("three"));
+    let french = json!({
+        "remove": {"headers": ["Accept-Language"]},
+        "add": {"headers": ["Accept-Language:fr"]},
+    });
+    let french = cache.and_transformer(config, french);
+    assert_eq!(french.get(&hidden), asked("Miss"));
+    assert_eq!(french.get(&[]), stored("onetwo"));
 }
 
 #[test]
 fn a_path_from_another_plugin_is_a_part_of_the_key() {
     let cache = cache(json!({}));
-    let get = |path: &str| {
-        cache.exchange(&["GET /a HTTP/1.1"], PLAIN, &["x"], |exchange| {
-            exchange.request.upstream.path = Some(path.to_owned());
-        })
-    };
-    for path in ["/ann", "/bob", ""] {
-        assert_eq!(
-            (get(path), get(path)),
-            (asked("Miss"), stored("x")),
-            "{path}"
-        );
+    let path = json!({"replace": {"uri": "/$(headers['x-user'])"}});
+    let paths = cache.and_transformer(json!({}), path);
+    for line in ["X-User: ann", "X-User: bob", "X-User:"] {
+        assert_eq!(paths.get(&[line]), asked("Miss"), "{line}");
+        assert_eq!(paths.get(&[line]), stored("onetwo"), "{line}");
     }
     assert_eq!(cache.get(&[]), asked("Miss"));
 }
@@ -374,46 +372,33 @@ fn a_path_from_another_plugin_is_a_part_of_the_key() {
 #[test]
 fn a_response_to_one_client_alone_is_not_stored() {
     let cache = cache(json!({"response_code": [200, 206, 304]}));
-    for status in ["206 Partial Content", "304 Not Modified"] {
-        let head = [&*format!("HTTP/1.1 {status}"), "Content-Type: text/plain"];
-        assert!(!cache.stores(&head, &["part"]), "{status}");
+    for status in [206, 304] {
+        let upstream = Upstream::new(status).header("Content-Type", "text/plain");
+        assert!(!cache.stores(upstream.body("part")), "{status}");
     }
 }
 
 #[test]
 fn a_response_with_many_headers_is_stored_and_sent_in_linear_time() {
     testkit::cost::assert_linear(
-        1000,
+        450,
         |size| {
             let named: Vec<String> = (0..size).map(|number| format!("x-{number:06}")).collect();
-            let mut head = format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: {}\r\n",
-                named[..size / 2].join(",")
-            );
-            named
-                .iter()
-                .for_each(|name| head += &format!("{name}: v\r\n"));
-            head += "\r\n";
-            let limits = net::http1::Limits {
-                line: 1 << 20,
-                head: 1 << 20,
-                lines: 1 << 15,
-            };
-            let parsed = net::http1::ResponseHead::parse(head.as_bytes(), false, &limits);
-            let (head, _) = parsed.unwrap().unwrap();
-            (cache(json!({})), head)
+            let upstream = plain().header("Connection", &named[..size / 2].join(","));
+            let add = |upstream: Upstream, name: &String| upstream.header(name, "v");
+            let upstream = named.iter().fold(upstream, add).body("x");
+            let cache = cache(json!({}));
+            cache.0.node();
+            (cache, upstream)
         },
         |(cache, upstream)| {
-            let head = head(&["GET /a HTTP/1.1"]);
-            let mut exchange = Exchange::new(&head, &cache.node);
-            assert!(exchange.access(&cache.plugin).is_none());
-            exchange.respond(&cache.plugin, &upstream, &["x"]);
-            let mut exchange = Exchange::new(&head, &cache.node);
-            exchange.state.headers.set("X-000001", "early");
-            let response = exchange.access(&cache.plugin).unwrap();
-            let mut early = std::mem::take(&mut exchange.state.headers);
-            early.apply(response.headers);
-            std::hint::black_box(early);
+            let miss = cache.request("GET /a").answered(upstream);
+            assert!(miss.run_now().upstream.is_some());
+            let hit = cache.request("GET /a").state(|state| {
+                let early = HeaderValue::from_static("early");
+                state.headers.set("X-000001", early);
+            });
+            assert!(hit.run_now().upstream.is_none());
         },
     );
 }

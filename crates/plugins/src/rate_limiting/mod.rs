@@ -13,11 +13,12 @@ mod tests;
 mod window;
 
 use crate::number;
+use compact_str::CompactString;
 use config::{Config, LimitBy, Policy};
 use counters::{Allowance, Counters, Identifier, MAX_COUNTERS, Verdict};
 use plugin::{
-    BuildCx, BuildError, HeaderEdits, HeaderValue, Node, Phases, Plugin, PluginDef, PluginError,
-    RequestCx, Response, Scopes, Step,
+    BuildCx, BuildError, HeaderEdits, HeaderValue, NameLengths, Node, Phases, Plugin, PluginDef,
+    PluginError, RequestCx, Response, Scopes, Step,
 };
 use services::Clock;
 use std::borrow::Cow;
@@ -42,6 +43,8 @@ struct RateLimiting {
     allowances: Vec<Allowance>,
     policy: Policy,
     hides_headers: bool,
+    /// The headers that tell clients their limits.
+    names: NameLengths,
     refusal: Response,
     counters: OnceLock<Arc<Counters>>,
 }
@@ -53,7 +56,15 @@ struct Limit {
     /// The limit, if it has no fraction.
     whole: Option<u64>,
     shown: HeaderValue,
+    limit_name: CompactString,
+    remaining_name: CompactString,
 }
+
+/// Headers about the period with the fewest remaining requests. As constants, they are copied and not made anew.
+const LIMIT: CompactString = CompactString::const_new("RateLimit-Limit");
+const REMAINING: CompactString = CompactString::const_new("RateLimit-Remaining");
+const RESET: CompactString = CompactString::const_new("RateLimit-Reset");
+const RETRY_AFTER: CompactString = CompactString::const_new("Retry-After");
 
 /// What identifies the client of a request. Requests without it are identified by the client's address.
 enum Identify {
@@ -74,6 +85,7 @@ impl Plugin for RateLimiting {
         let allowances = limits.iter().map(Limit::allowance).collect();
         Ok(Self {
             identify: Identify::by(&config)?,
+            names: names(&limits),
             limits,
             allowances,
             policy: config.policy.unwrap_or(Policy::Local),
@@ -84,14 +96,10 @@ impl Plugin for RateLimiting {
     }
 
     fn start(&self, node: &Arc<Node>) {
-        if self.policy == Policy::Redis {
-            tracing::error!(
-                plugin = NAME,
-                "the policy redis is not implemented: every request gets status 500. Use the policy local"
-            );
-            return;
+        // Operators learn from a notice that the policy redis is not implemented.
+        if self.policy != Policy::Redis {
+            self.counters.get_or_init(|| counters(node));
         }
-        self.counters.get_or_init(|| counters(node));
     }
 
     fn access<'a>(
@@ -139,12 +147,17 @@ impl RateLimiting {
     /// Writes the headers that tell clients their limits. The headers without a period in their name are about the
     /// period with the fewest remaining requests, and of these about the longest.
     fn show(&self, verdict: &Verdict, moment: &Moment, headers: &mut HeaderEdits) {
+        let are_new = headers.lacks(self.names);
+        let mut set = |name: CompactString, value: HeaderValue| match are_new {
+            true => headers.set_new(name, value),
+            false => headers.set(name, value),
+        };
         let own = u64::from(verdict.passes);
         let mut lowest: Option<(&Limit, f64, HeaderValue)> = None;
         for (limit, before) in self.limits.iter().zip(verdict.before) {
             let (remaining, shown) = limit.remaining(before.saturating_add(own));
-            headers.set(limit.period.limit_header(), limit.shown.clone());
-            headers.set(limit.period.remaining_header(), shown.clone());
+            set(limit.limit_name.clone(), limit.shown.clone());
+            set(limit.remaining_name.clone(), shown.clone());
             if lowest.as_ref().is_none_or(|lowest| remaining <= lowest.1) {
                 lowest = Some((limit, remaining, shown));
             }
@@ -153,11 +166,12 @@ impl RateLimiting {
             return;
         };
         let reset = HeaderValue::Text(number::whole(moment.reset(limit.period)));
-        headers.set("RateLimit-Limit", limit.shown.clone());
-        headers.set("RateLimit-Remaining", remaining);
-        headers.set("RateLimit-Reset", reset.clone());
-        if !verdict.passes {
-            headers.set("Retry-After", reset);
+        set(LIMIT, limit.shown.clone());
+        set(REMAINING, remaining);
+        let retry_after = (!verdict.passes).then(|| reset.clone());
+        set(RESET, reset);
+        if let Some(seconds) = retry_after {
+            set(RETRY_AFTER, seconds);
         }
     }
 }
@@ -193,7 +207,7 @@ impl Limit {
 
 impl Identify {
     fn by(config: &Config) -> Result<Self, BuildError> {
-        let named = |field: &'static str, value: &Option<compact_str::CompactString>| {
+        let named = |field: &'static str, value: &Option<CompactString>| {
             let value = value.as_deref().map(Box::from);
             value.ok_or_else(|| BuildError::field(field, "required field missing"))
         };
@@ -245,9 +259,19 @@ fn limits(config: &Config) -> Vec<Limit> {
             // The cast is exact below 2^53.
             whole: (limit.fract() == 0.0 && limit < 9e15).then_some(limit as u64),
             shown: shown(limit),
+            limit_name: CompactString::const_new(period.limit_header()),
+            remaining_name: CompactString::const_new(period.remaining_header()),
         })
     });
     limits.collect()
+}
+
+fn names(limits: &[Limit]) -> NameLengths {
+    let of_limits = limits
+        .iter()
+        .flat_map(|limit| [&limit.limit_name, &limit.remaining_name]);
+    let others = [LIMIT, REMAINING, RESET, RETRY_AFTER];
+    NameLengths::of(of_limits.chain(&others).map(CompactString::as_str))
 }
 
 fn shown(number: f64) -> HeaderValue {

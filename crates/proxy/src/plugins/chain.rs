@@ -641,21 +641,25 @@ async fn finish(
         ends_with_client,
     } = match step? {
         Step::Continue => return Ok(Ran::Decided(Flow::Continue)),
-        Step::Respond(response) => return Ok(Ran::Decided(Flow::Respond(response))),
-        Step::Exit(response) => return Ok(Ran::Decided(Flow::Exit(response))),
+        Step::Respond(response) => return decided(Flow::Respond(response)),
+        Step::Exit(response) => return decided(Flow::Exit(response)),
         Step::ReadBody => return Ok(Ran::Decided(Flow::ReadBody)),
         Step::Wait(wait) => wait,
     };
     if !ends_with_client {
-        return future.await.map(Ran::Decided);
+        return future.await.and_then(decided);
     }
     poll_fn(|cx| {
         if let Poll::Ready(flow) = future.as_mut().poll(cx) {
-            return Poll::Ready(flow.map(Ran::Decided));
+            return Poll::Ready(flow.and_then(decided));
         }
         poll_gone(cx).map(|()| Ok(Ran::ClientGone))
     })
     .await
+}
+
+fn decided(flow: Flow) -> Result<Ran, PluginError> {
+    flow.with_final_status().map(Ran::Decided)
 }
 
 /// Returns the response of a handler in a phase in which every response ends the request, and which cannot read the
@@ -685,10 +689,11 @@ fn check_status(before: u16, after: u16, instance: &Instance) -> Result<(), Filt
     if after == before || (200..=599).contains(&after) {
         return Ok(());
     }
-    let error = PluginError::new(format!(
-        "it sets the status {after}, which no final response has"
-    ));
-    report("header_filter", &instance.def, &error);
+    report(
+        "header_filter",
+        &instance.def,
+        &PluginError::not_final(after),
+    );
     Err(FilterFailed)
 }
 

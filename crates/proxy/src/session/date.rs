@@ -1,4 +1,4 @@
-//! The current time in HTTP's format (`Fri, 20 Nov 2026 11:00:00 GMT`), formatted at most once per second.
+//! The wall time, read at most once per second, and its text in HTTP's format (`Fri, 20 Nov 2026 11:00:00 GMT`).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
@@ -8,15 +8,36 @@ pub(super) struct HttpDate {
     text: String,
     /// End of the second that `text` shows.
     until: Option<Instant>,
+    /// When the wall time was read, and what it was.
+    read: Option<(Instant, SystemTime)>,
 }
 
 impl HttpDate {
     /// `now` is the caller's latest clock reading. The system's date is read only when the second is over.
     pub(super) fn at(&mut self, now: Instant) -> &str {
+        self.look(now);
+        &self.text
+    }
+
+    /// Returns the wall time at an earlier moment. `now` is the caller's latest clock reading. A clock that was set is
+    /// noticed within a second.
+    #[inline]
+    pub(super) fn wall_time(&mut self, earlier: Instant, now: Instant) -> SystemTime {
+        self.look(now);
+        let Some((at, time)) = self.read else {
+            return SystemTime::now();
+        };
+        match earlier.checked_duration_since(at) {
+            Some(after) => time + after,
+            None => time - (at - earlier),
+        }
+    }
+
+    #[inline]
+    fn look(&mut self, now: Instant) {
         if self.until.is_none_or(|until| until <= now) {
             self.renew(now, SystemTime::now());
         }
-        &self.text
     }
 
     #[cold]
@@ -25,6 +46,7 @@ impl HttpDate {
         self.text = http_date(since.as_secs());
         let left = 1_000_000_000 - since.subsec_nanos();
         self.until = Some(now + Duration::from_nanos(left.into()));
+        self.read = Some((now, time));
     }
 }
 
@@ -57,6 +79,9 @@ mod tests {
             date.renew(now, time);
             assert_eq!(date.at(now), text);
             assert_eq!(date.at(now + Duration::from_millis(999)), text);
+            let tenth = Duration::from_millis(100);
+            assert_eq!(date.wall_time(now + tenth, now + tenth), time + tenth);
+            assert_eq!(date.wall_time(now - tenth, now + tenth), time - tenth);
         }
         let later = now + Duration::from_secs(1);
         assert_ne!(date.at(later), "Thu, 01 Jan 1970 00:00:00 GMT");

@@ -59,7 +59,7 @@ use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::time::Instant;
 use tries::Tries;
 use tunnel::Tunnel;
@@ -295,7 +295,7 @@ impl Connection {
             status: outcome.status,
             origin: outcome.origin,
             upstream_status: outcome.upstream_status,
-            started_at: SystemTime::now() - took,
+            started_at: worker::with(|worker| worker.date.wall_time(opening.started, now)),
             latencies: Latencies {
                 request: took,
                 gateway: contacted.unwrap_or(now) - opening.started,

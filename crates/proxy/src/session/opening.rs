@@ -63,6 +63,7 @@ impl<'h> Opening<'h> {
             host: &self.host,
             port: arrival.port,
             request_id: self.request_id(),
+            started: self.started.into_std(),
             sni: arrival.sni.as_deref(),
             tls: arrival.tls.as_deref(),
             route: None,

@@ -41,9 +41,7 @@ impl BodyShare {
     /// Enlarges the share for one response that is read into memory. Returns false if too little memory is left, or if
     /// the response alone would take too much of it.
     pub(super) fn fits(&mut self, bytes: usize) -> bool {
-        let settings = &self.plane.settings;
-        let largest = (settings.body_memory / LARGEST_SHARE).max(settings.plugin_body);
-        bytes <= largest && self.grow(bytes)
+        bytes <= largest_share(&self.plane) && self.grow(bytes)
     }
 
     /// Enlarges the share to at least `bytes`. Returns false if too little memory is left.
@@ -83,11 +81,24 @@ impl Drop for BodyShare {
 /// if that is more.
 const LARGEST_SHARE: usize = 16;
 
+/// Returns the number of bytes that one body may use.
+fn largest_share(plane: &DataPlane) -> usize {
+    let settings = &plane.settings;
+    (settings.body_memory / LARGEST_SHARE).max(settings.plugin_body)
+}
+
+/// The limits of a body that is read into memory. A larger body is streamed.
+struct Most {
+    /// Maximum payload.
+    payload: usize,
+    /// Maximum memory. The framing of a body in chunks uses memory too.
+    memory: usize,
+}
+
 /// A body that is being read into `carry`.
 struct Gathering {
     body: Body,
-    /// Maximum bytes to keep; a larger body is streamed.
-    largest: usize,
+    most: Most,
     /// Number of bytes of `carry` that have been parsed.
     seen: usize,
     /// Payload bytes, without framing.
@@ -106,8 +117,11 @@ impl Connection {
         if head.framing() == Framing::None {
             return Ok((RequestBody::Whole(Default::default()), share));
         }
-        let largest = self.plane.settings.plugin_body;
-        let (whole, share) = self.gather(head, share, largest).await?;
+        let most = Most {
+            payload: self.plane.settings.plugin_body,
+            memory: largest_share(&self.plane),
+        };
+        let (whole, share) = self.gather(head, share, most).await?;
         let body = match whole {
             Some(seen) => RequestBody::Whole(self.take_gathered(head, seen)),
             None => RequestBody::TooLarge,
@@ -122,10 +136,13 @@ impl Connection {
         head: &RequestHead,
         share: Option<BodyShare>,
     ) -> Result<(Option<Bytes>, BodyShare), BodyError> {
-        let settings = &self.plane.settings;
-        let largest = (settings.body_memory / LARGEST_SHARE).max(settings.plugin_body);
+        let memory = largest_share(&self.plane);
+        let most = Most {
+            payload: memory,
+            memory,
+        };
         let share = share.unwrap_or_else(|| BodyShare::none(&self.plane));
-        let (whole, share) = self.gather(head, share, largest).await?;
+        let (whole, share) = self.gather(head, share, most).await?;
         let chunked = head.framing() == Framing::Chunked;
         let body = whole.filter(|_| chunked);
         Ok((body.map(|seen| self.take_gathered(head, seen)), share))
@@ -136,10 +153,10 @@ impl Connection {
         &mut self,
         head: &RequestHead,
         share: BodyShare,
-        largest: usize,
+        most: Most,
     ) -> Result<(Option<usize>, BodyShare), BodyError> {
         if let Framing::Length(length) = head.framing()
-            && length > largest as u64
+            && length > most.payload as u64
         {
             return Ok((None, share));
         }
@@ -148,7 +165,7 @@ impl Connection {
             .map_err(|_| BodyError::Gone)?;
         let mut gathering = Gathering {
             body: Body::new(head.framing()),
-            largest,
+            most,
             seen: 0,
             payload: 0,
             pace: Pace::new(self.now, 0),
@@ -190,10 +207,13 @@ impl Connection {
             if settings.max_body != 0 && to.payload > settings.max_body {
                 return Poll::Ready(Err(BodyError::TooLarge));
             }
+            if to.payload > to.most.payload as u64 {
+                return Poll::Ready(Ok(false));
+            }
             if to.body.is_done() {
                 return Poll::Ready(Ok(true));
             }
-            if self.carry.len() > to.largest || !to.share.grow(self.carry.len()) {
+            if self.carry.len() > to.most.memory || !to.share.grow(self.carry.len()) {
                 return Poll::Ready(Ok(false));
             }
             match self.stream.poll_read(cx, &mut worker.read) {

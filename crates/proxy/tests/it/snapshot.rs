@@ -194,7 +194,6 @@ fn plugins_that_do_not_work_yet_and_change_or_limit_anything_refuse_every_reques
     for name in [
         "acl",
         "request-size-limiting",
-        "pre-function",
         // The phases of this plugin come after access.
         "response-transformer",
     ] {

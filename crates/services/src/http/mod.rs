@@ -13,12 +13,14 @@
 //! - Names are resolved by the gateway's resolver. Certificates are verified with the authorities of its settings.
 //! - Neither errors nor logs contain the user information of a URL, headers or bodies.
 
+mod body;
 mod connect;
 mod pools;
 #[cfg(test)]
 mod tests;
 mod url;
 
+pub use body::Body;
 pub use connect::ConnectError;
 pub use url::{Url, UrlError, without_userinfo};
 
@@ -26,7 +28,7 @@ use crate::background::Background;
 use ::http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
 use ::http::{Method, StatusCode};
 use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::client::legacy;
 use net::dns::Resolver;
@@ -54,7 +56,7 @@ pub struct Request {
     pub method: Method,
     pub url: Url,
     pub headers: HeaderMap,
-    pub body: Bytes,
+    pub body: Body,
     pub options: Options,
 }
 
@@ -135,7 +137,7 @@ impl Request {
             method,
             url,
             headers: HeaderMap::new(),
-            body: Bytes::new(),
+            body: Body::default(),
             options: Options::default(),
         }
     }
@@ -189,7 +191,7 @@ async fn exchange(pools: &Pools, request: Request) -> Result<Response, HttpError
         options,
     } = request;
     let pool = pools.of(PoolKey::new(&url, &options));
-    let mut message = ::http::Request::new(Full::new(body));
+    let mut message = ::http::Request::new(body);
     *message.method_mut() = method;
     *message.uri_mut() = url.uri();
     *message.headers_mut() = headers;

@@ -1,14 +1,13 @@
 //! Pools of connections, one per server and settings. Their number is bounded: the pool that was not used for the longest
 //! time makes room for a new one.
 
+use super::body::Body;
 use super::connect::{ConnectError, Connector, Transport};
 use super::url::HttpScheme;
 use super::{Options, Url};
 use crate::background::Background;
 use ::http::Uri;
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http_body_util::Full;
 use hyper::rt::Executor;
 use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -66,7 +65,7 @@ pub(super) struct PoolKey {
 
 /// Connections to a server.
 #[derive(Clone)]
-pub(super) struct Pool(Client<Connect, Full<Bytes>>);
+pub(super) struct Pool(Client<Connect, Body>);
 
 impl PoolKey {
     pub(super) fn new(url: &Url, options: &Options) -> Self {
@@ -176,7 +175,7 @@ impl Known {
 }
 
 impl Pool {
-    pub(super) fn request(&self, message: ::http::Request<Full<Bytes>>) -> ResponseFuture {
+    pub(super) fn request(&self, message: ::http::Request<Body>) -> ResponseFuture {
         self.0.request(message)
     }
 }

@@ -91,7 +91,7 @@ async fn a_request_is_sent_as_given_and_its_response_is_read() {
     request
         .headers
         .insert("content-length", "999".parse().unwrap());
-    request.body = "body".into();
+    request.body = Bytes::from_static(b"body").into();
     let (response, (sent, _)) = tokio::join!(client.send(request), answer_new(&server, OK));
     let response = response.unwrap();
     assert_eq!(response.status, 200);

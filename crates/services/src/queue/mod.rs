@@ -4,6 +4,7 @@
 //!
 //! - [`Queue::push`] never waits and never fails. It costs a short critical section and allocates nothing (growth of the
 //!   buffer apart), and it wakes the background only if a batch can start.
+//! - Texts are copied into chunks ([`Queue::push_text`]), and a batch of texts has few pieces ([`Text`]).
 //! - A batch is sent when it has `max_batch_size` entries, or when `max_coalescing_delay` has passed since the queue began
 //!   to collect it. The sender gets the entries in the order of their pushes.
 //! - A failed batch is sent again with exponential back-off. It is given up after `max_retry_time`. Entries that arrive
@@ -27,11 +28,13 @@ mod statistics;
 mod task;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use params::{Concurrency, DEFAULT_MAX_BYTES, QueueParams};
 pub use state::LOG_INTERVAL;
 pub use statistics::{Counts, QueueCounts};
 pub use task::MAX_SENDS;
+pub use text::Text;
 
 use crate::background::Background;
 use crate::http::without_userinfo;
@@ -39,9 +42,9 @@ use drain::Drain;
 use futures_util::future::{BoxFuture, join_all};
 use state::{Listed, State};
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -64,6 +67,8 @@ struct Inner {
 #[derive(Default)]
 struct Registry {
     queues: HashMap<Key, Registered>,
+    /// Counters of the queues that have ended, by plugin.
+    ended: BTreeMap<Box<str>, Counts>,
     /// Number of entries at which ended queues are removed.
     sweep_at: usize,
 }
@@ -79,8 +84,9 @@ struct Key {
 struct Registered {
     /// The `Queue<T>` that the holders share.
     queue: Weak<dyn Any + Send + Sync>,
-    /// The `State<T>`, which outlives its holders until everything is sent.
-    state: Weak<dyn Listed>,
+    /// The `State<T>`, which outlives its holders until everything is sent. It stays here until its counters are added to
+    /// those of the queues that have ended.
+    state: Arc<dyn Listed>,
 }
 
 /// A queue of entries. When the last `Arc` of it is dropped, the queue sends what it holds and ends.
@@ -93,7 +99,13 @@ pub struct Queue<T> {
 /// Sends batches of entries. If it fails, it is called again with the same batch.
 ///
 /// It must end: the queue waits for it without a time limit, except during a drain.
-pub struct Sender<T>(Arc<SendFn<T>>);
+pub struct Sender<T> {
+    send: Arc<SendFn<T>>,
+    join: Option<Join<T>>,
+}
+
+/// Joins an entry to the one before it in a batch, or returns it.
+type Join<T> = fn(&mut T, T) -> Option<T>;
 
 type SendFn<T> = dyn Fn(Arc<Vec<T>>) -> BoxFuture<'static, Result<(), SendError>> + Send + Sync;
 
@@ -113,17 +125,31 @@ impl<T> Sender<T> {
     where
         F: Future<Output = Result<(), SendError>> + Send + 'static,
     {
-        Self(Arc::new(move |batch| Box::pin(send(batch))))
+        Self {
+            send: Arc::new(move |batch| Box::pin(send(batch))),
+            join: None,
+        }
+    }
+
+    /// The sender of a queue that has ended.
+    fn none() -> Self {
+        Self {
+            send: Arc::new(|_| Box::pin(ready(Ok(())))),
+            join: None,
+        }
     }
 
     async fn send(&self, batch: Arc<Vec<T>>) -> Result<(), SendError> {
-        (self.0)(batch).await
+        (self.send)(batch).await
     }
 }
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self {
+            send: self.send.clone(),
+            join: self.join,
+        }
     }
 }
 
@@ -203,22 +229,45 @@ impl Inner {
     }
 
     fn states(&self) -> Vec<Arc<dyn Listed>> {
-        let registry = self.registry();
-        let known = registry.queues.values();
-        known.filter_map(|known| known.state.upgrade()).collect()
+        self.registry().states()
     }
 }
 
 impl Registry {
     fn insert<T: Send + Sync + 'static>(&mut self, key: Key, queue: &Arc<Queue<T>>) {
         if self.queues.len() >= self.sweep_at.max(FIRST_SWEEP) {
-            self.queues
-                .retain(|_, known| known.state.strong_count() > 0);
+            self.sweep();
             self.sweep_at = 2 * self.queues.len();
         }
-        let (queue, state) = (Arc::downgrade(queue), Arc::downgrade(&queue.state));
-        self.queues.insert(key, Registered { queue, state });
+        let state = queue.state.clone();
+        let queue = Arc::downgrade(queue) as Weak<dyn Any + Send + Sync>;
+        if let Some(replaced) = self.queues.insert(key, Registered { queue, state }) {
+            count_ended(&mut self.ended, &*replaced.state);
+        }
     }
+
+    fn states(&self) -> Vec<Arc<dyn Listed>> {
+        let known = self.queues.values();
+        known.map(|known| known.state.clone()).collect()
+    }
+
+    /// Removes the queues that have ended, and keeps their counters by plugin.
+    fn sweep(&mut self) {
+        let ended = &mut self.ended;
+        self.queues.retain(|_, known| {
+            // Its task and all its handles are gone, so nothing can change its counters.
+            let is_over = Arc::strong_count(&known.state) == 1;
+            if is_over {
+                count_ended(ended, &*known.state);
+            }
+            !is_over
+        });
+    }
+}
+
+fn count_ended(ended: &mut BTreeMap<Box<str>, Counts>, state: &dyn Listed) {
+    let (plugin, _) = state.names();
+    *ended.entry(plugin.into()).or_default() += state.counts();
 }
 
 impl Registered {
@@ -227,7 +276,7 @@ impl Registered {
     }
 
     fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<State<T>>> {
-        self.state.upgrade()?.any().downcast().ok()
+        self.state.clone().any().downcast().ok()
     }
 }
 
@@ -235,7 +284,7 @@ impl<T> Queue<T> {
     /// Adds an entry, whose size counts against `max_bytes`. It never waits for the receiver of the entries.
     #[inline]
     pub fn push(&self, entry: T, bytes: usize) {
-        self.state.push(entry, bytes);
+        self.state.push(bytes, |_, _| entry);
     }
 
     pub fn counts(&self) -> Counts {

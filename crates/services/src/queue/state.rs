@@ -4,7 +4,8 @@
 //! Entries are dropped and messages are logged without the lock.
 
 use super::statistics::Counts;
-use super::{Queue, QueueParams, SendError, Sender};
+use super::text::Chunk;
+use super::{Join, Queue, QueueParams, SendError, Sender};
 use futures_util::future::BoxFuture;
 use smallvec::SmallVec;
 use std::any::Any;
@@ -40,6 +41,8 @@ pub(super) struct State<T> {
 
 struct Locked<T> {
     entries: VecDeque<(T, usize)>,
+    /// The chunk into which texts are copied. Queues of other entries do not use it.
+    chunk: Chunk,
     /// Number of waiting entries at which a push wakes the task; `usize::MAX` while the task does not wait for entries.
     wake_at: usize,
     /// Number of waiting entries from which on a push looks at the limits.
@@ -139,6 +142,7 @@ impl<T> State<T> {
             tag: format!("[{plugin}] queue {name}").into(),
             locked: Mutex::new(Locked {
                 entries: VecDeque::new(),
+                chunk: Chunk::default(),
                 wake_at: 1,
                 warn_at: params.warn_at(),
                 params: Arc::new(params),
@@ -161,15 +165,16 @@ impl<T> State<T> {
         (state, first)
     }
 
+    /// Adds the entry that `make` returns. `make` gets the chunk of the queue and the size of all entries.
     #[inline]
-    pub(super) fn push(&self, entry: T, bytes: usize) {
+    pub(super) fn push(&self, bytes: usize, make: impl FnOnce(&mut Chunk, u64) -> T) {
         let bytes = bytes.min(LARGEST_ENTRY);
         let mut locked = self.lock();
         locked.counts.pushed += 1;
         if !locked.has_room(bytes) {
-            return self.push_slow(locked, entry, bytes);
+            return self.push_slow(locked, bytes, make);
         }
-        let wake = locked.add(entry, bytes);
+        let wake = locked.add(bytes, make);
         drop(locked);
         if wake {
             self.wake.notify_one();
@@ -178,17 +183,20 @@ impl<T> State<T> {
 
     /// Adds an entry to a queue that is nearly full, full, or has ended.
     #[cold]
-    fn push_slow(&self, mut locked: MutexGuard<'_, Locked<T>>, entry: T, bytes: usize) {
+    fn push_slow(
+        &self,
+        mut locked: MutexGuard<'_, Locked<T>>,
+        bytes: usize,
+        make: impl FnOnce(&mut Chunk, u64) -> T,
+    ) {
         let mut victims = Victims::new();
         let mut notices: SmallVec<[Notice; 2]> = SmallVec::new();
         let max = locked.params.max_bytes();
         let mut wake = false;
         if locked.ended {
             locked.counts.dropped_shutdown += 1;
-            victims.push((entry, bytes));
         } else if bytes > max {
             locked.counts.refused += 1;
-            victims.push((entry, bytes));
             let refused = locked.reports.too_large.count(1);
             notices.extend(refused.map(|refused| Notice::TooLarge {
                 bytes,
@@ -197,7 +205,7 @@ impl<T> State<T> {
             }));
         } else {
             locked.make_room(bytes, max, &mut victims, &mut notices);
-            wake = locked.add(entry, bytes);
+            wake = locked.add(bytes, make);
         }
         drop(locked);
         if wake {
@@ -320,34 +328,40 @@ impl<T> State<T> {
         Next::Send(waiting.min(full))
     }
 
-    /// Takes the oldest entries, at most `number`.
-    pub(super) fn take(&self, number: usize) -> Vec<T> {
-        let mut batch = Vec::with_capacity(number);
+    /// Takes the oldest entries, at most `number`. The first value is how many there are: the batch has fewer if entries
+    /// were joined.
+    pub(super) fn take(&self, number: usize) -> (usize, Vec<T>) {
+        let (mut taken, mut batch) = (0, Vec::new());
+        let mut moved = Vec::with_capacity(number.min(TAKEN_AT_ONCE));
         let resumed;
         let _freed;
         loop {
             let mut locked = self.lock();
-            let wanted = (number - batch.len()).min(TAKEN_AT_ONCE);
+            let wanted = (number - taken).min(TAKEN_AT_ONCE);
             let there = wanted.min(locked.entries.len());
             for _ in 0..there {
-                if let Some((entry, _)) = locked.remove_oldest() {
-                    batch.push(entry);
-                    locked.counts.sending += 1;
-                }
+                moved.extend(locked.remove_oldest().map(|(entry, _)| entry));
             }
-            if batch.len() < number && there > 0 {
+            locked.counts.sending += there as u64;
+            taken += there;
+            let join = locked.sender.join;
+            if taken < number && there > 0 {
+                drop(locked);
+                append(&mut batch, &mut moved, join);
                 continue;
             }
             locked.warned &= locked.entries.len() >= locked.warn_at;
             let dropped = std::mem::take(&mut locked.dropping);
             resumed = dropped && locked.reports.resumed.count(1).is_some();
             _freed = locked.spare_buffer();
+            drop(locked);
+            append(&mut batch, &mut moved, join);
             break;
         }
         if resumed {
             tracing::info!("{}: queue resumed processing", self.tag);
         }
-        batch
+        (taken, batch)
     }
 
     pub(super) fn sender(&self) -> (Sender<T>, Arc<QueueParams>) {
@@ -409,8 +423,10 @@ impl<T> State<T> {
         let lost = rest.len() as u64 + std::mem::take(&mut locked.counts.sending);
         locked.counts.dropped_shutdown += lost;
         locked.counts.bytes = 0;
+        // The sender can hold anything, and the registry keeps the state for its counters.
+        let sender = std::mem::replace(&mut locked.sender, Sender::none());
         drop(locked);
-        drop(rest);
+        drop((rest, sender));
         self.idle.notify_waiters();
         if lost > 0 {
             tracing::error!(
@@ -443,7 +459,8 @@ impl<T> Locked<T> {
 
     /// Adds an entry. Returns whether the task must be woken.
     #[inline]
-    fn add(&mut self, entry: T, bytes: usize) -> bool {
+    fn add(&mut self, bytes: usize, make: impl FnOnce(&mut Chunk, u64) -> T) -> bool {
+        let entry = make(&mut self.chunk, self.counts.bytes);
         self.entries.push_back((entry, bytes));
         self.counts.bytes += bytes as u64;
         let wake = self.entries.len() >= self.wake_at;
@@ -518,6 +535,20 @@ impl<T> Locked<T> {
 
     fn is_idle(&self) -> bool {
         self.entries.is_empty() && self.counts.sending == 0
+    }
+}
+
+/// Moves entries to the end of a batch, joined where possible.
+fn append<T>(batch: &mut Vec<T>, moved: &mut Vec<T>, join: Option<Join<T>>) {
+    let Some(join) = join else {
+        return batch.append(moved);
+    };
+    for entry in moved.drain(..) {
+        let apart = match batch.last_mut() {
+            Some(last) => join(last, entry),
+            None => Some(entry),
+        };
+        batch.extend(apart);
     }
 }
 

@@ -1,5 +1,7 @@
-//! Counters of queues, and their metrics.
+//! Counters of queues, and their metrics. The counters of a queue end with it. Those of its plugin do not, so that losses
+//! stay visible when a configuration names another receiver.
 
+use super::state::Listed;
 use super::{Inner, Queues};
 use crate::metrics::{Kind, Metrics, Page, Source};
 use std::collections::BTreeMap;
@@ -87,24 +89,44 @@ impl Queues {
 impl Inner {
     /// Returns the counters by plugin and shown name, sorted. Queues that differ only in what is masked are summed.
     pub(super) fn counts(&self) -> Vec<QueueCounts> {
-        let mut sums: BTreeMap<(Box<str>, Box<str>), Counts> = BTreeMap::new();
-        for queue in self.states() {
-            let (plugin, name) = queue.names();
-            *sums.entry((plugin.into(), name.into())).or_default() += queue.counts();
-        }
-        sums.into_iter()
-            .map(|((plugin, name), counts)| QueueCounts {
-                plugin,
-                name,
-                counts,
-            })
-            .collect()
+        sums(&self.states())
     }
+
+    /// Returns the counters of the queues, and those of each plugin since the start of the node. The latter include the
+    /// queues that have ended, so they never decrease.
+    fn all_counts(&self) -> (Vec<QueueCounts>, BTreeMap<Box<str>, Counts>) {
+        let mut registry = self.registry();
+        registry.sweep();
+        let (states, mut totals) = (registry.states(), registry.ended.clone());
+        drop(registry);
+        let queues = sums(&states);
+        for queue in &queues {
+            *totals.entry(queue.plugin.clone()).or_default() += queue.counts;
+        }
+        (queues, totals)
+    }
+}
+
+fn sums(queues: &[Arc<dyn Listed>]) -> Vec<QueueCounts> {
+    let mut sums: BTreeMap<(Box<str>, Box<str>), Counts> = BTreeMap::new();
+    for queue in queues {
+        let (plugin, name) = queue.names();
+        *sums.entry((plugin.into(), name.into())).or_default() += queue.counts();
+    }
+    sums.into_iter()
+        .map(|((plugin, name), counts)| QueueCounts {
+            plugin,
+            name,
+            counts,
+        })
+        .collect()
 }
 
 /// A metric that is one field of [`Counts`].
 struct Field {
     name: &'static str,
+    /// Name of the metric that sums the queues of each plugin. Only counters have one.
+    of_plugin: Option<&'static str>,
     help: &'static str,
     kind: Kind,
     value: fn(&Counts) -> u64,
@@ -113,36 +135,42 @@ struct Field {
 const FIELDS: [Field; 6] = [
     Field {
         name: "silverback_queue_pushed_total",
+        of_plugin: Some("silverback_plugin_queue_pushed_total"),
         help: "Entries that plugins have queued.",
         kind: Kind::Counter,
         value: |counts| counts.pushed,
     },
     Field {
         name: "silverback_queue_sent_total",
+        of_plugin: Some("silverback_plugin_queue_sent_total"),
         help: "Queued entries that were sent.",
         kind: Kind::Counter,
         value: |counts| counts.sent,
     },
     Field {
         name: "silverback_queue_retries_total",
+        of_plugin: Some("silverback_plugin_queue_retries_total"),
         help: "Repeated attempts to send a batch.",
         kind: Kind::Counter,
         value: |counts| counts.retried,
     },
     Field {
         name: "silverback_queue_waiting_entries",
+        of_plugin: None,
         help: "Entries that wait to be sent.",
         kind: Kind::Gauge,
         value: |counts| counts.waiting,
     },
     Field {
         name: "silverback_queue_sending_entries",
+        of_plugin: None,
         help: "Entries in batches that are being sent.",
         kind: Kind::Gauge,
         value: |counts| counts.sending,
     },
     Field {
         name: "silverback_queue_waiting_bytes",
+        of_plugin: None,
         help: "Size of the entries that wait to be sent.",
         kind: Kind::Gauge,
         value: |counts| counts.bytes,
@@ -151,28 +179,35 @@ const FIELDS: [Field; 6] = [
 
 impl Source for Inner {
     fn collect(&self, page: &mut Page) {
-        let queues = self.counts();
+        let (queues, plugins) = self.all_counts();
         for field in &FIELDS {
             page.family(field.name, field.help, field.kind);
             for queue in &queues {
                 let labels = [("plugin", &*queue.plugin), ("queue", &*queue.name)];
                 page.sample(&labels, (field.value)(&queue.counts) as f64);
             }
-        }
-        page.family(
-            "silverback_queue_dropped_total",
-            "Entries that were lost, by cause.",
-            Kind::Counter,
-        );
-        for queue in &queues {
-            for (cause, count) in queue.counts.dropped() {
-                let labels = [
-                    ("plugin", &*queue.plugin),
-                    ("queue", &*queue.name),
-                    ("cause", cause),
-                ];
-                page.sample(&labels, count as f64);
+            if let Some(name) = field.of_plugin {
+                page.family(name, field.help, field.kind);
+                for (plugin, counts) in &plugins {
+                    page.sample(&[("plugin", &**plugin)], (field.value)(counts) as f64);
+                }
             }
         }
+        const LOST: &str = "Entries that were lost, by cause.";
+        page.family("silverback_queue_dropped_total", LOST, Kind::Counter);
+        for queue in &queues {
+            let labels = [("plugin", &*queue.plugin), ("queue", &*queue.name)];
+            write_dropped(page, &labels, &queue.counts);
+        }
+        page.family("silverback_plugin_queue_dropped_total", LOST, Kind::Counter);
+        for (plugin, counts) in &plugins {
+            write_dropped(page, &[("plugin", &**plugin)], counts);
+        }
+    }
+}
+
+fn write_dropped(page: &mut Page, labels: &[(&str, &str)], counts: &Counts) {
+    for (cause, count) in counts.dropped() {
+        page.sample(&[labels, &[("cause", cause)]].concat(), count as f64);
     }
 }

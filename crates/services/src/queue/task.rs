@@ -46,9 +46,9 @@ async fn serve<T: Send + Sync + 'static>(state: &State<T>, drain: &Drain) {
             Next::End => return,
             Next::Wait(until) => until,
             Next::Send(entries) => {
-                let batch = state.take(entries);
-                if !batch.is_empty() {
-                    sends.push(deliver(state, drain, batch));
+                let (entries, batch) = state.take(entries);
+                if entries > 0 {
+                    sends.push(deliver(state, drain, entries, batch));
                 }
                 continue;
             }
@@ -66,9 +66,14 @@ async fn serve<T: Send + Sync + 'static>(state: &State<T>, drain: &Drain) {
     }
 }
 
-/// Sends a batch, until it succeeds or is given up.
-async fn deliver<T: Send + Sync + 'static>(state: &State<T>, drain: &Drain, batch: Vec<T>) {
-    let (entries, batch) = (batch.len(), Arc::new(batch));
+/// Sends a batch of this number of entries, until it succeeds or is given up.
+async fn deliver<T: Send + Sync + 'static>(
+    state: &State<T>,
+    drain: &Drain,
+    entries: usize,
+    batch: Vec<T>,
+) {
+    let batch = Arc::new(batch);
     let start = Instant::now();
     let mut retry = 0;
     loop {

@@ -565,6 +565,50 @@ async fn counters_are_among_the_metrics_and_credentials_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_plugin_keeps_the_counters_of_queues_that_have_ended() {
+    let bench = Bench::new([]);
+    let metrics = Metrics::new(1);
+    bench.queues.expose(&metrics);
+    let value = |name: &str, labels: &str| {
+        let text = metrics.render();
+        let start = format!("silverback_{name}{{{labels}}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&start));
+        line.map(|value| value.parse::<u64>().unwrap())
+    };
+    let get = |name: &str| {
+        let sender = bench.sink.sender(bench.start);
+        (bench.queues).get("http-log", name, at_most(2), sender)
+    };
+    let of_plugin = "plugin=\"http-log\",cause=\"max_entries\"";
+    for round in 1..=3 {
+        let queue = get("one");
+        push(&queue, 0..5);
+        let lost = value("plugin_queue_dropped_total", of_plugin);
+        assert_eq!(lost, Some(3 * round), "while the queue is there");
+        drop(queue);
+        if round != 2 {
+            // The queue ends. In the other round it goes on.
+            sleep(SECOND).await;
+        }
+    }
+    let of_queue = "plugin=\"http-log\",queue=\"one\"";
+    assert_eq!(value("queue_sent_total", of_queue), None);
+    push(&get("two"), 0..1);
+    sleep(SECOND).await;
+    let lost = value("plugin_queue_dropped_total", of_plugin);
+    assert_eq!(lost, Some(9), "after all queues");
+    assert_eq!(
+        value("plugin_queue_pushed_total", "plugin=\"http-log\""),
+        Some(16)
+    );
+    assert_eq!(
+        Arc::strong_count(&bench.sink),
+        1,
+        "the senders of queues that have ended are dropped"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn extreme_parameters_do_not_panic() {
     let bench = Bench::new([Reply::Fail]);
     let params = QueueParams {

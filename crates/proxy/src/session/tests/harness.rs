@@ -45,6 +45,7 @@ impl<const N: usize> Probe<N> {
         Ok(match action {
             "respond" => Step::Respond(response()),
             "exit" => Step::Exit(response()),
+            "interim" => Step::Exit(Response::new(103, "")),
             "read" => Step::ReadBody,
             "wait" => Step::wait(async {
                 tokio::task::yield_now().await;
@@ -273,7 +274,7 @@ async fn through_the_harness(exchange: Exchange, phases: Phases, name: &str) -> 
 
 /// The requests: each with one thing that one of two plugins does.
 fn exchanges() -> Vec<Exchange> {
-    const ACTIONS: [&str; 22] = [
+    const ACTIONS: [&str; 24] = [
         "1 none at all",
         "1 rewrite respond",
         "2 rewrite exit",
@@ -283,6 +284,7 @@ fn exchanges() -> Vec<Exchange> {
         "1 access exit",
         "2 access respond",
         "2 access fail",
+        "2 access interim",
         "1 access read",
         "2 access wait",
         "1 access early header",
@@ -292,6 +294,7 @@ fn exchanges() -> Vec<Exchange> {
         "1 response respond",
         "2 response exit",
         "1 response fail",
+        "1 response interim",
         "1 header_filter replace",
         "2 header_filter no length",
         "1 header_filter fail",

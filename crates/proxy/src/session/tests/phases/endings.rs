@@ -67,6 +67,38 @@ fn after_an_exit_only_the_plugins_before_it_run() {
     }
 }
 
+/// Clients would take such a response for one that announces another.
+#[test]
+fn a_response_that_is_not_final_becomes_500() {
+    let ends = [
+        |acts: Acts, step: fn() -> Step<'static>| acts.rewrite(move |_, _| Ok(step())),
+        |acts: Acts, step: fn() -> Step<'static>| acts.access(move |_, _| Ok(step())),
+        |acts: Acts, step: fn() -> Step<'static>| acts.response(move |_| Ok(step())),
+    ];
+    for end in ends {
+        for step in [
+            || Step::Respond(Response::new(100, "no")),
+            || Step::Exit(Response::new(101, "no")),
+            || Step::wait(async { Ok(Flow::Respond(Response::new(199, "no"))) }),
+        ] {
+            run(async move {
+                let plugins = vec![end(Acts::new(), step).logs().define::<0>()];
+                let gateway = gateway(always(OK).await, plugins);
+                let mut client = gateway.client().await;
+                // The connection stays usable.
+                for _ in 0..2 {
+                    client.send(GET).await;
+                    let answer = client.answer().await;
+                    assert_eq!(status(&answer), "500");
+                    assert!(answer.contains("An unexpected error occurred"), "{answer}");
+                    wait_for("log 500").await;
+                    assert_eq!(noted(), ["log 500"]);
+                }
+            });
+        }
+    }
+}
+
 /// The time limits of the body and of the response begin after the wait.
 #[test]
 fn a_long_wait_takes_nothing_of_the_clients_time() {

@@ -1,6 +1,7 @@
 //! Filters of the client's body on its way to the upstream.
 
 use super::*;
+use plugin::RequestBody;
 
 /// Converts the body to capitals, and adds an exclamation mark.
 fn shouts() -> Acts {
@@ -83,6 +84,50 @@ fn bodies_are_filtered_in_every_framing_whether_they_are_buffered_or_not() {
             }
         });
     }
+}
+
+/// The memory for a body in chunks also holds the framing, which does not count as a part of the body.
+#[test]
+fn the_limit_for_bodies_that_plugins_read_counts_payload_only() {
+    run(async {
+        let mut setup = Setup::new(always(OK).await);
+        setup.settings.plugin_body = 1000;
+        setup.settings.body_memory = 16 * 8 * 1000;
+        let reads = Acts::new().access(|cx, _| {
+            match &cx.request.body {
+                RequestBody::Unread => return Ok(Step::ReadBody),
+                RequestBody::Whole(body) => note(body.len().to_string()),
+                other => note(format!("{other:?}")),
+            }
+            Ok(Step::Respond(Response::new(200, "")))
+        });
+        setup.plugins = vec![reads.define::<0>()];
+        let gateway = keep(setup.start());
+        // At most 8000 bytes of memory are there for one body. The chunk size may have leading zeros.
+        for (payload, chunk, zeros, read) in [
+            (1000, 7, 0, "1000"),
+            (1000, 1, 0, "1000"),
+            (1001, 7, 0, "TooLarge"),
+            (1000, 1000, 0, "1000"),
+            (1001, 1001, 0, "TooLarge"),
+            (1000, 1, 8, "TooLarge"),
+        ] {
+            let mut text = CHUNKED.to_owned();
+            for from in (0..payload).step_by(chunk) {
+                let data = "x".repeat(chunk.min(payload - from));
+                text += &format!("{}{:x}\r\n{data}\r\n", "0".repeat(zeros), data.len());
+            }
+            let mut client = gateway.client().await;
+            client.send(text).await;
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            client.send("0\r\n\r\n").await;
+            assert_eq!(status(&client.answer().await), "200");
+            assert_eq!(noted(), [read], "{payload} in chunks of {chunk}");
+        }
+        assert_eq!(gateway.body_memory(), 0);
+    });
 }
 
 #[test]

@@ -1,0 +1,103 @@
+//! What Lua code says to the client (`ngx.say`, `ngx.print`), and the pages of `ngx.exit`.
+//!
+//! The pieces are kept with the request and sent at the end of the handler, with its headers.
+
+use super::{Cx, FOUND, NO_REQUEST, NONE};
+use crate::vm::Context;
+use bytes::Bytes;
+use plugin::{HeaderEdits, Response, ResponseBody};
+
+/// Maximum bytes that a request may say.
+const MAX_SAID: usize = 64 << 20;
+
+/// What a request has said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    status: u16,
+    body: Vec<u8>,
+    is_ended: bool,
+}
+
+impl Said {
+    pub(crate) fn response(self) -> Response {
+        Response {
+            status: self.status,
+            headers: HeaderEdits::new(),
+            body: ResponseBody::Bytes(self.body.into()),
+            counts_as_proxied: false,
+        }
+    }
+}
+
+pub(crate) fn context(cx: &mut Cx) -> Option<&mut Context> {
+    let state = cx.target.state_mut()?;
+    state.interpreter.as_deref_mut()?.downcast_mut()
+}
+
+/// Says a text. The first one fixes the status. Returns [`NONE`] after the end, and if it would be too much.
+pub(super) fn say(cx: &mut Cx, status: i32, text: &[u8]) -> i32 {
+    let Some(context) = context(cx) else {
+        return NO_REQUEST;
+    };
+    let said = context.said.get_or_insert_with(|| Said {
+        status: status as u16,
+        body: Vec::new(),
+        is_ended: false,
+    });
+    if said.is_ended || said.body.len() + text.len() > MAX_SAID {
+        return NONE;
+    }
+    said.body.extend_from_slice(text);
+    FOUND
+}
+
+/// Ends what is said: nothing follows.
+pub(super) fn end(cx: &mut Cx) -> i32 {
+    match context(cx).and_then(|context| context.said.as_mut()) {
+        Some(said) => {
+            said.is_ended = true;
+            FOUND
+        }
+        None => NO_REQUEST,
+    }
+}
+
+/// Whether the request has said something, and so the headers count as sent.
+pub(super) fn has_begun(cx: &mut Cx) -> i32 {
+    i32::from(context(cx).is_some_and(|context| context.said.is_some()))
+}
+
+/// Returns nginx's page for a status that Kong has no page for. [`NONE`] if nginx sends an empty body.
+pub(super) fn page(cx: &mut Cx, status: i32) -> i32 {
+    let title = match status {
+        301 => "301 Moved Permanently",
+        302 => "302 Found",
+        303 => "303 See Other",
+        307 => "307 Temporary Redirect",
+        308 => "308 Permanent Redirect",
+        401 => "401 Authorization Required",
+        402 => "402 Payment Required",
+        403 => "403 Forbidden",
+        406 => "406 Not Acceptable",
+        409 => "409 Conflict",
+        410 => "410 Gone",
+        415 => "415 Unsupported Media Type",
+        416 => "416 Requested Range Not Satisfiable",
+        421 => "421 Misdirected Request",
+        429 => "429 Too Many Requests",
+        501 => "501 Not Implemented",
+        505 => "505 HTTP Version Not Supported",
+        507 => "507 Insufficient Storage",
+        _ => return NONE,
+    };
+    let page = format!(
+        "<html>\r\n<head><title>{title}</title></head>\r\n<body>\r\n<center><h1>{title}</h1></center>\r\n</body>\r\n</html>\r\n"
+    );
+    cx.made(|out| out.extend_from_slice(page.as_bytes()))
+}
+
+/// The body of an ending without a body of its own: what was said.
+pub(super) fn take(cx: &mut Cx) -> Option<Bytes> {
+    let said = context(cx)?.said.take()?;
+    Some(said.body.into())
+}

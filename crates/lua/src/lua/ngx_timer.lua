@@ -1,0 +1,68 @@
+-- `ngx.timer`. Kong replaces OpenResty's timers by lua-resty-timer-ng, whose timers have names.
+-- Source: lua-resty-timer-ng, lib/resty/timerng/init.lua.
+local SB = ...
+local functions, cx, own = SB.functions, SB.cx, SB.ngx
+local ffi_string = require("ffi").string
+local type, error, unpack, select, tostring = type, error, unpack, select, tostring
+local c_start, c_count = functions.timer_start, functions.timer_count
+
+-- The functions of the timers that wait, by number.
+local timers, last = {}, 0
+
+-- Keeps a function and starts its timer. Returns the name, or nil and an error.
+local function start(delay, run)
+  repeat last = last % 2147483646 + 1 until not timers[last]
+  local number = last
+  local code = c_start(cx, number, delay)
+  if code == 1 then
+    timers[number] = run
+    return "unix_timestamp=" .. tostring(own.now()) .. ";counter=" .. number
+  end
+  if code == -3 then return nil, ffi_string(cx.ptr, cx.len) end
+  return nil, "process exiting"
+end
+
+-- Returns the function of the timer whose number is in `cx.number`. `cx.flags` is 1 if the worker ends.
+function SB.take_timer()
+  local number, premature = cx.number, cx.flags == 1
+  local run = timers[number]
+  timers[number] = nil
+  if premature then SB.is_exiting = true end
+  return function()
+    if run then run(premature) end
+  end
+end
+
+local function check(delay, callback)
+  if type(callback) ~= "function" then error("expected `callback` to be a function", 3) end
+  if type(delay) ~= "number" then error("expected `delay` to be a number", 3) end
+end
+
+own.timer = {}
+
+own.timer.at = function(delay, callback, ...)
+  check(delay, callback)
+  if delay < 0 then error("expected `delay` to be greater than or equal to 0") end
+  local count, args = select("#", ...), {...}
+  local name, err = start(delay, function(premature)
+    callback(premature, unpack(args, 1, count))
+  end)
+  return name, err
+end
+
+own.timer.every = function(interval, callback, ...)
+  check(interval, callback)
+  if interval <= 0 then error("expected `interval` to be greater than or equal to 0") end
+  local count, args = select("#", ...), {...}
+  local run
+  run = function(premature)
+    -- The next call is planned first, so that an error does not end the timer.
+    if not premature then start(interval, run) end
+    callback(premature, unpack(args, 1, count))
+  end
+  local name, err = start(interval, run)
+  return name, err
+end
+
+own.timer.running_count = function(...) return (c_count(cx, 1)) end
+own.timer.pending_count = function(...) return (c_count(cx, 0)) end

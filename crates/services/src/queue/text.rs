@@ -1,0 +1,135 @@
+//! Entries that are texts, such as log records.
+//!
+//! A queue copies the texts that wait into chunks, so that a push usually allocates nothing and a chunk is freed as a
+//! whole. Texts that were pushed one after the other are next to each other in memory. When the task takes them, it
+//! joins them again without a copy, so that a batch of a thousand records is a few pieces.
+
+use super::{Queue, SendError, Sender};
+use bytes::{Bytes, BytesMut};
+use std::fmt;
+use std::sync::Arc;
+
+/// Sizes of a chunk. It grows with the texts that wait, so that a queue that is rarely used takes little memory.
+const SMALLEST_CHUNK: usize = 4 * 1024;
+const LARGEST_CHUNK: usize = 64 * 1024;
+/// Size above which a text is allocated alone. The rest of a chunk that is left unused is never larger.
+const LARGEST_TEXT: usize = LARGEST_CHUNK / 4;
+
+/// Texts that were pushed one after the other, each after its separator.
+pub struct Text {
+    bytes: BytesMut,
+    entries: usize,
+}
+
+/// The chunk that a queue fills. It belongs to one queue: if queues shared a chunk, the texts of a slow receiver would
+/// keep those of a fast one in memory.
+#[derive(Default)]
+pub(super) struct Chunk(BytesMut);
+
+impl Chunk {
+    /// Copies a text with its separator. `waiting` is the size of the texts that wait.
+    #[inline]
+    fn add(&mut self, separator: u8, text: &[u8], waiting: u64) -> Text {
+        if self.0.capacity() <= text.len() {
+            return self.add_slow(separator, text, waiting);
+        }
+        self.0.extend_from_slice(&[separator]);
+        self.0.extend_from_slice(text);
+        let bytes = self.0.split();
+        Text { bytes, entries: 1 }
+    }
+
+    #[cold]
+    fn add_slow(&mut self, separator: u8, text: &[u8], waiting: u64) -> Text {
+        let needed = text.len() + 1;
+        if needed > LARGEST_TEXT {
+            let mut bytes = BytesMut::with_capacity(needed);
+            bytes.extend_from_slice(&[separator]);
+            bytes.extend_from_slice(text);
+            return Text { bytes, entries: 1 };
+        }
+        let size = (waiting as usize).clamp(SMALLEST_CHUNK, LARGEST_CHUNK);
+        let size = size.next_power_of_two().max(needed);
+        // If no text of the chunk is in use, its memory is used again.
+        if !self.0.try_reclaim(size) {
+            self.0 = BytesMut::with_capacity(size);
+        }
+        self.add(separator, text, waiting)
+    }
+}
+
+impl Text {
+    /// The number of texts.
+    pub fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Appends texts if they follow in memory. Otherwise it returns them.
+    fn join(&mut self, next: Self) -> Option<Self> {
+        let end = self.bytes.as_ptr_range().end;
+        if end != next.bytes.as_ptr() {
+            return Some(next);
+        }
+        // If the two are neighbours by chance, this copies.
+        self.bytes.unsplit(next.bytes);
+        self.entries += next.entries;
+        None
+    }
+
+    /// Returns the texts of a batch, of which each piece keeps the batch in memory.
+    pub fn pieces(batch: &Arc<Vec<Self>>) -> impl Iterator<Item = Bytes> {
+        (0..batch.len()).map(|at| {
+            let batch = Arc::clone(batch);
+            Bytes::from_owner(Piece { batch, at })
+        })
+    }
+}
+
+/// Owns one of the pieces of a batch.
+struct Piece {
+    batch: Arc<Vec<Text>>,
+    at: usize,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.batch[self.at].bytes
+    }
+}
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts = String::from_utf8_lossy(&self.bytes);
+        formatter.debug_tuple("Text").field(&texts).finish()
+    }
+}
+
+impl Queue<Text> {
+    /// Adds a copy of a text, which follows its separator. The size of the text counts against `max_bytes`. It never
+    /// waits for the receiver of the texts.
+    #[inline]
+    pub fn push_text(&self, separator: u8, text: &[u8]) {
+        self.state.push(text.len(), |chunk, waiting| {
+            chunk.add(separator, text, waiting)
+        });
+    }
+}
+
+impl Sender<Text> {
+    /// Makes a sender whose batches have as few pieces as possible.
+    pub fn of_texts<F>(send: impl Fn(Arc<Vec<Text>>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), SendError>> + Send + 'static,
+    {
+        Self {
+            join: Some(Text::join),
+            ..Self::new(send)
+        }
+    }
+}
