@@ -68,9 +68,10 @@ impl Key {
 /// encrypting with GCM is the tag. Returns [`NONE`] if the text or the secret does not fit.
 pub(super) fn run(cx: &mut Cx, settings: i32, key_length: i32, secret: &[u8], text: &[u8]) -> i32 {
     let key_length = usize::try_from(key_length).unwrap_or(0);
-    let (Some(mode), Some((key, rest))) =
-        (Mode::numbered(settings & 0xff), secret.split_at_checked(key_length))
-    else {
+    let (Some(mode), Some((key, rest))) = (
+        Mode::numbered(settings & 0xff),
+        secret.split_at_checked(key_length),
+    ) else {
         return NONE;
     };
     let Some(key) = Key::new(key) else {
@@ -230,7 +231,9 @@ fn decrypt(mode: Mode, key: &Key, iv: Block, text: &[u8], pads: bool) -> Option<
         let padding = usize::from(*out.last()?);
         let length = out.len().checked_sub(padding)?;
         let is_valid = (1..=BLOCK).contains(&padding)
-            && out[length..].iter().all(|byte| usize::from(*byte) == padding);
+            && out[length..]
+                .iter()
+                .all(|byte| usize::from(*byte) == padding);
         if !is_valid {
             return None;
         }

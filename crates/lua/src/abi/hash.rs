@@ -35,7 +35,10 @@ pub(super) fn digest(cx: &mut Cx, hash: i32, text: &[u8]) -> i32 {
 
 /// Returns so many random bytes.
 pub(super) fn random(cx: &mut Cx, length: i32) -> i32 {
-    let Some(length) = usize::try_from(length).ok().filter(|length| *length <= MAX_RANDOM) else {
+    let Some(length) = usize::try_from(length)
+        .ok()
+        .filter(|length| *length <= MAX_RANDOM)
+    else {
         return NONE;
     };
     let mut is_filled = false;

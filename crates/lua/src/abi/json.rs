@@ -525,7 +525,11 @@ mod number {
             return;
         }
         if number == 0.0 {
-            let zero: &[u8] = if number.is_sign_negative() { b"-0" } else { b"0" };
+            let zero: &[u8] = if number.is_sign_negative() {
+                b"-0"
+            } else {
+                b"0"
+            };
             out.extend_from_slice(zero);
             return;
         }

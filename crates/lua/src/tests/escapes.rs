@@ -168,9 +168,15 @@ const WALK: &str = r#"
 #[test]
 fn nothing_that_a_snippet_reaches_is_outside_of_the_sandbox() {
     let settings = LuaSettings {
-        sandbox_requires: ["cjson", "cjson.safe", "resty.sha256", "resty.lrucache", "kong.tools.uuid"]
-            .map(str::to_owned)
-            .into(),
+        sandbox_requires: [
+            "cjson",
+            "cjson.safe",
+            "resty.sha256",
+            "resty.lrucache",
+            "kong.tools.uuid",
+        ]
+        .map(str::to_owned)
+        .into(),
         sandbox_environment: ["bit", "table.unpack", "no.such"].map(str::to_owned).into(),
         ..LuaSettings::default()
     };
@@ -206,12 +212,19 @@ fn bytecode_and_code_that_closes_its_function_are_refused() {
 #[test]
 fn snippets_do_not_see_the_globals_of_others() {
     let all = |texts: [&str; 2], globals: Globals| {
-        run_all(texts.map(|text| (text.to_owned(), globals.clone())).to_vec())
+        run_all(
+            texts
+                .map(|text| (text.to_owned(), globals.clone()))
+                .to_vec(),
+        )
     };
     let texts = ["mine = 1 pairs = nil", "assert(mine == nil and pairs)"];
     assert_eq!(all(texts, Globals::sandbox()), Ok(()));
     // Without the sandbox they share their globals, but not with the code of this crate.
-    let texts = ["mine = 1 error = nil", "assert(mine == 1 and rawget(_G, 'mine') == nil)"];
+    let texts = [
+        "mine = 1 error = nil",
+        "assert(mine == 1 and rawget(_G, 'mine') == nil)",
+    ];
     assert_eq!(all(texts, Globals::all()), Ok(()));
 }
 
@@ -219,9 +232,18 @@ fn snippets_do_not_see_the_globals_of_others() {
 fn the_settings_add_to_the_sandbox() {
     let settings = LuaSettings {
         sandbox_requires: ["cjson".to_owned()].into(),
-        sandbox_environment: ["setmetatable", "io.open", "os.getenv", "bit", "no.such", "a..b", "", "."]
-            .map(str::to_owned)
-            .into(),
+        sandbox_environment: [
+            "setmetatable",
+            "io.open",
+            "os.getenv",
+            "bit",
+            "no.such",
+            "a..b",
+            "",
+            ".",
+        ]
+        .map(str::to_owned)
+        .into(),
         ..LuaSettings::default()
     };
     let text = "assert(setmetatable and not getmetatable and io.open and not io.read and os.getenv and not os.time)

@@ -3,8 +3,8 @@
 use super::headers::Lines;
 use super::lua::{Item, LuaCode, RenderError};
 use super::template::{Environment, Key};
-use model::Object;
 use ::lua::{Parts, Phase, Target};
+use model::Object;
 use plugin::{Configured, Node, Request, RequestState, args};
 use smallvec::SmallVec;
 use std::borrow::Cow;

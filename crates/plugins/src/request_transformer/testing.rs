@@ -2,9 +2,9 @@
 
 use super::headers::Lines;
 use super::lua::{Item, LuaCode, RenderError};
+use super::template::{Environment, Key};
 use super::template::{Expressions, Template};
 use plugin::BuildCx;
-use super::template::{Environment, Key};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 

@@ -195,7 +195,10 @@ fn templates_that_need_lua_are_rendered_there() {
     for (template, wanted) in [
         ("$(1 + 1)", "2"),
         ("a$(('x'):rep(3))b$(query_params.q)", "axxxb1"),
-        ("$(type(query_params.r) == 'table' and query_params.r[2])", "3"),
+        (
+            "$(type(query_params.r) == 'table' and query_params.r[2])",
+            "3",
+        ),
         ("$(headers['x-in']:upper())", "INVAL"),
         ("$(headers.x_in .. (query_params.none or ''))", "inval"),
         ("$((function() shared.v = 2 return shared.v end)())", "2"),
@@ -226,7 +229,10 @@ fn the_settings_of_the_sandbox_reach_templates() {
         ..LuaSettings::default()
     };
     let rendered = |template| rendered(settings.clone(), template);
-    assert_eq!(rendered("$(require('cjson').encode({1}))").as_deref(), Some("[1]"));
+    assert_eq!(
+        rendered("$(require('cjson').encode({1}))").as_deref(),
+        Some("[1]")
+    );
     assert_eq!(rendered("$(string.upper('a'))").as_deref(), Some("A"));
     assert_eq!(rendered("$(string.lower('a'))"), None);
     assert_eq!(rendered("$(require('cjson.safe'))"), None);
@@ -238,7 +244,10 @@ fn templates_see_all_globals_without_the_sandbox() {
         untrusted: UntrustedLua::On,
         ..LuaSettings::default()
     };
-    assert_eq!(rendered(settings(), "$(type(io))").as_deref(), Some("table"));
+    assert_eq!(
+        rendered(settings(), "$(type(io))").as_deref(),
+        Some("table")
+    );
     let method = rendered(settings(), "$(kong.request.get_method())");
     assert_eq!(method.as_deref(), Some("GET"));
 }
@@ -248,7 +257,10 @@ fn a_template_for_the_body_or_the_query_must_be_lua() {
     crate::install();
     for (value, wanted) in [
         ("$(1 +)", "[string \"TMP\"]:1: unexpected symbol near ')'"),
-        ("a\n$(if)", "[string \"TMP\"]:2: unexpected symbol near 'if'"),
+        (
+            "a\n$(if)",
+            "[string \"TMP\"]:2: unexpected symbol near 'if'",
+        ),
         // A line with `#` is Lua code in this check, but not in a request.
         ("a\n#b", "[string \"TMP\"]:3: '=' expected near 'return'"),
     ] {
@@ -256,10 +268,19 @@ fn a_template_for_the_body_or_the_query_must_be_lua() {
         let error = plugin::testing::refusal(&def(), config);
         let wanted = format!("value '{value}' is not in supported format, error:{wanted}");
         // The text of the schema's errors escapes quotes and line ends.
-        let error = error.replace("\\\"", "\"").replace("\\n", "\n").replace("\\\n", "\n");
+        let error = error
+            .replace("\\\"", "\"")
+            .replace("\\n", "\n")
+            .replace("\\\n", "\n");
         assert!(error.contains(&wanted), "{error}\n{wanted}");
     }
     // The templates of headers are compiled when a request needs them.
     let config = json!({"add": {"headers": ["x:$(1 +)"]}});
-    assert!(case(def(), config).request("GET /a").run_now().upstream.is_none());
+    assert!(
+        case(def(), config)
+            .request("GET /a")
+            .run_now()
+            .upstream
+            .is_none()
+    );
 }
