@@ -164,24 +164,6 @@ P["resty.aes"] = function()
   return aes
 end
 
--- Modules of lua-resty-core and Kong over functions that exist elsewhere.
-P["ngx.base64"] = function()
-  return {
-    encode_base64url = function(text)
-      if type(text) ~= "string" then return nil, "must provide a string" end
-      return (gsub(ngx.encode_base64(text, true), "[+/]", {["+"] = "-", ["/"] = "_"}))
-    end,
-    decode_base64url = function(text)
-      if type(text) ~= "string" then return nil, "must provide a string" end
-      if text:find("[^%w_-]") then return nil, "invalid input" end
-      local plain = gsub(text, "[-_]", {["-"] = "+", ["_"] = "/"})
-      local decoded = ngx.decode_base64(plain .. ("="):rep(-#plain % 4))
-      if not decoded then return nil, "invalid input" end
-      return decoded
-    end,
-  }
-end
-
 local make_uuid = SB.encoder("uuid")
 P["kong.tools.uuid"] = function()
   local PATTERN = "^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x$"
