@@ -64,13 +64,14 @@ fn shown(header: Header<'_>) -> Header<'_> {
     }
 }
 
-/// Writes the headers of a response head. Its first line is the status line.
+/// Writes the headers of a response head. Its first line is the status line. A body may follow it.
 pub(super) fn write_response(head: &[u8], out: &mut Vec<u8>) {
-    let is_plain = json::is_plain_head(head);
+    let end = memchr::memmem::find(head, b"\r\n\r\n");
+    let head = &head[..end.map_or(head.len(), |at| at + 2)];
     let lines = Lines {
         head,
         at: memchr::memchr(b'\n', head).map_or(head.len(), |at| at + 1),
-        is_plain,
+        is_plain: json::is_plain_head(head),
     };
     write(lines, out);
 }
@@ -90,20 +91,20 @@ impl<'h> Iterator for Lines<'h> {
     #[inline(always)]
     fn next(&mut self) -> Option<Header<'h>> {
         let rest = self.head.get(self.at..)?;
-        let colon = json::find_near(b':', rest)?;
-        let length = json::find_near(b'\n', &rest[colon..])?;
-        let value = match &rest[colon..colon + length] {
+        let line = &rest[..json::find_near(b'\n', rest)?];
+        let colon = json::find_near(b':', line)?;
+        let value = match &line[colon..] {
             // Nearly all lines: one space comes before the value, and none after it.
             [b':', b' ', value @ .., last, b'\r']
                 if last.is_ascii_graphic() && value.first() != Some(&b' ') =>
             {
                 value.len() + 1
             }
-            other => return Some(self.next_slow(colon, other.len())),
+            _ => return Some(self.next_slow(colon, line.len())),
         };
         let start = self.at + colon + 2;
         let header = self.header(colon, start..start + value);
-        self.at += colon + length + 1;
+        self.at += line.len() + 1;
         Some(header)
     }
 }
@@ -112,7 +113,7 @@ impl<'h> Lines<'h> {
     /// Returns the header of a line whose value has other blanks around it, or is empty.
     #[cold]
     fn next_slow(&mut self, colon: usize, length: usize) -> Header<'h> {
-        let line = self.at + colon + 1..self.at + colon + length;
+        let line = self.at + colon + 1..self.at + length;
         let blank = |at: &usize| self.head[*at].is_ascii_whitespace();
         let start = line.clone().find(|at| !blank(at)).unwrap_or(line.end);
         let last = line.clone().rev().find(|at| !blank(at));

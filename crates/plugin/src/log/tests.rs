@@ -490,3 +490,31 @@ fn failed_tries_of_a_session_have_no_status() {
         json!({"received": "0, 8", "sent": "0, 9"})
     );
 }
+
+/// Returns the response headers of the record for this head.
+fn response_headers(head: &'static [u8]) -> Json {
+    let entry = LogEntry {
+        response_head: head,
+        ..entry()
+    };
+    record(GET, &entry, |_, _| {})["response"]["headers"].clone()
+}
+
+#[test]
+fn a_body_after_the_response_head_is_not_in_the_record() {
+    let head = b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nServer: a\r\n\r\n\
+        {\n  \"message\":\"No API key\",\r\n\r\n  \"request_id\":\"1\"\n}\n";
+    let expected = json!({"content-type": "application/json", "server": "a"});
+    assert_eq!(response_headers(head), expected);
+    let cut = b"HTTP/1.1 200 OK\r\nServer: a\r\nbroken\r\nX: 1\r\n\r\n";
+    assert_eq!(response_headers(cut), json!({"server": "a"}));
+}
+
+#[test]
+fn values_of_response_headers_are_trimmed_and_escaped() {
+    let head = b"HTTP/1.1 200 OK\r\nA:1\r\nBb: \r\nCcc:  x y \t\r\nDdddd: \xe9\r\nE-Tag: \"1\"\r\nF-long-name: z\r\n\r\n";
+    let expected = json!({
+        "a": "1", "bb": "", "ccc": "x y", "ddddd": "\u{fffd}", "e-tag": "\"1\"", "f-long-name": "z"
+    });
+    assert_eq!(response_headers(head), expected);
+}
