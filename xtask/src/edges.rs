@@ -12,7 +12,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("net", &["model"]),
     ("store", &["model"]),
     ("services", &["net"]),
-    ("plugin", &["model", "net", "services"]),
+    ("plugin", &["expr", "model", "net", "services"]),
     ("lua", &["model", "net", "plugin", "services"]),
     ("plugins", &["lua", "model", "net", "plugin", "services"]),
     ("proxy", &["model", "net", "plugin", "router", "tables"]),

@@ -668,6 +668,24 @@ fn raise_open_files() {
     }
 }
 
+/// Shows the plugins the numbers of connections.
+fn count_connections(plane: &Arc<DataPlane>) {
+    let counted = Arc::downgrade(plane);
+    let count = move || {
+        let totals = counted.upgrade().map(|plane| plane.totals());
+        totals.map_or_else(plugin::Connections::default, |totals| plugin::Connections {
+            active: totals.active(),
+            reading: totals.reading,
+            writing: totals.writing(),
+            waiting: totals.waiting,
+            accepted: totals.accepted,
+            requests: totals.requests,
+        })
+    };
+    // A node has one data plane.
+    let _ = plane.node.connections.set(Box::new(count));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -685,22 +703,4 @@ mod tests {
         assert!(text.contains("the disk is full"), "{text}");
         assert!(!text.contains("Disk("), "{text}");
     }
-}
-
-/// Shows the plugins the numbers of connections.
-fn count_connections(plane: &Arc<DataPlane>) {
-    let counted = Arc::downgrade(plane);
-    let count = move || {
-        let totals = counted.upgrade().map(|plane| plane.totals());
-        totals.map_or_else(plugin::Connections::default, |totals| plugin::Connections {
-            active: totals.active(),
-            reading: totals.reading,
-            writing: totals.writing(),
-            waiting: totals.waiting,
-            accepted: totals.accepted,
-            requests: totals.requests,
-        })
-    };
-    // A node has one data plane.
-    let _ = plane.node.connections.set(Box::new(count));
 }

@@ -16,7 +16,7 @@ fn run_all(texts: Vec<(String, Globals)>) -> Result<(), String> {
             match vm::with(|vm| vm.start(&function, &target)) {
                 Ran::Done(_) => {}
                 Ran::Failed(error) => return Err(error),
-                Ran::Ended(_) | Ran::Waits(..) | Ran::WaitsForBody(_) => {
+                Ran::Stopped | Ran::Ended(_) | Ran::Waits(..) | Ran::WaitsForBody(_) => {
                     return Err("it waits".to_owned());
                 }
             }

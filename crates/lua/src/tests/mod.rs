@@ -44,7 +44,9 @@ fn run(text: &str) -> Result<(), String> {
     match vm::with(|vm| vm.start(&function, &target)) {
         Ran::Done(_) => Ok(()),
         Ran::Failed(error) => Err(error),
-        Ran::Ended(_) | Ran::Waits(..) | Ran::WaitsForBody(_) => Err("it waits".to_owned()),
+        Ran::Stopped | Ran::Ended(_) | Ran::Waits(..) | Ran::WaitsForBody(_) => {
+            Err("it waits".to_owned())
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Functions of `ngx` that need no request, run as in a timer.
 
-use crate::{Outcome, Scripts, Snippets, Target};
+use crate::{Globals, Outcome, Scripts, Snippets, Target};
 use plugin::{Node, RequestState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn run(node: &Arc<Node>, text: &str) -> String {
     );
     let scripts = Scripts::new(Snippets {
         texts: vec![text].into(),
-        is_sandboxed: false,
+        globals: Globals::all(),
     });
     let mut state = RequestState::default();
     match scripts.run(&Target::timer(node, &mut state)) {
