@@ -209,6 +209,8 @@ impl Walk<'_> {
     async fn access(&mut self, request: &mut Request<'_>, body: RequestBody) -> Ending {
         let running = self.running;
         let mut response = None;
+        // A plugin that fails has not answered: the response counts as the gateway's.
+        let mut origin = Origin::Plugin;
         for order in 0..running.plugins() {
             let consumer = self.state.consumer.clone();
             let Some(at) = running.pick(order, request, consumer.as_deref()) else {
@@ -238,15 +240,19 @@ impl Walk<'_> {
                     return Ending::Responds(given, Origin::Gateway);
                 }
                 Ok(Ran::Decided(Flow::ReadBody)) => {
+                    origin = Origin::Gateway;
                     response = Some(self.fail(at, "access", &asked_too_often()));
                 }
                 Ok(Ran::ClientGone) => return Ending::ClientGone,
-                Err(error) => response = Some(self.fail(at, "access", &error)),
+                Err(error) => {
+                    origin = Origin::Gateway;
+                    response = Some(self.fail(at, "access", &error));
+                }
             }
             self.answered_by = Some(instance.def.name.to_string());
         }
         match response {
-            Some(response) => Ending::Responds(response, Origin::Plugin),
+            Some(response) => Ending::Responds(response, origin),
             None => Ending::Forward,
         }
     }
@@ -287,7 +293,11 @@ impl Walk<'_> {
             phase,
             error: text,
         });
-        Response::unexpected_error()
+        match phase {
+            // Kong does not catch errors in this phase, so nginx shows its page.
+            "rewrite" => Response::server_error(500),
+            _ => Response::unexpected_error(),
+        }
     }
 
     pub(super) fn has(&self, phases: Phases) -> bool {

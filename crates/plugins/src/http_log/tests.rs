@@ -112,7 +112,8 @@ fn wrong_values_are_refused_by_the_name_of_their_field() {
     let refusal = |config| refusal(&def(), config);
     let lua = json!({"http_endpoint": "http://a", "custom_fields_by_lua": {"x": "return +"}});
     let error = refusal(lua);
-    let wanted = "Error parsing function: [string \"return +\"]:1: unexpected symbol near '+'";
+    // The error is shown as JSON.
+    let wanted = r#"Error parsing function: [string \"return +\"]:1: unexpected symbol near '+'"#;
     assert!(error.contains(wanted), "{error}");
     let empty = json!({"http_endpoint": "http://a", "custom_fields_by_lua": {}});
     // It can be built.
