@@ -355,16 +355,25 @@ fn finished(response: Response, headers: &mut HeaderEdits) -> Vec<Bytes> {
         }
         ResponseBody::Error(message) => {
             headers.set("Content-Type", JSON);
-            let message = message.unwrap_or_else(|| format!("status {}", response.status).into());
+            let message = message.unwrap_or_else(|| message_of(response.status).into());
             let body =
                 format!("{{\n  \"message\":\"{message}\",\n  \"request_id\":\"{REQUEST_ID}\"\n}}");
             vec![body.into()]
         }
         ResponseBody::ServerError => {
             headers.set("Content-Type", "text/plain; charset=utf-8");
-            let body = format!("status {}\nrequest_id: {REQUEST_ID}\n", response.status);
+            let message = message_of(response.status);
+            let body = format!("{message}\nrequest_id: {REQUEST_ID}\n");
             vec![body.into()]
         }
+    }
+}
+
+/// Returns the message of an error. Only the one for plugins that fail is the real one.
+fn message_of(status: u16) -> String {
+    match status {
+        500 => "An unexpected error occurred".to_owned(),
+        _ => format!("status {status}"),
     }
 }
 
