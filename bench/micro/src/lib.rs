@@ -38,7 +38,6 @@ pub fn operations() -> Vec<Operation> {
         plans::operations(),
         phases::operations(),
         limits::operations(),
-        functions::operations(),
         logs::operations(),
         snapshots::operations(),
         heads::operations(),
@@ -55,9 +54,12 @@ pub fn long_operations() -> Vec<Operation> {
     history::operations()
 }
 
-/// Returns operations that show how the router's cost grows. They are timed, and counted only if they are named.
+/// Returns operations that show how the router's cost grows, and those of Lua, whose count depends on what LuaJIT decides
+/// to compile. They are timed, and counted only if they are named.
 pub fn scaling_operations() -> Vec<Operation> {
-    routing::scaling()
+    let mut operations = routing::scaling();
+    operations.extend(functions::operations());
+    operations
 }
 
 #[cfg(test)]
