@@ -160,6 +160,12 @@ thread_local! {
     static IS_FULL: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Notes what is to be released. When the thread ends, the list can be gone before what is in it: then the VM is freed as
+/// a whole.
+fn release(note: impl FnOnce(&mut Released)) {
+    let _ = RELEASED.try_with(|released| note(&mut released.borrow_mut()));
+}
+
 /// Runs something with the VM of this thread, which is made if there is none.
 pub(crate) fn with<T>(run: impl FnOnce(&mut Vm) -> T) -> T {
     VM.with_borrow_mut(|vm| {
@@ -197,7 +203,7 @@ pub(crate) struct Function {
 impl Drop for Function {
     fn drop(&mut self) {
         if GENERATION.get() == self.generation {
-            RELEASED.with_borrow_mut(|released| released.functions.push(self.reference));
+            release(|released| released.functions.push(self.reference));
         }
     }
 }
@@ -225,7 +231,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if std::thread::current().id() == self.thread && GENERATION.get() == self.generation {
-            RELEASED.with_borrow_mut(|released| released.contexts.push(self.number));
+            release(|released| released.contexts.push(self.number));
         }
     }
 }
@@ -244,7 +250,7 @@ impl Drop for Suspended {
             && is_here
             && GENERATION.get() == self.generation
         {
-            RELEASED.with_borrow_mut(|released| released.threads.push(thread));
+            release(|released| released.threads.push(thread));
         }
     }
 }

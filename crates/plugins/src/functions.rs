@@ -5,7 +5,7 @@ use lua::{Ending, Forbidden, Globals, Outcome, Phase, Progress, Scripts, Snippet
 use model::Value;
 use plugin::{
     BuildCx, BuildError, CertificateCx, Chunk, Filtered, Flow, LogCx, PerWorker, Phases, Plugin,
-    PluginError, RequestCx, RequestState, Response, ResponseCx, Step, StreamFlow, StreamStep,
+    PluginError, RequestCx, RequestState, ResponseCx, Step, StreamFlow, StreamStep,
 };
 use serde::Deserialize;
 use std::marker::PhantomData;
@@ -235,8 +235,7 @@ impl<N: Name> Functions<N> {
                 Some(progress) => scripts.resume(progress, &target),
             }
         };
-        let flow = Self::flow;
-        let (mut progress, mut pending) = match flow(phase, outcome, own)? {
+        let (mut progress, mut pending) = match flow(outcome, own)? {
             Next::Decided(flow) => return Ok(flow.into()),
             Next::Waits(progress, pending) => (progress, pending),
         };
@@ -248,7 +247,7 @@ impl<N: Name> Functions<N> {
                     let target = Target::request(phase, &mut cx);
                     scripts.of(phase).resume(progress, &target)
                 };
-                match flow(phase, outcome, own)? {
+                match flow(outcome, own)? {
                     Next::Decided(flow) => return Ok(flow),
                     Next::Waits(next, future) => (progress, pending) = (next, future),
                 }
@@ -257,25 +256,18 @@ impl<N: Name> Functions<N> {
     }
 }
 
-impl<N: Name> Functions<N> {
-    fn flow(phase: Phase, outcome: Outcome, own: &mut Own) -> Result<Next, PluginError> {
-        Ok(match outcome {
-            Outcome::Done => Next::Decided(Flow::Continue),
-            Outcome::Ended(Ending::Respond(response)) => Next::Decided(Flow::Respond(response)),
-            Outcome::Ended(Ending::AtOnce(response)) => Next::Decided(Flow::Exit(response)),
-            // Kong runs `rewrite` without protection, so nginx answers with its own page.
-            Outcome::Failed(error) if phase == Phase::Rewrite => {
-                tracing::error!(plugin = N::NAME, phase = "rewrite", "{error}");
-                Next::Decided(Flow::Exit(Response::server_error(500)))
-            }
-            Outcome::Failed(error) => return Err(PluginError::new(error)),
-            Outcome::Waits(progress, pending) => Next::Waits(progress, pending),
-            Outcome::WaitsForBody(progress) => {
-                own.waiting = Some(progress);
-                Next::Decided(Flow::ReadBody)
-            }
-        })
-    }
+fn flow(outcome: Outcome, own: &mut Own) -> Result<Next, PluginError> {
+    Ok(match outcome {
+        Outcome::Done => Next::Decided(Flow::Continue),
+        Outcome::Ended(Ending::Respond(response)) => Next::Decided(Flow::Respond(response)),
+        Outcome::Ended(Ending::AtOnce(response)) => Next::Decided(Flow::Exit(response)),
+        Outcome::Failed(error) => return Err(PluginError::new(error)),
+        Outcome::Waits(progress, pending) => Next::Waits(progress, pending),
+        Outcome::WaitsForBody(progress) => {
+            own.waiting = Some(progress);
+            Next::Decided(Flow::ReadBody)
+        }
+    })
 }
 
 impl PhaseScripts {
