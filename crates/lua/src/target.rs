@@ -64,6 +64,8 @@ pub(crate) struct Raw {
     pub(crate) phase: Phase,
     /// Position of the plugin in the execution order.
     pub(crate) plugin: u16,
+    /// Name of the plugin, for the lines that its code logs.
+    pub(crate) plugin_name: &'static str,
     request: Option<*const Request<'static>>,
     editable: Option<*mut Request<'static>>,
     state: Option<*mut RequestState>,
@@ -81,6 +83,7 @@ impl Raw {
     pub(crate) const NONE: Raw = Raw {
         phase: Phase::None,
         plugin: u16::MAX,
+        plugin_name: "",
         request: None,
         editable: None,
         state: None,
@@ -187,6 +190,12 @@ impl<'a> Target<'a> {
             certificate: Some((&raw const *cx).cast()),
             ..Raw::NONE
         })
+    }
+
+    /// Sets the name of the plugin whose code runs, for the lines that it logs.
+    pub fn of(mut self, plugin: &'static str) -> Self {
+        self.raw.plugin_name = plugin;
+        self
     }
 
     fn new(raw: Raw) -> Self {

@@ -132,7 +132,7 @@ impl<N: Name> Plugin for Functions<N> {
         cx: &mut ResponseCx<'_, '_>,
         _: &mut Own,
     ) -> Result<Filtered, PluginError> {
-        let target = Target::response(Phase::HeaderFilter, cx);
+        let target = Target::response(Phase::HeaderFilter, cx).of(N::NAME);
         match self.scripts()?.header_filter.run(&target) {
             Outcome::Ended(Ending::Respond(response) | Ending::AtOnce(response)) => {
                 Ok(Filtered::Replace(response))
@@ -153,7 +153,7 @@ impl<N: Name> Plugin for Functions<N> {
         }
         let was_last = chunk.last;
         let outcome = {
-            let target = Target::piece(cx, chunk);
+            let target = Target::piece(cx, chunk).of(N::NAME);
             self.scripts()?.body_filter.run(&target)
         };
         own.body_has_ended = chunk.last && !was_last;
@@ -162,7 +162,7 @@ impl<N: Name> Plugin for Functions<N> {
 
     fn log(&self, cx: &mut LogCx<'_, '_>, _: &mut Own) {
         let request_id = cx.request.request_id;
-        let target = Target::log(cx);
+        let target = Target::log(cx).of(N::NAME);
         let run = || done(self.scripts()?.log.run(&target));
         if let Err(error) = run() {
             tracing::error!(plugin = N::NAME, phase = "log", request_id, "{error}");
@@ -172,7 +172,7 @@ impl<N: Name> Plugin for Functions<N> {
     fn certificate<'a>(&'a self, cx: CertificateCx<'a>) -> Result<StreamStep<'a>, PluginError> {
         let mut state = RequestState::default();
         let outcome = {
-            let target = Target::certificate(&cx, &mut state);
+            let target = Target::certificate(&cx, &mut state).of(N::NAME);
             self.scripts()?.certificate.run(&target)
         };
         let (mut progress, mut pending) = match outcome {
@@ -183,7 +183,7 @@ impl<N: Name> Plugin for Functions<N> {
             loop {
                 pending.await;
                 let outcome = {
-                    let target = Target::certificate(&cx, &mut state);
+                    let target = Target::certificate(&cx, &mut state).of(N::NAME);
                     self.scripts()?.certificate.resume(progress, &target)
                 };
                 match outcome {
@@ -229,7 +229,7 @@ impl<N: Name> Functions<N> {
         let waiting = own.waiting.take();
         let outcome = {
             let scripts = scripts.of(phase);
-            let target = Target::request(phase, &mut cx);
+            let target = Target::request(phase, &mut cx).of(N::NAME);
             match waiting {
                 None => scripts.run(&target),
                 Some(progress) => scripts.resume(progress, &target),
@@ -244,7 +244,7 @@ impl<N: Name> Functions<N> {
                 pending.await;
                 let outcome = {
                     let scripts = self.scripts()?;
-                    let target = Target::request(phase, &mut cx);
+                    let target = Target::request(phase, &mut cx).of(N::NAME);
                     scripts.of(phase).resume(progress, &target)
                 };
                 match flow(outcome, own)? {

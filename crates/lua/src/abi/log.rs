@@ -7,7 +7,7 @@ use plugin::{LogField, LogFieldMode};
 /// Writes a line to the error log. `level` is nginx's: 0 is the highest, 8 is `debug`.
 pub(super) fn write(cx: &mut Cx, level: i32, text: &[u8]) -> i32 {
     let text = String::from_utf8_lossy(text);
-    let plugin = cx.plugin_name;
+    let plugin = cx.target.plugin_name;
     let request_id = cx.target.request().map(|request| request.request_id);
     match level {
         ..=4 => tracing::error!(plugin, request_id, "{text}"),

@@ -100,7 +100,6 @@ pub(crate) struct Cx {
     pub(crate) waiting: Option<Pending>,
     /// An error to report in place of the Lua error that it causes.
     pub(crate) failure: Option<PluginError>,
-    pub(crate) plugin_name: &'static str,
     /// The text that the running function has returned to Rust.
     pub(crate) result: Option<Vec<u8>>,
 }
@@ -134,7 +133,6 @@ impl Cx {
             ending: None,
             waiting: None,
             failure: None,
-            plugin_name: "",
             result: None,
         }
     }
