@@ -176,6 +176,18 @@ pub(super) fn set_header(cx: &mut Cx, of: i32, change: i32, name: &[u8], value: 
             }
         }
     };
+    // OpenResty and Kong write dashes for underscores in names of a response's headers.
+    let dashed: Vec<u8>;
+    let name = match of {
+        Message::Response if name.contains(&b'_') => {
+            dashed = name
+                .iter()
+                .map(|byte| if *byte == b'_' { b'-' } else { *byte })
+                .collect();
+            &dashed
+        }
+        _ => name,
+    };
     // A response has one content type, so nginx replaces it.
     let is_one = of == Message::Response && name.eq_ignore_ascii_case(b"content-type");
     let change = if is_one && change == Change::Add {
@@ -208,7 +220,33 @@ pub(super) fn change_header(edits: &mut HeaderEdits, change: Change, name: &[u8]
 
 /// Whether a byte may be in the name of a header.
 fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+    const TOKEN: [bool; 256] = {
+        let mut table = [false; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            let is_symbol = matches!(
+                byte as u8,
+                b'!' | b'#'
+                    | b'$'
+                    | b'%'
+                    | b'&'
+                    | b'\''
+                    | b'*'
+                    | b'+'
+                    | b'-'
+                    | b'.'
+                    | b'^'
+                    | b'_'
+                    | b'`'
+                    | b'|'
+                    | b'~'
+            );
+            table[byte] = is_symbol || (byte as u8).is_ascii_alphanumeric();
+            byte += 1;
+        }
+        table
+    };
+    TOKEN[usize::from(byte)]
 }
 
 /// Escapes the bytes that the name of a header may not have.
