@@ -2,7 +2,7 @@
 //! every problem.
 
 use crate::shell::{self, cargo};
-use crate::{compat, edges, fuzz, pages, sanitizer, sizes};
+use crate::{compat, edges, fuzz, pages, sanitizer, sizes, soak};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,7 +17,7 @@ struct Step {
     run: fn() -> Result<(), String>,
 }
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     Step {
         name: "formatting",
         run: || shell::run(&mut cargo(&["fmt", "--all", "--check"])),
@@ -61,6 +61,10 @@ const STEPS: [Step; 12] = [
     Step {
         name: "sanitizer",
         run: sanitizer::check,
+    },
+    Step {
+        name: "soak",
+        run: soak::check,
     },
     Step {
         name: "instructions",
