@@ -10,6 +10,7 @@ mod demo;
 mod edges;
 mod fuzz;
 mod pages;
+mod sanitizer;
 mod shell;
 mod sizes;
 mod soak;
@@ -22,8 +23,8 @@ usage: cargo xtask <command>
   demo    build the gateway, start it with demo/kong.yml and an upstream, show some requests, keep it running
   test    run every test
   check   formatting, crate edges, file sizes, dependencies, lints, documentation, every test (generated files are compared
-          by tests), clients of Kong (where there is Go), commands and links of the documentation, fuzz targets, instruction
-          counts (bench/instructions.json; needs valgrind); only some steps when they are named, such as:
+          by tests), clients of Kong (where there is Go), commands and links of the documentation, fuzz targets, the tests of
+          the unsafe code of Lua under AddressSanitizer, instruction counts (bench/instructions.json; needs valgrind); only some steps when they are named, such as:
           cargo xtask check formatting tests
   pages   run the commands of the documentation and compare their output with the pages, and check all links:
           cargo xtask pages [--gateway PROGRAM] [PAGE...]

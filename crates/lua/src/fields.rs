@@ -45,7 +45,7 @@ impl Fields {
             let set = vm::with(|vm| {
                 let function = match function {
                     Some(known) if vm.has(known) => known,
-                    _ => function.insert(vm.compile(Code::Field, text, globals)?),
+                    _ => function.insert(vm.compile(Code::Field, text, globals, target)?),
                 };
                 vm.cx.offer(key.as_bytes(), b"");
                 match vm.start(function, target) {

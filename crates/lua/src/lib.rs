@@ -13,6 +13,7 @@ mod abi;
 mod fields;
 mod globals;
 mod memory;
+mod metrics;
 mod pattern;
 mod script;
 mod sys;

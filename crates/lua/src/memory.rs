@@ -61,9 +61,9 @@ impl Memory {
         self.ceiling.set(self.limit.min(self.used.get() + growth));
     }
 
-    /// Whether so much of the limit is used that the VM should be replaced.
-    pub(crate) fn is_nearly_full(&self) -> bool {
-        self.used.get() > self.limit / 4 * 3
+    /// Returns the number of bytes up to the limit of the VM.
+    pub(crate) fn free(&self) -> usize {
+        self.limit.saturating_sub(self.used.get())
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::abi::Code;
 use crate::globals::Globals;
 use crate::target::Target;
-use crate::vm::{self, Function, Ran};
+use crate::vm::{self, Function, Ran, Vm};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -29,11 +29,11 @@ impl Template {
 
     /// Returns the text for the request of the target.
     pub fn render(&self, target: &Target<'_>) -> Result<Vec<u8>, String> {
-        let function = self.function()?;
         let (ran, result) = vm::with(|vm| {
+            let function = self.function(vm, target)?;
             vm.cx.result = None;
-            (vm.start(&function, target), vm.cx.result.take())
-        });
+            Ok::<_, String>((vm.start(&function, target), vm.cx.result.take()))
+        })?;
         match (ran, result) {
             (Ran::Done(_), Some(text)) => Ok(text),
             (Ran::Failed(error), _) => Err(error),
@@ -41,17 +41,15 @@ impl Template {
         }
     }
 
-    fn function(&self) -> Result<Rc<Function>, String> {
+    fn function(&self, vm: &mut Vm, target: &Target<'_>) -> Result<Rc<Function>, String> {
         let known = self.function.borrow().clone();
-        vm::with(|vm| {
-            if let Some(known) = known.filter(|known| vm.has(known)) {
-                return Ok(known);
-            }
-            let code = lua_code(&self.text, HashLines::Literal);
-            let function = Rc::new(vm.compile(Code::Template, &code, &self.globals)?);
-            *self.function.borrow_mut() = Some(function.clone());
-            Ok(function)
-        })
+        if let Some(known) = known.filter(|known| vm.has(known)) {
+            return Ok(known);
+        }
+        let code = lua_code(&self.text, HashLines::Literal);
+        let function = Rc::new(vm.compile(Code::Template, &code, &self.globals, target)?);
+        *self.function.borrow_mut() = Some(function.clone());
+        Ok(function)
     }
 }
 

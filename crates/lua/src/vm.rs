@@ -12,6 +12,7 @@
 use crate::abi::{self, Code, Cx, Ending, FUNCTIONS, Pending, Said, WaitKind};
 use crate::globals::Globals;
 use crate::memory::Memory;
+use crate::metrics::{Meter, Slice, Stop};
 use crate::sys::*;
 use crate::target::Target;
 use crate::watchdog::Watched;
@@ -20,6 +21,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 /// Maximum memory of the VM of a worker. A VM that comes near to it is replaced.
 const MAX_MEMORY: usize = 256 << 20;
@@ -127,6 +129,9 @@ pub(crate) struct Vm {
     take_timer: c_int,
     /// Identifies this VM among those that its thread had.
     generation: u32,
+    /// Why the last slice was stopped.
+    stop: Option<Stop>,
+    meter: Meter,
 }
 
 /// A coroutine with its reference in the registry.
@@ -169,10 +174,8 @@ fn release(note: impl FnOnce(&mut Released)) {
 /// Runs something with the VM of this thread, which is made if there is none.
 pub(crate) fn with<T>(run: impl FnOnce(&mut Vm) -> T) -> T {
     VM.with_borrow_mut(|vm| {
-        if vm.as_ref().is_some_and(Vm::is_worn_out) {
-            tracing::warn!(
-                "the Lua VM of a worker is replaced, because its memory is nearly used up"
-            );
+        if let Some(old) = vm.as_mut().filter(|vm| vm.is_worn_out()) {
+            old.give_up();
             // Before the new one is made, because both use the lists of the thread.
             *vm = None;
         }
@@ -305,7 +308,21 @@ impl Vm {
             forget: opened.forget,
             take_timer: opened.take_timer,
             generation: GENERATION.get(),
+            stop: None,
+            meter: Meter::default(),
         }
+    }
+
+    /// Prepares the replacement of the VM.
+    fn give_up(&mut self) {
+        let waiting = self.waiting;
+        let timers = abi::end_timers(self);
+        tracing::warn!(
+            waiting,
+            timers,
+            "the Lua VM of a worker is replaced, because its memory is nearly used up"
+        );
+        self.meter.replaced();
     }
 
     /// Releases what was dropped since the last time.
@@ -347,19 +364,27 @@ impl Vm {
         let status = run(self.l);
         self.watched.slot().end();
         RUNNING.set(null_mut());
-        if self.watched.slot().must_stop.swap(false, Relaxed) | IS_FULL.get() {
+        let is_late = self.watched.slot().must_stop.swap(false, Relaxed);
+        self.stop = match IS_FULL.get() {
+            true => Some(Stop::Memory),
+            false => is_late.then_some(Stop::Time),
+        };
+        if self.stop.is_some() {
             // SAFETY: nothing runs in the VM.
             unsafe { lua_sethook(self.l, None, 0, 0) };
         }
+        let used = self.memory().used();
+        self.meter.set_memory(used);
         status
     }
 
-    /// Compiles a text. It sees the globals.
+    /// Compiles a text of the target's plugin. It sees the globals.
     pub(crate) fn compile(
         &mut self,
         code: Code,
         text: &str,
         globals: &Globals,
+        target: &Target<'_>,
     ) -> Result<Function, String> {
         self.cx.offer(text.as_bytes(), globals.text().as_bytes());
         self.cx.number = f64::from(code as u32);
@@ -373,6 +398,8 @@ impl Vm {
             lua_cpcall(l, keep_result, (&raw mut job).cast())
         });
         if status != 0 {
+            let node = target.raw.node().map(|node| &**node);
+            self.meter.count_error(target.raw.plugin_name, node);
             return Err(self.take_error(self.l));
         }
         Ok(self.function(job.reference))
@@ -407,7 +434,7 @@ impl Vm {
         };
         // SAFETY: the coroutine is new or has ended, and this does not raise.
         unsafe { lua_rawgeti(thread.l, REGISTRY, function.reference) };
-        self.run(thread, target)
+        self.run(thread, true, target)
     }
 
     /// Starts the function of a timer. `is_premature` tells it that the worker ends.
@@ -441,13 +468,14 @@ impl Vm {
         match suspended.thread.take() {
             Some(thread) if is_here && suspended.generation == self.generation => {
                 self.waiting -= 1;
-                self.run(thread, target)
+                self.run(thread, false, target)
             }
             _ => Ran::Failed("the VM of the worker was replaced".to_owned()),
         }
     }
 
-    fn run(&mut self, thread: Thread, target: &Target<'_>) -> Ran {
+    /// Runs a coroutine for a slice. `is_call` tells whether it begins.
+    fn run(&mut self, thread: Thread, is_call: bool, target: &Target<'_>) -> Ran {
         let context = target.raw.state().and_then(|state| {
             let interpreter = state.interpreter.as_deref()?;
             let context = interpreter.downcast_ref::<Context>()?;
@@ -456,6 +484,7 @@ impl Vm {
         self.cx.memory_used = self.memory().used();
         self.cx.enter(target.raw, context.unwrap_or(0));
         let cx = &raw mut *self.cx;
+        let began = Instant::now();
         let status = self.slice(|_| unsafe {
             // SAFETY: the function and its arguments are on the stack of the coroutine. `lua_resume` is protected.
             loop {
@@ -468,6 +497,14 @@ impl Vm {
                 lua_settop(thread.l, 0);
             }
         });
+        let slice = Slice {
+            began,
+            is_call,
+            has_failed: status != 0 && status != YIELD,
+            stop: self.stop,
+        };
+        let node = target.raw.node().map(|node| &**node);
+        self.meter.count(target.raw.plugin_name, node, &slice);
         let said = match status {
             0 => abi::said_by(&mut self.cx),
             _ => None,
@@ -566,9 +603,11 @@ impl Vm {
         unsafe { self.memory.as_ref() }
     }
 
-    /// Whether the VM should be replaced, and nothing waits in it.
+    /// Whether the VM should be replaced. Coroutines that wait delay that, until there is hardly any memory left: then all
+    /// code on this worker would fail.
     fn is_worn_out(&self) -> bool {
-        self.memory().is_nearly_full() && self.waiting == 0
+        let free = self.memory().free();
+        free < MAX_MEMORY / 16 || (free < MAX_MEMORY / 4 && self.waiting == 0)
     }
 }
 

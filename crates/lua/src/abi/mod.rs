@@ -33,6 +33,7 @@ mod wall;
 
 pub use ending::Ending;
 pub(crate) use said::Said;
+pub(crate) use timer::end_timers;
 pub use wait::Pending;
 pub(crate) use wait::WaitKind;
 
