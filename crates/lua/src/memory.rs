@@ -61,6 +61,11 @@ impl Memory {
         self.ceiling.set(self.limit.min(self.used.get() + growth));
     }
 
+    /// Ends a slice. What its worker itself does in the VM, such as making a coroutine, has no limit but that of the VM.
+    pub(crate) fn end_slice(&self) {
+        self.ceiling.set(self.limit);
+    }
+
     /// Returns the number of bytes up to the limit of the VM.
     pub(crate) fn free(&self) -> usize {
         self.limit.saturating_sub(self.used.get())

@@ -28,6 +28,9 @@ const MAX_MEMORY: usize = 256 << 20;
 /// Maximum memory that a slice may add to a VM.
 const MAX_GROWTH: usize = 64 << 20;
 
+/// The error of a slice that is stopped for its memory.
+const STOPPED_FOR_MEMORY: &str = "stopped: it used too much memory";
+
 /// The Lua files of this crate, in the order in which they run. Each gets the table that they share.
 const FILES: &[(&CStr, &str)] = &[
     (c"=lua/core.lua", include_str!("lua/core.lua")),
@@ -364,6 +367,7 @@ impl Vm {
         let status = run(self.l);
         self.watched.slot().end();
         RUNNING.set(null_mut());
+        self.memory().end_slice();
         let is_late = self.watched.slot().must_stop.swap(false, Relaxed);
         self.stop = match IS_FULL.get() {
             true => Some(Stop::Memory),
@@ -550,7 +554,11 @@ impl Vm {
                     }
                 }
                 _ => {
-                    let error = self.take_error(thread.l);
+                    let mut error = self.take_error(thread.l);
+                    if self.stop == Some(Stop::Memory) {
+                        // LuaJIT's own error can come first.
+                        STOPPED_FOR_MEMORY.clone_into(&mut error);
+                    }
                     luaL_unref(self.l, REGISTRY, thread.reference);
                     self.cx.ending = None;
                     self.cx.waiting = None;
@@ -738,7 +746,7 @@ unsafe extern "C-unwind" fn open(l: *mut lua_State) -> c_int {
         luaL_openlibs(l);
         push(l, "stopped: it ran for too long");
         (*opened).stopped[0] = luaL_ref(l, REGISTRY);
-        push(l, "stopped: it used too much memory");
+        push(l, STOPPED_FOR_MEMORY);
         (*opened).stopped[1] = luaL_ref(l, REGISTRY);
         lua_pushlightuserdata(l, (&raw const FUNCTIONS).cast_mut().cast());
         lua_setfield(l, GLOBALS, c"SB_FUNCTIONS".as_ptr());

@@ -205,3 +205,24 @@ fn coroutines_that_wait_delay_the_replacement_until_there_is_hardly_any_memory()
         assert_eq!(text_of(&resumed), "the VM of the worker was replaced");
     });
 }
+
+#[test]
+fn code_after_a_stop_for_memory_has_the_memory_of_the_vm() {
+    on_worker(|| {
+        let node = Node::bare().unwrap();
+        let good = scripts("return");
+        let run_good = || {
+            let mut state = RequestState::default();
+            good.run(&Target::timer(&node, &mut state).of(PLUGIN))
+        };
+        assert!(matches!(run_good(), Outcome::Done));
+        // It is stopped when a few bytes are left, and its coroutine is not used again.
+        let bomb = "local kept, list = {}
+            for i = 1, 60 do kept[i] = ('x'):rep(1e6 + i) end
+            while true do list = {list} end";
+        let stopped = run(&node, bomb);
+        assert_eq!(text_of(&stopped), "stopped: it used too much memory");
+        let outcome = run_good();
+        assert!(matches!(outcome, Outcome::Done), "{}", text_of(&outcome));
+    });
+}
