@@ -132,6 +132,8 @@ pub(crate) struct Vm {
     take_timer: c_int,
     /// Identifies this VM among those that its thread had.
     generation: u32,
+    /// Whether it was nearly full after its garbage was collected.
+    is_worn_out: bool,
     /// Why the last slice was stopped.
     stop: Option<Stop>,
     meter: Meter,
@@ -177,7 +179,9 @@ fn release(note: impl FnOnce(&mut Released)) {
 /// Runs something with the VM of this thread, which is made if there is none.
 pub(crate) fn with<T>(run: impl FnOnce(&mut Vm) -> T) -> T {
     VM.with_borrow_mut(|vm| {
-        if let Some(old) = vm.as_mut().filter(|vm| vm.is_worn_out()) {
+        if let Some(old) = &mut *vm
+            && old.must_be_replaced()
+        {
             old.give_up();
             // Before the new one is made, because both use the lists of the thread.
             *vm = None;
@@ -311,6 +315,7 @@ impl Vm {
             forget: opened.forget,
             take_timer: opened.take_timer,
             generation: GENERATION.get(),
+            is_worn_out: false,
             stop: None,
             meter: Meter::default(),
         }
@@ -613,9 +618,27 @@ impl Vm {
 
     /// Whether the VM should be replaced. Coroutines that wait delay that, until there is hardly any memory left: then all
     /// code on this worker would fail.
-    fn is_worn_out(&self) -> bool {
-        let free = self.memory().free();
-        free < MAX_MEMORY / 16 || (free < MAX_MEMORY / 4 && self.waiting == 0)
+    fn must_be_replaced(&mut self) -> bool {
+        if self.memory().free() >= MAX_MEMORY / 4 {
+            return false;
+        }
+        if !self.is_worn_out {
+            // Code that was stopped for its memory leaves much garbage.
+            self.collect_garbage();
+            self.is_worn_out = self.memory().free() < MAX_MEMORY / 4;
+        }
+        self.is_worn_out && (self.waiting == 0 || self.memory().free() < MAX_MEMORY / 16)
+    }
+
+    fn collect_garbage(&mut self) {
+        let status = self.slice(|l| unsafe {
+            // SAFETY: it runs protected, because the user's finalizers may raise.
+            lua_cpcall(l, collect_garbage, null_mut())
+        });
+        if status != 0 {
+            let error = self.take_error(self.l);
+            tracing::error!(error, "a finalizer of Lua code failed");
+        }
     }
 }
 
@@ -730,6 +753,12 @@ unsafe extern "C-unwind" fn new_thread(l: *mut lua_State) -> c_int {
         (*thread).l = lua_newthread(l);
         (*thread).reference = luaL_ref(l, REGISTRY);
     }
+    0
+}
+
+unsafe extern "C-unwind" fn collect_garbage(l: *mut lua_State) -> c_int {
+    // SAFETY: errors unwind through this frame, which has no destructors.
+    unsafe { lua_gc(l, GC_COLLECT, 0) };
     0
 }
 

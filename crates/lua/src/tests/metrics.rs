@@ -226,3 +226,26 @@ fn code_after_a_stop_for_memory_has_the_memory_of_the_vm() {
         assert!(matches!(outcome, Outcome::Done), "{}", text_of(&outcome));
     });
 }
+
+#[test]
+fn garbage_alone_does_not_replace_a_vm() {
+    on_worker(|| {
+        let node = Node::bare().unwrap();
+        let entered = runtime();
+        let _entered = entered.enter();
+        let waiting = scripts("ngx.sleep(3600)");
+        let mut state = RequestState::default();
+        let waits = waiting.run(&Target::timer(&node, &mut state).of(PLUGIN));
+        let Outcome::Waits(progress, _) = waits else {
+            panic!("it waits: {}", text_of(&waits));
+        };
+        for _ in 0..8 {
+            let bomb = "local kept = {} for i = 1, 1e9 do kept[i] = ('x'):rep(1e6 + i) end";
+            let stopped = run(&node, bomb);
+            assert_eq!(text_of(&stopped), "stopped: it used too much memory");
+        }
+        assert_eq!(replaced(&node), 0.0);
+        let resumed = waiting.resume(progress, &Target::timer(&node, &mut state).of(PLUGIN));
+        assert!(matches!(resumed, Outcome::Done), "{}", text_of(&resumed));
+    });
+}
