@@ -2,8 +2,9 @@
 
 use crate::abi::Code;
 use crate::globals::Globals;
+use crate::handles::Function;
 use crate::target::Target;
-use crate::vm::{self, Function, Ran};
+use crate::vm::{self, Ran};
 use std::cell::RefCell;
 use std::sync::Arc;
 

@@ -2,8 +2,9 @@
 
 use crate::abi::{Code, Ending, Pending};
 use crate::globals::Globals;
+use crate::handles::{Function, Suspended};
 use crate::target::{Phase, Target};
-use crate::vm::{self, Function, Ran, Suspended, Vm};
+use crate::vm::{self, Ran, Vm};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;

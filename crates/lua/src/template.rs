@@ -6,8 +6,10 @@
 
 use crate::abi::Code;
 use crate::globals::Globals;
+use crate::handles::Function;
+use crate::syntax;
 use crate::target::Target;
-use crate::vm::{self, Function, Ran, Vm};
+use crate::vm::{self, Ran, Vm};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -56,7 +58,7 @@ impl Template {
 /// Checks the syntax of a template as the schema of Kong does, and returns LuaJIT's message. There, unlike when a template
 /// is rendered, lines that start with `#` are Lua code.
 pub fn check_template(text: &str) -> Result<(), String> {
-    vm::check_chunk(&lua_code(text, HashLines::Lua), "TMP")
+    syntax::check_chunk(&lua_code(text, HashLines::Lua), "TMP")
 }
 
 /// Whether lines that start with `#` are Lua code.

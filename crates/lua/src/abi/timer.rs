@@ -2,8 +2,9 @@
 
 use super::wait::Pending;
 use super::{Cx, FOUND, NO_REQUEST, NONE, REFUSED};
+use crate::handles::{self, Suspended};
 use crate::target::Target;
-use crate::vm::{self, Ran, Suspended, Vm};
+use crate::vm::{self, Ran, Vm};
 use plugin::{Node, RequestState};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -41,7 +42,7 @@ pub(super) fn start(cx: &mut Cx, number: i32, seconds: f64) -> i32 {
     PENDING.with_borrow_mut(|pending| pending.insert(number, timer));
     let waiting = Waiting {
         number,
-        generation: vm::generation(),
+        generation: handles::generation(),
         owner: std::thread::current().id(),
     };
     let delay = Duration::from_secs_f64(seconds.clamp(0.0, LONGEST));
@@ -118,7 +119,7 @@ struct Waiting {
 impl Waiting {
     /// Returns the timer, unless it was called already because its VM was replaced.
     fn take(&self) -> Option<Timer> {
-        let is_of_vm = self.generation == vm::generation();
+        let is_of_vm = self.generation == handles::generation();
         let take = |pending: &RefCell<BTreeMap<i32, Timer>>| {
             is_of_vm.then(|| pending.borrow_mut().remove(&self.number))?
         };
