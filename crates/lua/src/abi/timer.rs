@@ -78,20 +78,25 @@ impl Waiting {
             return;
         }
         let _running = Running::new();
-        let mut state = RequestState::default();
-        let mut ran = {
-            let target = Target::timer(&self.node, &mut state);
-            vm::with(|vm| vm.start_timer(self.number, false, &target))
-        };
-        loop {
-            match ran {
-                Ran::Waits(suspended, pending) => {
-                    pending.await;
-                    let target = Target::timer(&self.node, &mut state);
-                    ran = vm::with(|vm| vm.resume(suspended, &target));
-                }
-                other => return report(other),
+        run_entry(self.number, &self.node).await;
+    }
+}
+
+/// Runs the function of a timer to its end. Errors are logged.
+pub(super) async fn run_entry(number: i32, node: &Arc<Node>) {
+    let mut state = RequestState::default();
+    let mut ran = {
+        let target = Target::timer(node, &mut state);
+        vm::with(|vm| vm.start_timer(number, false, &target))
+    };
+    loop {
+        match ran {
+            Ran::Waits(suspended, pending) => {
+                pending.await;
+                let target = Target::timer(node, &mut state);
+                ran = vm::with(|vm| vm.resume(suspended, &target));
             }
+            other => return report(other),
         }
     }
 }
