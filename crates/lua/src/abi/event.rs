@@ -58,7 +58,7 @@ async fn deliver(node: Arc<Node>, text: Arc<[u8]>) {
         tracing::error!("a worker event was dropped: {MAX_WAITING} wait for their callbacks");
         return;
     }
-    run_entry(DELIVERY, &node).await;
+    run_entry(DELIVERY, node).await;
 }
 
 /// Returns the text of the event that arrived first.
