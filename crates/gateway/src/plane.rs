@@ -140,7 +140,9 @@ pub(crate) fn settings(settings: &Settings) -> Result<session::SessionSettings, 
         send_timeout: proxy.client_send_timeout,
         idle_timeout: proxy.client_keepalive_timeout,
         max_body: proxy.client_max_body,
-        plugin_body: usize::try_from(proxy.plugin_body).unwrap_or(usize::MAX),
+        plugin_body: usize::try_from(proxy.body_buffer)
+            .unwrap_or(usize::MAX)
+            .max(session::PLUGIN_BODY),
         read_ahead: proxy.read_ahead,
         body_memory: usize::try_from(proxy.body_memory).unwrap_or(usize::MAX),
         client_may_abort: !proxy.ignore_client_abort,

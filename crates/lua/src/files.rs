@@ -72,6 +72,10 @@ pub(crate) const FILES: &[(&CStr, &str)] = &[
         include_str!("lua/ngx_timer.lua"),
     ),
     (
+        c"=./resty/events/compat/init.lua",
+        include_str!("lua/events.lua"),
+    ),
+    (
         c"=./kong/resty/mlcache/init.lua",
         include_str!("lua/cache.lua"),
     ),

@@ -185,6 +185,8 @@ impl<'a> Target<'a> {
     pub fn certificate(cx: &'a CertificateCx<'_>, state: &'a mut RequestState) -> Self {
         Self::new(Raw {
             phase: Phase::Certificate,
+            plugin: cx.configured.plugin,
+            configured: Some(forget(cx.configured)),
             state: Some(state),
             node: Some(cx.node),
             certificate: Some((&raw const *cx).cast()),

@@ -93,6 +93,11 @@ impl<'c> Configured<'c> {
         self.names.has_upstream(name)
     }
 
+    /// Returns the id and name of the configured plugin, if it is global. Handshakes have no other ones.
+    pub fn global_name(&self) -> Option<ConfiguredName<'c>> {
+        self.names.configured_name(self.plugin, Scope::default())
+    }
+
     /// Returns the id and name of the configured plugin.
     pub fn name(&self, request: &Request<'_>) -> Option<ConfiguredName<'c>> {
         self.names.configured_name(self.plugin, self.scope(request))

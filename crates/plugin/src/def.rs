@@ -153,7 +153,7 @@ pub enum Step<'a> {
     /// that were chosen before.
     Exit(Response),
     /// Reads the request's body into memory, and then calls the phase of this instance again. The plugin has seen that
-    /// the body is [`crate::RequestBody::Unread`]; it is not so in the second call. Only in `access`.
+    /// the body is [`crate::RequestBody::Unread`]; it is not so in the second call. Only in `rewrite` and `access`.
     ReadBody,
     /// The result needs a wait, for instance for another server. This costs one allocation, which is little next to the
     /// wait.

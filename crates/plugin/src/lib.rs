@@ -48,7 +48,7 @@ pub use endpoint::{
 pub use entities::{Decode, Decoded, Entities, Entity, EntityKey, LookupError, NoEntities};
 pub use handler::{Handler, Maker, OwnSlot, OwnStates};
 pub use log::{Latencies, LogCx, LogEntry, RecordError, Try, TryEnd, write_entity};
-pub use node::{CACHE_SIZE, Connections, CountConnections, Node, NodeParts};
+pub use node::{BODY_BUFFER, CACHE_SIZE, Connections, CountConnections, Node, NodeParts};
 pub use request::{
     Capture, Client, Consumer, Credential, EntityRef, Field, LogField, LogFieldMode, Request,
     RequestCx, RequestState, RoutedUri, Scheme,

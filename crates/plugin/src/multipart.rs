@@ -22,20 +22,30 @@ impl Multipart {
     /// Parses a body. An empty one has no parts. Returns `None` if there is no boundary in the content type or no end in
     /// the body. Text before the first part and parts without a name, or with two of them, are left out.
     pub fn parse(content_type: &[u8], body: &[u8]) -> Option<Self> {
+        let (parsed, has_end) = Self::read(content_type, body)?;
+        has_end.then_some(parsed)
+    }
+
+    /// Parses a body that may break off. The parts that another one follows are known, as in Kong.
+    pub fn parse_begun(content_type: &[u8], body: &[u8]) -> Option<Self> {
+        Self::read(content_type, body).map(|(parsed, _)| parsed)
+    }
+
+    /// Returns the parts, and whether the body has an end.
+    fn read(content_type: &[u8], body: &[u8]) -> Option<(Self, bool)> {
         let boundary = parameter(content_type, "boundary")?.to_vec();
-        let mut parts = Vec::new();
-        if !body.is_empty() {
-            let delimiter =
-                memmem::Finder::new(&[b"--", boundary.as_slice()].concat()).into_owned();
-            let length = delimiter.needle().len();
-            let mut rest = &body[delimiter.find(body)? + length..];
-            while !rest.starts_with(b"--") {
-                let end = delimiter.find(rest)?;
-                parts.extend(parse_part(&rest[..end]));
-                rest = &rest[end + length..];
-            }
+        let delimiter = memmem::Finder::new(&[b"--", boundary.as_slice()].concat()).into_owned();
+        let length = delimiter.needle().len();
+        let (mut parts, mut has_end) = (Vec::new(), body.is_empty());
+        let mut rest = delimiter.find(body).map(|at| &body[at + length..]);
+        while let Some(text) = rest {
+            has_end = text.starts_with(b"--");
+            rest = delimiter.find(text).filter(|_| !has_end).map(|end| {
+                parts.extend(parse_part(&text[..end]));
+                &text[end + length..]
+            });
         }
-        Some(Self { boundary, parts })
+        Some((Self { boundary, parts }, has_end))
     }
 
     pub fn parts(&self) -> &[Part] {
@@ -228,6 +238,15 @@ mod tests {
         let body = part("a", "1").repeat(250) + "--B--\r\n";
         let parsed = Multipart::parse(TYPE, body.as_bytes()).expect("well formed");
         assert_eq!(text(&parsed), body);
+    }
+
+    #[test]
+    fn a_body_that_breaks_off_has_the_parts_before_the_last_one() {
+        let body = [&part("a", "1"), &part("b", "2")[..20]].concat();
+        assert_eq!(Multipart::parse(TYPE, body.as_bytes()), None);
+        let parsed = Multipart::parse_begun(TYPE, body.as_bytes()).expect("it has a boundary");
+        assert_eq!(text(&parsed), part("a", "1") + "--B--\r\n");
+        assert_eq!(Multipart::parse(TYPE, b"no delimiter"), None);
     }
 
     #[test]

@@ -33,6 +33,11 @@ pub struct Node {
     pub cache_size: usize,
     /// The peers whose forwarding headers are believed.
     pub trusted_ips: Vec<Block>,
+    /// The settings as a JSON object, with sensitive values masked (`kong.configuration`).
+    pub configuration: String,
+    /// Maximum size of a request body that Lua code gets without asking for a larger one
+    /// (`nginx_http_client_body_buffer_size`).
+    pub body_buffer: usize,
     /// Counts the connections. It is set once the node serves.
     pub connections: OnceLock<CountConnections>,
 }
@@ -64,10 +69,18 @@ pub struct NodeParts {
     pub cache_size: usize,
     /// The addresses of `trusted_ips`.
     pub trusted_ips: Vec<Block>,
+    /// The settings as a JSON object, with sensitive values masked (`kong.configuration`).
+    pub configuration: String,
+    /// Maximum size of a request body that Lua code gets without asking for a larger one
+    /// (`nginx_http_client_body_buffer_size`).
+    pub body_buffer: usize,
 }
 
 /// The default of `mem_cache_size`.
 pub const CACHE_SIZE: usize = 128 * 1024 * 1024;
+
+/// The default of `nginx_http_client_body_buffer_size`.
+pub const BODY_BUFFER: usize = 8 * 1024;
 
 impl Node {
     pub fn new(parts: NodeParts) -> Result<Self, CertificateError> {
@@ -80,6 +93,8 @@ impl Node {
             background,
             cache_size,
             trusted_ips,
+            configuration,
+            body_buffer,
         } = parts;
         let queues = Queues::new(background.clone());
         let metrics = Metrics::new(workers);
@@ -97,6 +112,8 @@ impl Node {
             dicts: Dicts::new(cache_size),
             cache_size,
             trusted_ips,
+            configuration,
+            body_buffer,
             connections: OnceLock::new(),
         })
     }
@@ -126,6 +143,8 @@ impl Node {
             background: Background::start()?,
             cache_size: CACHE_SIZE,
             trusted_ips: Vec::new(),
+            configuration: "{}".to_owned(),
+            body_buffer: BODY_BUFFER,
         });
         Ok(Arc::new(node.map_err(io::Error::other)?))
     }

@@ -41,6 +41,10 @@ pub struct Request<'r> {
     pub client: Client,
     /// Address of the peer that opened the connection.
     pub peer: SocketAddr,
+    /// Address that the client connected to. `None` if it is not known.
+    pub local: Option<IpAddr>,
+    /// Number of requests on the connection, with this one.
+    pub connection_requests: u32,
     pub scheme: Scheme,
     /// Whether the client uses HTTP/2. `head` then has the request in its HTTP/1.1 form.
     pub http2: bool,
@@ -109,6 +113,8 @@ pub struct RequestState {
     pub headers: HeaderEdits,
     /// Fields for the log record (`kong.log.set_serialize_value`), in the order in which they were set.
     pub log_fields: Vec<LogField>,
+    /// Addresses of the upstream servers that were contacted for the request so far.
+    pub tried: Vec<SocketAddr>,
     /// What an interpreter keeps for the request, such as its tables, for all plugins that it runs.
     pub interpreter: Option<Box<dyn Any + Send>>,
 }
@@ -142,9 +148,11 @@ impl RequestState {
             shared,
             headers,
             log_fields,
+            tried,
             interpreter,
         } = self;
         *interpreter = None;
+        tried.clear();
         *consumer = None;
         *credential = None;
         groups.clear();
@@ -243,6 +251,8 @@ impl<'r> Request<'r> {
                 port: client.port(),
             },
             peer: client,
+            local: Some(client.ip()),
+            connection_requests: 1,
             scheme: Scheme::Http,
             http2: false,
             is_grpc: false,
@@ -309,7 +319,7 @@ impl Request<'_> {
     #[inline]
     pub fn upstream_query(&self) -> Option<&[u8]> {
         match &self.upstream.query {
-            Some(query) => Some(query.as_bytes()).filter(|query| !query.is_empty()),
+            Some(query) => Some(query.as_slice()).filter(|query| !query.is_empty()),
             None => self.head.query_bytes(),
         }
     }
@@ -380,15 +390,15 @@ impl Request<'_> {
     }
 
     /// The query string, after changes.
-    pub fn query(&self) -> &str {
+    pub fn query(&self) -> &[u8] {
         match &self.upstream.query {
             Some(query) => query,
-            None => self.head.query().unwrap_or_default(),
+            None => self.head.query_bytes().unwrap_or_default(),
         }
     }
 
     pub fn query_field(&self, name: &str) -> Field<'_> {
-        let args = args::parse(self.query().as_bytes());
+        let args = args::parse(self.query());
         Field::collect(
             args.filter(|arg| *arg.name == *name.as_bytes())
                 .map(|arg| arg.value),
@@ -412,8 +422,8 @@ impl Request<'_> {
 
     /// Removes all arguments with this name from the query for the upstream.
     pub fn remove_query_arg(&mut self, name: &str) {
-        let query = args::without(self.query().as_bytes(), name.as_bytes());
-        self.upstream.query = Some(query);
+        let query = args::without(self.query(), name.as_bytes());
+        self.upstream.query = Some(query.into_bytes());
     }
 
     /// Removes a header by a configured name from the request for the upstream, in all spellings that

@@ -1,6 +1,6 @@
 //! The contexts of TCP, TLS and UDP sessions, and of TLS handshakes. Kong calls a session of any of these a stream.
 
-use crate::configured::Scope;
+use crate::configured::{Configured, Scope};
 use crate::log::{Latencies, Try};
 use crate::node::Node;
 use crate::request::{Client, EntityRef};
@@ -19,6 +19,8 @@ pub struct CertificateCx<'c> {
     pub sni: Option<&'c str>,
     /// Whether the client offers HTTP/2.
     pub offers_http2: bool,
+    /// The configured plugin for which the handler is called.
+    pub configured: Configured<'c>,
     pub node: &'c Arc<Node>,
 }
 

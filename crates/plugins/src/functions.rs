@@ -13,6 +13,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 #[cfg(test)]
+mod request_tests;
+#[cfg(test)]
 mod tests;
 
 pub(crate) const PHASES: Phases = Phases::CERTIFICATE

@@ -53,8 +53,10 @@ pub struct Hop<'a> {
 pub enum BodyLength {
     /// The client's framing: a length, chunks, or no body.
     AsReceived,
-    /// The length of a body in memory, as received or changed by a plugin.
-    Known(u64),
+    /// The length of a body that was read into memory.
+    Read(u64),
+    /// The length of a body that a plugin has set. It is sent also if it is zero, as in Kong.
+    Set(u64),
     /// Chunks that the gateway writes, because plugins filter the body as it arrives.
     Chunked,
 }
@@ -166,8 +168,9 @@ fn is_ours(known: KnownHeader) -> bool {
 
 fn write_length(request: &Outbound<'_>, seen: Seen, out: &mut Vec<u8>) {
     match (request.body, request.head.framing()) {
-        (BodyLength::Known(0), Framing::None) if !seen.content_length => {}
-        (BodyLength::Known(length), _) | (BodyLength::AsReceived, Framing::Length(length)) => {
+        (BodyLength::Read(0), Framing::None) if !seen.content_length => {}
+        (BodyLength::Read(length) | BodyLength::Set(length), _)
+        | (BodyLength::AsReceived, Framing::Length(length)) => {
             write_number(out, b"Content-Length: ", length);
         }
         (BodyLength::Chunked, _) | (BodyLength::AsReceived, Framing::Chunked) => {

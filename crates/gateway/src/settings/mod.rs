@@ -199,7 +199,7 @@ pub(crate) struct ProxySettings {
     pub(crate) header_buffers: (usize, usize),
     pub(crate) header_lines: usize,
     /// Maximum size of a body that plugins can read.
-    pub(crate) plugin_body: u64,
+    pub(crate) body_buffer: u64,
     pub(crate) max_headers: usize,
     pub(crate) max_arguments: usize,
     pub(crate) client_header_timeout: Duration,
@@ -509,7 +509,7 @@ fn proxy_settings(raw: &mut RawSettings, prefix: &Path) -> ProxySettings {
             .and_then(|text| values::buffers(text).ok())
             .unwrap_or((4, 8192)),
         header_lines: number(raw, "nginx_http_max_headers") as usize,
-        plugin_body: size(raw, "nginx_http_client_body_buffer_size"),
+        body_buffer: size(raw, "nginx_http_client_body_buffer_size"),
         max_headers: number(raw, "lua_max_req_headers") as usize,
         max_arguments: number(raw, "lua_max_uri_args") as usize,
         client_header_timeout: duration(raw, "nginx_http_client_header_timeout"),

@@ -80,7 +80,7 @@ pub(super) fn set_text(cx: &mut Cx, what: i32, text: &[u8]) -> i32 {
     match what {
         Text::Method => edits.method = Some(CompactString::from_utf8_lossy(text)),
         Text::Path => edits.path = Some(lossy()),
-        Text::Query => edits.query = Some(lossy()),
+        Text::Query => edits.query = Some(text.to_vec()),
         Text::Body => edits.body = Some(Bytes::copy_from_slice(text)),
         Text::Scheme => {
             edits.target_mut().scheme = Some(match text {
@@ -269,10 +269,14 @@ fn hex(digit: u8) -> char {
     char::from(b"0123456789ABCDEF"[usize::from(digit & 15)])
 }
 
-/// Writes the arguments as Kong's `clear_query_arg` does: a blank is `+`, and each argument has a value.
-fn rewritten(query: &str) -> String {
+/// Writes the arguments as Kong's `clear_query_arg` does: a blank is `+`, and each argument has a value. They are in
+/// encoded form.
+fn rewritten(query: &[u8]) -> Vec<u8> {
     let mut out = String::with_capacity(query.len() + 1);
-    for arg in query.split('&').filter(|arg| !arg.is_empty()) {
+    for arg in String::from_utf8_lossy(query).split('&') {
+        if arg.is_empty() {
+            continue;
+        }
         if !out.is_empty() {
             out.push('&');
         }
@@ -281,5 +285,5 @@ fn rewritten(query: &str) -> String {
             out.push('=');
         }
     }
-    out
+    out.into_bytes()
 }

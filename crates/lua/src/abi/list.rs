@@ -101,12 +101,10 @@ pub(super) fn make(cx: &mut Cx, of: i32, most: i32) -> i32 {
                 }
             }
         }),
-        Of::Tries => target.entry().map(|entry| {
-            for one in entry.tries {
-                if let Some(address) = one.address {
-                    let (ip, port) = (address.ip().to_string(), address.port().to_string());
-                    add(ip.as_bytes(), port.as_bytes(), PAIR);
-                }
+        Of::Tries => target.state().map(|state| {
+            for address in &state.tried {
+                let (ip, port) = (address.ip().to_string(), address.port().to_string());
+                add(ip.as_bytes(), port.as_bytes(), PAIR);
             }
         }),
     };
@@ -205,7 +203,7 @@ pub(super) fn parse_args(cx: &mut Cx, most: i32, text: &[u8]) -> i32 {
 /// Makes a list of the parts of a body in the form `multipart/form-data`, and returns their number.
 pub(super) fn multipart(cx: &mut Cx, content_type: &[u8], body: &[u8]) -> i32 {
     cx.list.clear();
-    let Some(multipart) = Multipart::parse(content_type, body) else {
+    let Some(multipart) = Multipart::parse_begun(content_type, body) else {
         return 0;
     };
     for part in multipart.parts() {

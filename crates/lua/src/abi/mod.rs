@@ -21,6 +21,7 @@ mod edit;
 mod encoding;
 mod ending;
 mod entity;
+mod event;
 mod hash;
 mod json;
 mod list;
@@ -336,13 +337,15 @@ functions! {
     log(is) => log::write;
     log_field(iiss) => log::set_field;
     log_record(_) => log::record;
-    // Shared dictionaries (`dict`), regexes (`regex`), timers (`timer`) and times (`time`).
+    // Shared dictionaries (`dict`), regexes (`regex`), timers (`timer`), events (`event`) and times (`time`).
     dict(iiss) => dict::operate;
     regex_compile(ss) => regex::compile;
     regex_names(_) => regex::names;
     regex_run(is) => regex::run;
     timer_start(id) => timer::start;
     timer_count(i) => timer::count;
+    event_post(is) => event::post;
+    event_take(_) => event::take;
     time_write(id) => time::write;
     time_parse(s) => time::parse;
     // Variables (`var`), and what is said to the client (`said`).

@@ -3,7 +3,7 @@
 use super::{Cx, NO_REQUEST, NONE};
 use crate::target::Raw;
 use model::EntityKind;
-use net::http1::Version;
+use net::http1::{Framing, Version};
 use plugin::{EntityRef, Origin, Request, RequestBody};
 use std::io::Write;
 use std::time::UNIX_EPOCH;
@@ -68,6 +68,7 @@ super::numbered! {
         TotalRequests = "total_requests",
         WorkerId = "worker_id",
         WorkerCount = "worker_count",
+        Configuration = "configuration",
     }
 }
 
@@ -96,7 +97,7 @@ pub(super) fn get(cx: &mut Cx, number: i32) -> i32 {
         Value::Http2 => i32::from(request.http2),
         Value::Path => cx.text(request.head.path_bytes()),
         Value::Target => cx.text(request.head.target().as_bytes()),
-        Value::RawQuery => cx.text(request.query().as_bytes()),
+        Value::RawQuery => cx.text(request.query()),
         Value::TrustedPeer => {
             let trusts = target
                 .node()
@@ -126,6 +127,7 @@ pub(super) fn get(cx: &mut Cx, number: i32) -> i32 {
         Value::IsGrpc => i32::from(request.is_grpc),
         Value::Body => cx.text_or_none(request.body_bytes().map(|body| &**body)),
         Value::BodyState => match (&request.upstream.body, &request.body) {
+            (None, RequestBody::Whole(body)) if is_on_disk(&target, request, body.len()) => 4,
             (Some(_), _) | (None, RequestBody::Whole(_)) => 1,
             (None, RequestBody::Unread) => 0,
             (None, RequestBody::TooLarge) => 2,
@@ -161,6 +163,17 @@ pub(super) fn get(cx: &mut Cx, number: i32) -> i32 {
     }
 }
 
+/// Whether nginx would have written a body of this size to disk, because it does not fit into its buffer
+/// (`client_body_buffer_size`). If the length is known, the buffer may be a quarter larger.
+/// Source: nginx, ngx_http_read_client_request_body().
+fn is_on_disk(target: &Raw, request: &Request<'_>, size: usize) -> bool {
+    let buffer = target.node().map_or(usize::MAX, |node| node.body_buffer);
+    match request.head.framing() {
+        Framing::Length(_) if !request.http2 => size >= buffer.saturating_add(buffer / 4),
+        _ => size > buffer,
+    }
+}
+
 /// Returns a value of a handshake or of the node.
 fn without_request(cx: &mut Cx, target: &Raw, value: Value) -> i32 {
     let Some(handshake) = target.certificate() else {
@@ -172,6 +185,10 @@ fn without_request(cx: &mut Cx, target: &Raw, value: Value) -> i32 {
         Value::PeerIp => shown(cx, handshake.peer.ip()),
         Value::ClientPort => cx.number(handshake.client.port.into()),
         Value::PeerPort => cx.number(handshake.peer.port().into()),
+        Value::PluginId => {
+            let name = handshake.configured.global_name();
+            id(cx, name.map(|name| name.id.0))
+        }
         _ => of_node(cx, target, value).unwrap_or(NO_REQUEST),
     }
 }
@@ -226,6 +243,10 @@ fn of_node(cx: &mut Cx, target: &Raw, value: Value) -> Option<i32> {
         },
         Value::WorkerCount => match target.node() {
             Some(node) => cx.number(node.workers.running().len() as f64),
+            None => NONE,
+        },
+        Value::Configuration => match target.node() {
+            Some(node) => cx.text(node.configuration.as_bytes()),
             None => NONE,
         },
         Value::WorkerPid => cx.number(std::process::id().into()),

@@ -109,6 +109,16 @@ impl Timer {
     }
 }
 
+/// Runs the entry of Lua code with this number to its end, as a timer.
+pub(super) async fn run_entry(number: i32, node: Arc<Node>) {
+    let entry = Timer { node, plugin: "" };
+    let mut state = RequestState::default();
+    let started = vm::with(|vm| entry.start(vm, number, false, &mut state));
+    if let Some(coroutine) = started {
+        entry.run_to_end(coroutine, &mut state).await;
+    }
+}
+
 /// The task of a timer that waits. If the worker ends before it is due, its function is told so (`premature`).
 struct Waiting {
     number: i32,

@@ -42,6 +42,8 @@ pub(super) fn get(cx: &mut Cx, name: &[u8]) -> i32 {
         "https" => cx.text(on(request.scheme.name() == "https", "on").as_bytes()),
         "server_protocol" => cx.text(protocol(request).as_bytes()),
         "server_port" => shown(cx, request.port),
+        "server_addr" => request.local.map_or(NONE, |address| shown(cx, address)),
+        "connection_requests" => shown(cx, request.connection_requests),
         "server_name" => cx.text(b"kong"),
         "remote_addr" => shown(cx, request.client.ip),
         "remote_port" => shown(cx, request.client.port),
@@ -202,11 +204,11 @@ fn cookie<'c>(cookies: &'c [u8], name: &[u8]) -> Option<&'c [u8]> {
     })
 }
 
-/// The query, after changes. It may be empty.
+/// The query, after changes. Only a changed one can be empty.
 fn args<'r>(request: &'r Request<'_>) -> Option<&'r [u8]> {
     match &request.upstream.query {
-        Some(query) => Some(query.as_bytes()),
-        None => request.head.query_bytes(),
+        Some(query) => Some(query),
+        None => request.head.query_bytes().filter(|query| !query.is_empty()),
     }
 }
 

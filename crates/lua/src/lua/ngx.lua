@@ -4,7 +4,7 @@ local SB = ...
 local functions, cx, constants = SB.functions, SB.cx, SB.constants
 local ffi_string = require("ffi").string
 local setmetatable, type, error, tostring, tonumber, floor = setmetatable, type, error, tostring, tonumber, math.floor
-local select, rawset, getmetatable, concat = select, rawset, getmetatable, table.concat
+local select, rawset, getmetatable, concat, gsub = select, rawset, getmetatable, table.concat, string.gsub
 local band, getinfo = bit.band, debug.getinfo
 local c_text, c_set_text, c_set_number, c_sleep, c_log =
   functions.text, functions.set_text, functions.set_number, functions.sleep, functions.log
@@ -206,7 +206,8 @@ own.worker = {
 own.config = {
   subsystem = "http",
   debug = false,
-  prefix = function(...) return "/usr/local/kong/" end,
+  -- nginx ends the prefix with a slash.
+  prefix = function(...) return (gsub(SB.setting("prefix") or "/usr/local/kong", "/*$", "/", 1)) end,
   nginx_version = 1025003,
   ngx_lua_version = 10026,
   nginx_configure = function(...) return "" end,

@@ -1,7 +1,8 @@
 -- The fields of `ngx.ctx` that Kong's core sets and that snippets read. They are made when they are read.
 -- Source: kong/runloop/handler.lua, kong/pdk/private/phases.lua.
 local SB = ...
-local cx, constants, own, json = SB.cx, SB.constants, SB.ngx, SB.json
+local functions, cx, constants, own, json = SB.functions, SB.cx, SB.constants, SB.ngx, SB.json
+local setmetatable, tonumber = setmetatable, tonumber
 local band, rawset, find, floor = bit.band, rawset, string.find, math.floor
 local P = constants.phase
 
@@ -38,6 +39,20 @@ local function kind_of(host)
   return "name"
 end
 
+local TRIES = constants.list.tries
+
+-- The fields of `balancer_data` that change with each try.
+local tries_mt = {__index = function(_, name)
+  if name ~= "tries" and name ~= "try_count" then return nil end
+  local tries = {}
+  for i = 1, functions.list(cx, TRIES, 2147483647) do
+    local ip, port = SB.item(i - 1)
+    tries[i] = {ip = ip, port = tonumber(port)}
+  end
+  if name == "try_count" then return #tries end
+  return tries
+end}
+
 -- Values that stay as they are first read, so that what Lua code changes in a table is kept.
 local kept = {
   route = entity("route"),
@@ -56,11 +71,11 @@ local kept = {
   balancer_data = function()
     local service = own.ctx.service
     if not service then return nil end
-    return {
+    return setmetatable({
       scheme = service.protocol, type = kind_of(service.host), host = service.host, port = service.port,
-      try_count = 0, tries = {}, retries = service.retries, connect_timeout = service.connect_timeout,
+      retries = service.retries, connect_timeout = service.connect_timeout,
       send_timeout = service.write_timeout, read_timeout = service.read_timeout,
-    }
+    }, tries_mt)
   end,
 }
 

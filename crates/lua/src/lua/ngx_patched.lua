@@ -35,6 +35,7 @@ own.req.get_post_args = function(max, ...)
   if not SB.body_is_read() then
     error("no request body found; maybe you should turn on lua_need_request_body?")
   end
+  if SB.body_is_missing() then return nil, "request body in temp file not supported" end
   local args, truncated = SB.args(own.req.get_body_data() or "", most(max))
   return args, truncated
 end

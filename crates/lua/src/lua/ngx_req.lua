@@ -139,6 +139,11 @@ end
 -- The body.
 local body, body_state = SB.text_reader("body"), SB.code_reader("body_state")
 
+-- Whether the body was too large for the memory.
+function SB.body_is_missing(...)
+  return body_state() == 2
+end
+
 -- Whether the body was read, or set.
 function SB.body_is_read(...)
   return body_state() ~= 0

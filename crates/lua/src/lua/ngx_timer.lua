@@ -22,9 +22,11 @@ local function start(delay, run)
   return nil, "process exiting"
 end
 
--- Returns the function of the timer whose number is in `cx.number`. `cx.flags` is 1 if the worker ends.
+-- Returns the function of the timer whose number is in `cx.number`, or the one that delivers events if that is 0.
+-- `cx.flags` is 1 if the worker ends.
 function SB.take_timer()
   local number, premature = cx.number, cx.flags == 1
+  if number == 0 then return SB.deliver_event end
   local run = timers[number]
   timers[number] = nil
   if premature then SB.is_exiting = true end

@@ -7,9 +7,19 @@ local type, error, tostring, lower, setmetatable, band, find, sub =
   type, error, tostring, string.lower, setmetatable, bit.band, string.find, string.sub
 local c_var, c_set_text, c_set_header = functions.var, functions.set_text, functions.set_header
 local P, SET_TEXT = constants.phase, constants.set_text
+local ROUTED = P.access + P.response + P.header_filter + P.body_filter + P.log
 local REQUEST_HEADER, SET = constants.header.request, constants.change.set
 
+-- Returns a header of a trusted proxy in front.
+local trusted = SB.code_reader("trusted_peer")
+local function told(name)
+  return trusted() == 1 and kong.request.get_header(name) or nil
+end
+
+local stripped = SB.text_reader("stripped")
+
 -- Variables that the gateway computes of others. They are those that Kong sets for the upstream.
+-- Source: kong/runloop/handler.lua access.
 local computed = {
   upstream_scheme = function()
     local service = kong.router and kong.router.get_service and kong.router.get_service()
@@ -18,20 +28,35 @@ local computed = {
   upstream_x_forwarded_proto = function() return kong.request.get_forwarded_scheme() end,
   upstream_x_forwarded_host = function() return kong.request.get_forwarded_host() end,
   upstream_x_forwarded_port = function() return tostring(kong.request.get_forwarded_port()) end,
-  upstream_x_forwarded_path = function() return (kong.request.get_forwarded_path():gsub("%?.*", "")) end,
-  upstream_x_forwarded_prefix = function() return kong.request.get_forwarded_prefix() end,
+  upstream_x_forwarded_path = function()
+    local path = told("x-forwarded-path")
+    if path then return path end
+    path = own.var.request_uri
+    local at = find(path, "?", 2, true)
+    return at and sub(path, 1, at - 1) or path
+  end,
+  upstream_x_forwarded_prefix = function()
+    local prefix = told("x-forwarded-prefix") or stripped()
+    if prefix == "" or prefix == "/" then return nil end
+    return prefix
+  end,
   upstream_x_forwarded_for = function()
     local known, peer = own.var.http_x_forwarded_for, own.var.realip_remote_addr
     if known then return known .. ", " .. peer end
     return own.var.remote_addr
   end,
   upstream_connection = function()
-    return own.var.upstream_upgrade ~= "" and "upgrade" or "keep-alive"
+    return own.var.upstream_upgrade ~= "" and "keep-alive, Upgrade" or "keep-alive"
   end,
   upstream_upgrade = function()
-    local connection, upgrade = own.var.http_connection, own.var.http_upgrade
-    if connection and upgrade and lower(connection) == "upgrade" then return upgrade end
-    return ""
+    local upgrade = own.var.http_upgrade
+    return upgrade and lower(upgrade) == "websocket" and "websocket" or ""
+  end,
+  upstream_via = function()
+    local version = kong.request.get_http_version()
+    local via = (version == 2 and "2" or version == 1 and "1.0" or "1.1") .. " kong/" .. kong.version
+    local known = own.var.http_via
+    return known and known .. ", " .. via or via
   end,
   upstream_te = function() return "" end,
   upstream_host = function() return "" end,
@@ -55,7 +80,7 @@ local written = {
 for _, name in ipairs{
   "limit_rate", "upstream_te", "upstream_upgrade", "upstream_connection", "upstream_x_forwarded_for",
   "upstream_x_forwarded_proto", "upstream_x_forwarded_host", "upstream_x_forwarded_port", "upstream_x_forwarded_path",
-  "upstream_x_forwarded_prefix", "upstream_keepalive", "ctx_ref", "kong_proxy_mode",
+  "upstream_x_forwarded_prefix", "upstream_via", "upstream_keepalive", "ctx_ref", "kong_proxy_mode",
 } do
   written[name] = function() end
 end
@@ -95,8 +120,9 @@ own.var = setmetatable({}, {
     local code = c_var(cx, name, #name)
     if code == 1 then return ffi_string(cx.ptr, cx.len) end
     local compute = computed[name]
-    if compute and band(cx.phase, SB.CONTENT) ~= 0 then
-      -- It may be a function of the PDK that the phase forbids.
+    if compute then
+      -- Kong sets these variables after its routing.
+      if band(cx.phase, ROUTED) == 0 then return "" end
       return (compute())
     end
     return nil

@@ -1,9 +1,10 @@
--- Bodies of requests and responses: reading a form, JSON or multipart, and writing one. Source: kong/pdk/request.lua get_body(),
--- kong/pdk/service/request.lua set_body().
+-- Bodies of requests and responses: reading a form, JSON or multipart, and writing one. Source: kong/pdk/request.lua
+-- get_raw_body() and get_body(), kong/pdk/service/request.lua set_body().
 local SB = ...
 local functions, cx, constants = SB.functions, SB.cx, SB.constants
 local band, type, error, tostring, next = bit.band, type, error, tostring, next
-local sub, find, lower, concat, sort = string.sub, string.find, string.lower, table.concat, table.sort
+local sub, find, lower, format, concat, sort =
+  string.sub, string.find, string.lower, string.format, table.concat, table.sort
 local json, item, wrong_phase, request = SB.json, SB.item, SB.wrong_phase, kong.request
 local c_multipart = functions.multipart
 
@@ -68,12 +69,51 @@ function SB.parse_body(content_type, max_args, read, argument)
   return nil, "unsupported content type '" .. content_type .. "'", mime
 end
 
+local text_of_body, body_state = SB.text_reader("body"), SB.code_reader("body_state")
+local TOO_LARGE = "request body did not fit into client body buffer, consider raising 'client_body_buffer_size'"
+local ON_DISK, TOO_LARGE_FOR_MEMORY = 4, 2
+
+-- Returns the body, which is read if it was not yet. Bodies are never on disk here, but Kong returns one that does not
+-- fit into nginx's buffer only to a caller that allows a size. One that is too large for the memory cannot be had at all.
+local function read_body(max_file_size)
+  local state = body_state()
+  if state == 0 then
+    SB.suspend(SB.wait.body)
+    state = body_state()
+  end
+  if state == TOO_LARGE_FOR_MEMORY then return nil, TOO_LARGE end
+  local text = text_of_body() or ""
+  if state ~= ON_DISK then return text end
+  if not max_file_size or max_file_size < 0 then return nil, TOO_LARGE end
+  if max_file_size > 0 and #text > max_file_size then
+    return nil, format("request body file too big: %d > %d", #text, max_file_size)
+  end
+  return text
+end
+
+-- Returns the body of a form. Kong reads no form from disk, whatever size is allowed.
+local function read_form()
+  local text = read_body()
+  if text then return text end
+  return nil, "request body in temp file not supported"
+end
+
 local BODY, BODY_LIST = SB.phases("rewrite, access, response, error, admin_api")
+
+request.get_raw_body = function(max_file_size, ...)
+  if band(cx.phase, BODY) == 0 then wrong_phase(BODY_LIST, nil, 3) end
+  local text, err = read_body(max_file_size)
+  if text then return text end
+  return nil, err
+end
+
 request.get_body = function(mimetype, max_args, max_file_size, ...)
   if band(cx.phase, BODY) == 0 then wrong_phase(BODY_LIST, nil, 3) end
   local content_type = mimetype or request.get_header("Content-Type")
   if content_type == nil then return nil, "missing content type" end
-  local body, err, mime = SB.parse_body(tostring(content_type), max_args, SB.read_body, max_file_size)
+  content_type = tostring(content_type)
+  local is_form = starts(lower(content_type), FORM)
+  local body, err, mime = SB.parse_body(content_type, max_args, is_form and read_form or read_body, max_file_size)
   return body, err, mime
 end
 

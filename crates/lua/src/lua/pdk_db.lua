@@ -1,4 +1,4 @@
--- `kong.db`: reads of entities. The store cannot be written from Lua. Source: kong/db/dao/init.lua.
+-- `kong.db`: reads of entities. Lua code cannot write the store. Source: kong/db/dao/init.lua.
 local SB = ...
 local functions, cx = SB.functions, SB.cx
 local ffi_string = require("ffi").string
@@ -10,7 +10,8 @@ local c_kind, c_entity, c_entity_id, c_entity_ids =
 
 -- Returns nil and an error in Kong's form: the text and the table of it.
 local function refused(code, name, message)
-  return nil, "[off] " .. message, {code = code, name = name, message = message, strategy = "off"}
+  local strategy = kong.db.strategy
+  return nil, "[" .. strategy .. "] " .. message, {code = code, name = name, message = message, strategy = strategy}
 end
 
 local function unreadable()
@@ -104,8 +105,8 @@ end
 
 local function cannot_write(operation)
   return function(self, ...)
-    return refused(12, "operation unsupported",
-      "cannot " .. operation .. " '" .. self.name .. "' entities when not using a database")
+    local why = kong.db.strategy == "off" and "when not using a database" or "from Lua code"
+    return refused(12, "operation unsupported", "cannot " .. operation .. " '" .. self.name .. "' entities " .. why)
   end
 end
 dao.insert, dao.update, dao.delete = cannot_write("create"), cannot_write("update"), cannot_write("remove")
@@ -128,8 +129,9 @@ local dao_mt = {__index = function(self, name)
   if sub(name, 1, 10) == "delete_by_" then return dao.delete end
 end}
 
-kong.db = setmetatable({strategy = "off"}, {__index = function(self, name)
+kong.db = setmetatable({}, {__index = function(self, name)
   if type(name) ~= "string" then return nil end
+  if name == "strategy" then return SB.setting("database") or "off" end
   local kind = c_kind(cx, name, #name)
   if kind == 0 then return nil end
   local made = setmetatable({name = name, kind = kind}, dao_mt)

@@ -74,11 +74,27 @@ kong.cluster = {get_id = function(...)
   return parameter and parameter.value
 end}
 
--- The settings that the node shows to plugins.
-kong.configuration = setmetatable({}, {
-  __index = function(_, name)
-    return SB.settings and SB.settings[name]
+-- The settings that the node shows to plugins. The text is read when a setting is first asked for.
+local configuration, settings = SB.text_reader("configuration"), nil
+function SB.setting(name)
+  if not settings then
+    local text = configuration()
+    if not text then return nil end
+    settings = SB.json.read(text)
+  end
+  return settings[name]
+end
+
+kong.configuration = setmetatable({
+  -- Kong returns the settings with the sensitive values masked. They always are here.
+  remove_sensitive = function(...)
+    SB.setting("")
+    local copy = {}
+    for name, value in next, settings or copy do copy[name] = value end
+    return copy
   end,
+}, {
+  __index = function(_, name) return SB.setting(name) end,
   __newindex = function()
     error("cannot write to configuration", 2)
   end,

@@ -13,8 +13,6 @@ kong.request = request
 
 local R = SB.phases("rewrite, access, response, header_filter, body_filter, log, error, admin_api")
 local R_LISTED = "rewrite, access, balancer, response, cluster_listener, header_filter, body_filter, log, error, admin_api"
-local BODY = SB.phases("rewrite, access, response")
-local BODY_LIST = "rewrite, access, response, error, admin_api"
 
 local function check(...)
   if band(cx.phase, R) == 0 then wrong_phase(R_LISTED, nil, 4) end
@@ -223,22 +221,4 @@ request.get_uri_captures = function(ctx, ...)
     if kind == 3 then unnamed[tonumber(name)] = value else named[name] = value end
   end
   return {named = named, unnamed = unnamed}
-end
-
-local body, body_state = SB.text_reader("body"), SB.code_reader("body_state")
-local TOO_LARGE = "request body did not fit into client body buffer, consider raising 'client_body_buffer_size'"
-
--- Returns the body, which is read if it was not yet. A body that is too large for the memory is in no file either, so it
--- cannot be had with any `max_file_size`.
-function SB.read_body(...)
-  if body_state() == 0 then SB.suspend(SB.wait.body) end
-  if body_state() == 2 then return nil, TOO_LARGE end
-  return body() or ""
-end
-
-request.get_raw_body = function(max_file_size, ...)
-  if band(cx.phase, BODY) == 0 then wrong_phase(BODY_LIST, nil, 3) end
-  local text, err = SB.read_body()
-  if text then return text end
-  return nil, err
 end

@@ -209,6 +209,65 @@ fn timers_run_on_the_worker() {
 }
 
 #[test]
+fn events_reach_the_callbacks_of_the_worker() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let node = Node::bare().unwrap();
+    let _registered = node.workers.register(0, runtime.handle().clone());
+    runtime.block_on(async {
+        let register = "local e, seen = kong.worker_events, {}
+            local function note(name)
+              return function(data, event, source)
+                seen[#seen + 1] = name .. ':' .. source .. ':' .. event .. ':' .. tostring(data and data.n)
+                ngx.shared.kong:set('seen', table.concat(seen, ' '))
+              end
+            end
+            local gone = note('gone')
+            e.register(gone, 'a', 'x') e.unregister(gone, 'a', 'x')
+            e.register(function() error('bad') end, 'a', 'x')
+            e.register(note('all')) e.register(note('a'), 'a') e.register(note('x'), 'a', 'x')
+            return e.post('a', 'x', {n = 1}), e.post_local('a', 'y'), (e.post('b', 'x', nil, 'once'))";
+        assert_eq!(run(&node, register), "done done done");
+        let expected = "all:a:x:1 a:a:x:1 x:a:x:1 all:a:y:nil a:a:y:nil all:b:x:nil";
+        let arrived = async {
+            while run(&node, "return ngx.shared.kong:get('seen')") != expected {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let arrived = tokio::time::timeout(Duration::from_secs(20), arrived).await;
+        assert!(
+            arrived.is_ok(),
+            "{}",
+            run(&node, "return ngx.shared.kong:get('seen')")
+        );
+    });
+    for (text, expected) in [
+        (
+            "return kong.worker_events.post('a', 'x', {f = print})",
+            "failed to publish event",
+        ),
+        (
+            "return kong.worker_events.post('a', 'x', ('x'):rep(65536))",
+            "payload exceeds the limitation (65535)",
+        ),
+        (
+            "return pcall(kong.worker_events.post, 'a')",
+            "false event is required",
+        ),
+        (
+            "return kong.cluster_events:broadcast('c', 1)",
+            "nil data must be a string",
+        ),
+        ("return kong.cluster_events:broadcast('c', 'd')", "true"),
+    ] {
+        let found = run(&node, text);
+        assert!(found.contains(expected), "{text}: {found}");
+    }
+}
+
+#[test]
 fn the_cache_computes_a_value_once() {
     check(&[
         (

@@ -88,7 +88,8 @@ pub struct Field {
     pub(super) value_len: u32,
     pub(super) name_len: u16,
     pub(super) known: KnownHeader,
-    /// Whether the `Connection` header names this header. Such a header is for this hop only and is not forwarded.
+    /// Whether the header is for this hop only and is not forwarded. The `Connection` header names it, or it is a second
+    /// `Content-Type` that differs from the first one.
     pub(super) hop: bool,
 }
 

@@ -80,8 +80,17 @@ impl Head {
             let start = field.name_start as usize;
             let name = &bytes[start..start + usize::from(field.name_len)];
             let found = named.binary_search_by(|other| compare_names(other, name));
-            field.hop = found.is_ok();
+            field.hop |= found.is_ok();
         }
+    }
+
+    /// Marks all `Content-Type` lines but the first one as being for this hop only. Otherwise the gateway and the next
+    /// server could each use another line (RFC 9110 section 8.3).
+    #[cold]
+    pub(super) fn end_later_types(&mut self) {
+        let fields = self.store_mut().fields.iter_mut();
+        let types = fields.filter(|field| field.known == KnownHeader::ContentType);
+        types.skip(1).for_each(|field| field.hop = true);
     }
 
     #[inline]
@@ -225,7 +234,7 @@ impl<'h> Line<'h> {
         self.head.name(self.field)
     }
 
-    /// Whether `Connection` names this header, so that it is for this hop only.
+    /// Whether the header is for this hop only: `Connection` names it, or it is a second `Content-Type` that differs.
     #[inline]
     pub fn is_hop(self) -> bool {
         self.field.hop

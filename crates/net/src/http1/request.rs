@@ -22,7 +22,7 @@ pub enum BadRequest {
     Length,
     #[error("transfer coding not supported")]
     Coding,
-    #[error("repeated Authorization, or Content-Type lines that differ")]
+    #[error("repeated Authorization")]
     Repeated,
     #[error("missing, repeated or invalid Host")]
     Host,
@@ -55,6 +55,8 @@ pub(super) struct Facts {
     target: (u32, u32),
     /// Start of the path in the target (after the authority of an absolute form) and its length.
     path: (u32, u32),
+    /// Start of the host of an absolute form, if its authority is not that of `Host`.
+    authority: Option<(u32, HostName)>,
     host: Option<u16>,
     host_name: HostName,
     version: Version,
@@ -119,7 +121,8 @@ impl RequestHead {
     fn read_fields(&mut self) -> Result<(), BadRequest> {
         let (mut length, mut chunked) = (None, false);
         let (mut host, mut expects) = (None, false);
-        let (mut content_type, mut authorized) = (None, false);
+        let (mut content_type, mut types_differ) = (None, false);
+        let mut authorized = false;
         let mut options = Options::default();
         for (index, field) in self.head.store().fields.iter().enumerate() {
             if field.known == KnownHeader::Other {
@@ -143,12 +146,10 @@ impl RequestHead {
                     return Err(self.refuse_coding());
                 }
                 KnownHeader::TransferEncoding => chunked = true,
-                // The gateway and the upstream could choose different lines (RFC 9110 section 8.3). nginx refuses
-                // repeated credentials too.
-                KnownHeader::ContentType if content_type.is_some_and(|other| other != value) => {
-                    return Err(BadRequest::Repeated);
+                KnownHeader::ContentType => {
+                    types_differ |= *content_type.get_or_insert(value) != value;
                 }
-                KnownHeader::ContentType => content_type = Some(value),
+                // nginx refuses repeated credentials too.
                 KnownHeader::Authorization if authorized => return Err(BadRequest::Repeated),
                 KnownHeader::Authorization => authorized = true,
                 KnownHeader::Connection => options.add(value),
@@ -174,6 +175,9 @@ impl RequestHead {
         facts.expects_continue = expects && version == Version::Http11;
         if options.names {
             self.head.mark_hops();
+        }
+        if types_differ {
+            self.head.end_later_types();
         }
         Ok(())
     }
@@ -237,8 +241,7 @@ impl RequestHead {
         Ok(name)
     }
 
-    /// Checks the target and finds the path in it. It must be in origin form, `*` for OPTIONS, or an absolute form
-    /// whose authority equals Host, because two different authorities enable request smuggling.
+    /// Checks the target and finds the path in it. It must be in origin form or an absolute form. nginx refuses `*`.
     fn check_target(&mut self) -> Result<(), BadRequest> {
         let (method, target) = (self.method_bytes(), self.target_bytes());
         if matches!(method, b"CONNECT" | b"TRACE") {
@@ -246,8 +249,16 @@ impl RequestHead {
         }
         let skipped = match target.first() {
             Some(b'/') => 0,
-            Some(b'*') if target.len() == 1 && method == b"OPTIONS" => 0,
-            _ => self.absolute_prefix(target)?,
+            _ => absolute_prefix(target)?,
+        };
+        let authority = &target[..skipped];
+        let authority = match memchr::memrchr(b'/', authority) {
+            None => None,
+            Some(slash) if self.host_bytes() == Some(&authority[slash + 1..]) => None,
+            Some(slash) => {
+                let name = check_authority(&authority[slash + 1..]).ok_or(BadRequest::Target)?;
+                Some((slash as u32 + 1, name))
+            }
         };
         let rest = &target[skipped..];
         let length = memchr::memchr2(b'?', b'#', rest).unwrap_or(rest.len());
@@ -256,28 +267,11 @@ impl RequestHead {
         if has_fragment || hides_something(&rest[..length]) {
             return Err(BadRequest::Target);
         }
-        self.facts_mut().path = (self.facts().target.0 + skipped as u32, length as u32);
+        let start = self.facts().target.0;
+        let facts = self.facts_mut();
+        facts.path = (start + skipped as u32, length as u32);
+        facts.authority = authority.map(|(at, name)| (start + at, name));
         Ok(())
-    }
-
-    /// Returns the length of the scheme and the authority at the start of an absolute form, such as `http://a.test:80`.
-    fn absolute_prefix(&self, target: &[u8]) -> Result<usize, BadRequest> {
-        let scheme = [&b"http://"[..], b"https://"]
-            .into_iter()
-            .find(|scheme| {
-                target
-                    .get(..scheme.len())
-                    .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
-            })
-            .ok_or(BadRequest::Target)?;
-        let rest = &target[scheme.len()..];
-        let end = memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len());
-        let named = self.host_bytes();
-        if named.is_some_and(|host| host.eq_ignore_ascii_case(&rest[..end])) {
-            Ok(scheme.len() + end)
-        } else {
-            Err(BadRequest::Target)
-        }
     }
 
     pub fn method(&self) -> &str {
@@ -344,13 +338,18 @@ impl RequestHead {
         self.facts().framing
     }
 
-    /// Returns the value of `Host` with its port. It is always present in HTTP/1.1.
+    /// Returns the value of `Host` with its port. It is always present in HTTP/1.1. Routes match this host, as in Kong,
+    /// also if the target is an absolute form with another one.
     pub fn host(&self) -> Option<&str> {
         self.host_bytes().map(ascii)
     }
 
-    /// Returns the host as received, without its port, and whether it has upper-case letters.
+    /// Returns the host as received, without its port, and whether it has upper-case letters. The host of an absolute
+    /// form precedes that in `Host`, as in nginx's `$host`.
     pub fn host_name(&self) -> Option<(&str, bool)> {
+        if let Some((start, (length, upper))) = self.facts().authority {
+            return Some((ascii(self.head.slice(start, length.into())), upper));
+        }
         let (length, upper) = self.facts().host_name;
         let host = self.host_bytes()?;
         Some((ascii(&host[..usize::from(length)]), upper))
@@ -465,6 +464,21 @@ impl RequestHead {
                 .is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
             && named.next().is_none()
     }
+}
+
+/// Returns the length of the scheme and the authority at the start of an absolute form, such as `http://a.test:80`.
+fn absolute_prefix(target: &[u8]) -> Result<usize, BadRequest> {
+    let scheme = [&b"http://"[..], b"https://"]
+        .into_iter()
+        .find(|scheme| {
+            target
+                .get(..scheme.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+        })
+        .ok_or(BadRequest::Target)?;
+    let rest = &target[scheme.len()..];
+    let end = memchr::memchr3(b'/', b'?', b'#', rest).unwrap_or(rest.len());
+    Ok(scheme.len() + end)
 }
 
 /// Converts bytes that were checked when the head was parsed.

@@ -27,7 +27,7 @@ pub(super) struct Malformed;
 pub(super) fn is_well_formed(parts: &request::Parts) -> bool {
     let connects = parts.method == Method::CONNECT;
     let path = parts.uri.path_and_query().map_or("", PathAndQuery::as_str);
-    let has_path = path.starts_with('/') || (path == "*" && parts.method == Method::OPTIONS);
+    let has_path = path.starts_with('/');
     let tunnels = parts.extensions.get::<Protocol>().is_some();
     if !has_path && (!connects || tunnels) {
         return false;

@@ -110,7 +110,7 @@ fn write_request(request: &Request<'_>, entry: &LogEntry<'_>, out: &mut Vec<u8>)
     out.extend_from_within(uri);
     out.extend_from_slice(br#"","querystring":"#);
     let query = match &request.upstream.query {
-        Some(query) => query.as_bytes(),
+        Some(query) => query,
         None => request.head.query_bytes().unwrap_or_default(),
     };
     write_query(query, out);

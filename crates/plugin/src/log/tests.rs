@@ -267,7 +267,7 @@ fn credentials_of_the_request_are_not_shown() {
 fn changes_of_plugins_are_shown_but_the_uri_is_the_one_received() {
     let record = record(GET, &entry(), |request, _| {
         request.upstream.method = Some("POST".into());
-        request.upstream.query = Some("c=2".into());
+        request.upstream.query = Some(b"c=2".to_vec());
         let headers = &mut request.upstream.headers;
         headers.set("X-Added", HeaderValue::from("1"));
         headers.remove("host");

@@ -8,7 +8,7 @@ use crate::def::{
 };
 use crate::entities::Entities;
 use crate::handler::{Handler, Maker};
-use crate::node::{CACHE_SIZE, Node, NodeParts};
+use crate::node::{BODY_BUFFER, CACHE_SIZE, Node, NodeParts};
 use crate::request::{Consumer, Request};
 use crate::worker_part::{Life, free_ended_parts};
 use expr::Block;
@@ -38,6 +38,7 @@ pub struct Case {
     entities: Arc<dyn Entities>,
     lua: LuaSettings,
     trusted_ips: Vec<Block>,
+    configuration: String,
     clock: Clock,
     background: Option<Background>,
     node: Option<Arc<Node>>,
@@ -143,6 +144,7 @@ impl Case {
             entities: Arc::new(FakeEntities::default()),
             lua: LuaSettings::default(),
             trusted_ips: Vec::new(),
+            configuration: "{}".to_owned(),
             clock: Clock::fixed(UNIX_EPOCH + START),
             background: None,
             node: None,
@@ -236,6 +238,13 @@ impl Case {
         self
     }
 
+    /// Sets what Lua code sees of the settings.
+    #[must_use]
+    pub fn configuration(mut self, configuration: &Json) -> Self {
+        self.configuration = configuration.to_string();
+        self
+    }
+
     /// Sets the setting `untrusted_lua`.
     #[must_use]
     pub fn untrusted_lua(mut self, setting: UntrustedLua) -> Self {
@@ -301,6 +310,8 @@ impl Case {
                 .unwrap_or_else(|| Background::start().expect("a thread can be started")),
             cache_size: CACHE_SIZE,
             trusted_ips: self.trusted_ips.clone(),
+            configuration: self.configuration.clone(),
+            body_buffer: BODY_BUFFER,
         });
         let mut node = node.expect("a client that trusts anyone needs no certificates");
         node.clock = self.clock.clone();

@@ -66,10 +66,10 @@ pub(super) async fn run(mut call: Call<'_>) -> Outcome {
     };
     let head = call.head();
     let mut request = received(&call, &head);
-    let mut ending = walk.rewrite(&mut request).await;
+    let body = readable_body(&request, &call);
+    let mut ending = walk.rewrite(&mut request, &body).await;
     if let Ending::Forward = ending {
         route(&mut request, &call);
-        let body = readable_body(&request, &call);
         ending = walk.access(&mut request, body).await;
     }
     let mut upstream = None;
@@ -174,7 +174,7 @@ fn sent(request: &Request<'_>, body: Bytes) -> Sent {
 
 impl Walk<'_> {
     /// Runs the global instances before routing. What ends the request here ends it at once.
-    async fn rewrite(&mut self, request: &mut Request<'_>) -> Ending {
+    async fn rewrite(&mut self, request: &mut Request<'_>, body: &RequestBody) -> Ending {
         let running = self.running;
         for at in running.globals() {
             let instance = &running.instances[at];
@@ -189,7 +189,21 @@ impl Walk<'_> {
                 node: &running.node,
             };
             let step = instance.handler.rewrite(cx, self.own.slot(instance.order));
-            let response = match finish(step, false).await {
+            let mut ran = finish(step, false).await;
+            if let Ok(Ran::Decided(Flow::ReadBody)) = ran
+                && matches!(request.body, RequestBody::Unread)
+            {
+                request.body = body.clone();
+                let cx = RequestCx {
+                    request,
+                    state: &mut self.state,
+                    configured: configured(running, picked),
+                    node: &running.node,
+                };
+                let step = instance.handler.rewrite(cx, self.own.slot(instance.order));
+                ran = finish(step, false).await;
+            }
+            let response = match ran {
                 Ok(Ran::Decided(Flow::Continue) | Ran::ClientGone) => continue,
                 Ok(Ran::Decided(Flow::Respond(response) | Flow::Exit(response))) => response,
                 Ok(Ran::Decided(Flow::ReadBody)) => self.fail(at, "rewrite", &asked_too_often()),

@@ -96,7 +96,7 @@ impl Plugin for Probe {
             ("headers", _) => {
                 cx.state.headers.set("X-Early", "1");
                 cx.request.upstream.headers.set("X-Up", "2");
-                cx.request.upstream.query = Some("y=2".to_owned());
+                cx.request.upstream.query = Some(b"y=2".to_vec());
             }
             _ => return self.step("access"),
         }

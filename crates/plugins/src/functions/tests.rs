@@ -10,7 +10,7 @@ use uuid::Uuid;
 const BOB: Uuid = Uuid::from_u128(0xb0b);
 
 /// A snippet that answers with what it has put into `t`.
-fn shown(code: &str) -> Case {
+pub(super) fn shown(code: &str) -> Case {
     let code = format!("local t = {{}} {code} kong.response.exit(200, t)");
     case(def(), json!({"access": [code]}))
 }

@@ -117,12 +117,15 @@ impl KeyText {
     }
 
     /// Adds the arguments that have no name, such as `=x`. Kong leaves them out, but the upstream sees them.
-    pub(super) fn nameless_arguments(&mut self, query: &str) {
+    pub(super) fn nameless_arguments(&mut self, query: &[u8]) {
         use std::fmt::Write as _;
-        for piece in query.split('&').filter(|piece| piece.starts_with('=')) {
+        for piece in query.split(|&byte| byte == b'&') {
+            if !piece.starts_with(b"=") {
+                continue;
+            }
             self.is_ambiguous = true;
             // Writing to a string cannot fail.
-            let _ = write!(self.lengths, "q{},{piece}", piece.len());
+            let _ = write!(self.lengths, "q{},{}", piece.len(), piece.escape_ascii());
         }
     }
 
@@ -230,7 +233,7 @@ mod tests {
         let mut text = KeyText::new(owner(), "GET");
         text.request_line("GET /a", false);
         text.all_arguments(args::parse_all(query.as_bytes()));
-        text.nameless_arguments(query);
+        text.nameless_arguments(query.as_bytes());
         text.end_arguments();
         let values = |name: &str| {
             let same = headers.iter().filter(|(other, _)| *other == name);

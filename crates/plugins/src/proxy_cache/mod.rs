@@ -196,7 +196,7 @@ impl ProxyCache {
             text.upstream_path(path);
         }
         // All arguments, not the first hundred as in Kong: the upstream sees all of them.
-        let args = args::parse_all(request.query().as_bytes());
+        let args = args::parse_all(request.query());
         match config.vary_query_params.as_deref().unwrap_or_default() {
             [] => {
                 text.all_arguments(args);

@@ -71,7 +71,7 @@ fn headers(cx: &Request<'_>) -> Value {
 }
 
 fn query(cx: &Request<'_>) -> Value {
-    let args: Vec<args::Arg<'_>> = args::parse(cx.query().as_bytes()).collect();
+    let args: Vec<args::Arg<'_>> = args::parse(cx.query()).collect();
     collect_values(args.iter().map(|arg| {
         let value = arg.value.as_deref().map_or(Value::Bool(true), text_value);
         (&*arg.name, value)

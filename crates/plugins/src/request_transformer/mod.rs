@@ -237,8 +237,10 @@ impl RequestTransformer {
         if self.rules.query.is_empty() {
             return Ok(merged);
         }
-        let before = merged.as_deref().unwrap_or(view.request.query());
-        let mut arguments = args::parse_all(before.as_bytes()).collect();
+        let before = merged
+            .as_deref()
+            .map_or(view.request.query(), str::as_bytes);
+        let mut arguments = args::parse_all(before).collect();
         arguments::transform(&self.rules.query, &mut arguments, false, view).map_err(failed)?;
         Ok(Some(arguments::encode(arguments)))
     }
@@ -257,7 +259,7 @@ impl Edits {
             upstream.method = self.method;
         }
         if self.query.is_some() {
-            upstream.query = self.query;
+            upstream.query = self.query.map(String::into_bytes);
         }
         if let Some(body) = self.body {
             upstream.body = Some(Bytes::from(body));
@@ -286,7 +288,7 @@ fn merged_query(request: &Request<'_>) -> Option<String> {
     let form = request.body_bytes()?;
     let mut added = args::parse_all(form).peekable();
     added.peek()?;
-    let query = args::parse_all(request.query().as_bytes());
+    let query = args::parse_all(request.query());
     Some(arguments::encode(query.chain(added).collect()))
 }
 

@@ -72,7 +72,7 @@ impl Environment for View<'_> {
     }
 
     fn query_param(&self, name: &str) -> Item<'_> {
-        let arguments = args::parse(self.request.query().as_bytes());
+        let arguments = args::parse(self.request.query());
         let same = arguments.filter(|arg| *arg.name == *name.as_bytes());
         Item::of_values(same.map(|arg| arg.value.map_or(Item::Bool(true), Item::Text)))
     }

@@ -73,7 +73,11 @@ fn sent(config: &str, head: &str, body: Option<&str>) -> Result<String, PluginEr
         "{} {}?{} [{}] {}",
         request.upstream.method.as_deref().unwrap_or("-"),
         request.upstream.path.as_deref().unwrap_or("-"),
-        request.upstream.query.as_deref().unwrap_or("-"),
+        &request
+            .upstream
+            .query
+            .as_deref()
+            .map_or("-".into(), String::from_utf8_lossy),
         added.join(", "),
         String::from_utf8_lossy(&body)
     ))

@@ -39,6 +39,8 @@ pub struct ChainMemory {
     picked: Vec<Picked>,
     /// The plugin that ended the request, or failed.
     answered_by: Option<InstanceIndex>,
+    /// Index of the slot of the global plan whose rewrite phase has asked for the body.
+    rewritten: usize,
     /// Index of the next slot of the plan.
     next: usize,
     /// The instance that has asked for the body.
@@ -59,6 +61,7 @@ impl ChainMemory {
             own,
             picked,
             answered_by,
+            rewritten,
             next,
             waiting,
             response,
@@ -70,6 +73,7 @@ impl ChainMemory {
         own.clear();
         picked.clear();
         *answered_by = None;
+        *rewritten = 0;
         *next = 0;
         *waiting = None;
         *response = None;
@@ -88,11 +92,11 @@ struct Picked {
     consumer: Option<ConsumerId>,
 }
 
-/// The reason why [`Chain::access`] has returned.
+/// The reason why [`Chain::rewrite`] or [`Chain::access`] has returned.
 #[derive(Debug)]
 pub enum Access {
-    /// A plugin reads the body. The caller reads it into [`Request::body`], or marks it as streamed, and calls `access`
-    /// again. Returned at most once per request.
+    /// A plugin reads the body. The caller reads it into [`Request::body`], or marks it as streamed, and calls the same
+    /// function again. Returned at most once per request.
     NeedsBody,
     /// All plugins were processed, or one of them has ended the request.
     Done(Option<Ended>),
@@ -219,17 +223,18 @@ impl<'r> Chain<'r> {
         Some(&self.instances.get(index).def.name)
     }
 
-    /// Runs the rewrite phase of the global instances, in order, until one ends the request.
+    /// Runs the rewrite phase of the global instances, in order, until one ends the request. The walk pauses when a plugin
+    /// asks for the body.
     pub async fn rewrite(
         &mut self,
         globals: &Plan,
         request: &mut Request<'_>,
         poll_gone: PollGone<'_>,
-    ) -> Result<Option<Ended>, ClientLeft> {
+    ) -> Access {
         let Some(memory) = self.memory.as_deref_mut() else {
-            return Ok(None);
+            return Access::Done(None);
         };
-        for at in 0..globals.slots.len() {
+        for at in memory.rewritten..globals.slots.len() {
             let slot = &globals.slots[at];
             let Some(choice) = slot.default else {
                 continue;
@@ -251,21 +256,28 @@ impl<'r> Chain<'r> {
                 node: self.node,
             };
             let step = instance.plugin.rewrite(cx, memory.own.slot(slot.order));
-            let ended = match ending("rewrite", instance, finish(step, poll_gone).await) {
+            let ran = finish(step, poll_gone).await;
+            if let Ok(Ran::Decided(Flow::ReadBody)) = ran
+                && matches!(request.body, RequestBody::Unread)
+            {
+                memory.rewritten = at;
+                return Access::NeedsBody;
+            }
+            let ended = match ending("rewrite", instance, ran) {
                 Ok(None) => continue,
                 Ok(Some(response)) => {
                     memory.answered_by = Some(choice.instance);
-                    Ok(Some(Ended {
+                    Access::Done(Some(Ended {
                         response,
                         at_once: true,
                     }))
                 }
-                Err(left) => Err(left),
+                Err(ClientLeft) => Access::ClientGone,
             };
             self.pick_defaults(globals);
             return ended;
         }
-        Ok(None)
+        Access::Done(None)
     }
 
     /// Runs the access phase of each plugin in order. After a plugin responds or fails, no further access handler runs.
@@ -668,8 +680,8 @@ fn decided(flow: Flow) -> Result<Ran, PluginError> {
     flow.with_final_status().map(Ran::Decided)
 }
 
-/// Returns the response of a handler in a phase in which every response ends the request, and which cannot read the
-/// request's body.
+/// Returns the response of a handler in a phase in which every response ends the request, and which cannot ask for the
+/// request's body (again).
 fn ending(
     phase: &'static str,
     instance: &Instance,

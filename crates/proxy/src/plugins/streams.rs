@@ -6,9 +6,9 @@ use super::chain::report;
 use super::{Instance, Instances, Plan};
 use model::entities::{PluginId, RouteId, ServiceId};
 use plugin::{
-    CertificateCx, ConfiguredName, ConfiguredNames, EndedStreamCx, Handler, Node, Phases,
-    PluginError, Scope, ScopeSet, StreamConfigured, StreamCx, StreamEnd, StreamEntry, StreamFlow,
-    StreamSession, StreamStep,
+    CertificateCx, Configured, ConfiguredName, ConfiguredNames, EndedStreamCx, Handler, Node,
+    Phases, PluginError, Scope, ScopeSet, StreamConfigured, StreamCx, StreamEnd, StreamEntry,
+    StreamFlow, StreamSession, StreamStep,
 };
 use std::borrow::Cow;
 use std::error::Error;
@@ -45,6 +45,8 @@ pub struct Installed<'s> {
 /// An instance of a plan, and what it is configured for.
 struct Chosen<'s> {
     instance: &'s Instance,
+    /// Position of the plugin in the execution order.
+    order: u16,
     scope: Scope,
     name: Option<ConfiguredName<'s>>,
 }
@@ -70,6 +72,7 @@ impl<'s> Installed<'s> {
             let runs = instance.phases.intersects(phases);
             runs.then(|| Chosen {
                 instance,
+                order,
                 scope,
                 name: self.names.configured_name(order, scope),
             })
@@ -99,10 +102,16 @@ impl<'s> Installed<'s> {
     pub async fn certificate(
         self,
         globals: &Plan,
-        cx: impl Fn() -> CertificateCx<'s>,
+        cx: impl Fn(Configured<'s>) -> CertificateCx<'s>,
     ) -> Result<(), Closed> {
         for chosen in self.with(globals, Phases::CERTIFICATE, None, None) {
-            let step = chosen.instance.plugin.certificate(cx());
+            let configured = Configured {
+                scopes: ScopeSet::GLOBAL,
+                consumer: None,
+                plugin: chosen.order,
+                names: self.names,
+            };
+            let step = chosen.instance.plugin.certificate(cx(configured));
             decide("certificate", chosen.instance, step).await?;
         }
         Ok(())

@@ -324,9 +324,9 @@ impl Connection {
     }
 }
 
-/// Value of `Allow` in 405 responses and in the response to `OPTIONS *`. The gateway also forwards other methods, but
+/// Value of `Allow` in 405 responses. The gateway also forwards other methods, but
 /// not CONNECT and TRACE.
-pub(super) const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// [`Facts`] without the date, which the worker adds.
 struct FactsOf<'a> {

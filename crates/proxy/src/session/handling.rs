@@ -2,6 +2,7 @@
 
 use super::plane::DataPlane;
 use super::proxying::CLIENT_GONE;
+use super::request_body::BodyShare;
 use super::worker;
 use crate::plugins::{Chain, Plan};
 use crate::snapshot::Snapshot;
@@ -16,6 +17,8 @@ use tokio::time::Instant;
 pub(super) struct Handling<'r> {
     pub(super) request: Request<'r>,
     pub(super) chain: Chain<'r>,
+    /// Memory of the request's body.
+    pub(super) body_share: Option<BodyShare>,
     /// The global instances, which log a request that ends before its access phase.
     globals: &'r Plan,
     started: Instant,
@@ -36,6 +39,7 @@ impl<'r> Handling<'r> {
         Self {
             request,
             chain,
+            body_share: None,
             globals: &snapshot.globals,
             started,
             is_logged: false,

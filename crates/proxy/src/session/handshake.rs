@@ -39,7 +39,7 @@ pub(super) async fn handshake(
     caller: Caller,
 ) -> Result<ServerTlsStream<TcpStream>, HandshakeError> {
     let held = tls.hold(stream).await?;
-    let cx = || CertificateCx {
+    let cx = |configured| CertificateCx {
         client: Client {
             ip: caller.client.ip(),
             port: caller.client.port(),
@@ -48,6 +48,7 @@ pub(super) async fn handshake(
         port: caller.port,
         sni: held.server_name(),
         offers_http2: held.offers_http2(),
+        configured,
         node: plugins.node,
     };
     match plugins.certificate(globals, cx).await {

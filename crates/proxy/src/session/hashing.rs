@@ -69,7 +69,7 @@ impl HashSource for Hashed<'_> {
     }
 
     fn query_arg(&self, name: &str) -> Option<Cow<'_, [u8]>> {
-        let args = args::parse(self.0.query().as_bytes());
+        let args = args::parse(self.0.query());
         let own = args.filter(|arg| *arg.name == *name.as_bytes());
         let mut values: Vec<Cow<'_, [u8]>> = own
             .map(|arg| arg.value.unwrap_or(Cow::Borrowed(b"true")))

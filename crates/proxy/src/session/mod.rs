@@ -39,12 +39,11 @@ mod worker;
 
 pub use admission::{ConnectionLimits, UpstreamLimits};
 pub use pace::MinRate;
-pub use plane::{DataPlane, SessionSettings, Totals};
+pub use plane::{DataPlane, PLUGIN_BODY, SessionSettings, Totals};
 pub use real_ip::{RealIp, Source};
 pub use server::{Entrances, Stop, serve};
 
 use crate::forward::usual_forwarded;
-use crate::plugins::ClientLeft;
 use bytes::Bytes;
 use handling::Handling;
 use net::deadline::Deadline;
@@ -58,7 +57,7 @@ use routing::Routed;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::time::Instant;
 use tries::Tries;
@@ -238,18 +237,16 @@ impl Connection {
         let opening = Opening::new(self, &head, arrival);
         let mut handling = Handling::new(opening.request(&head), snapshot, plane, opening.started);
         let ended = if snapshot.globals.has(Phases::REWRITE) {
-            handling.use_memory();
-            let Handling { request, chain, .. } = &mut handling;
-            let mut poll_gone = |cx: &mut Context<'_>| self.poll_gone(cx);
-            let rewrite = chain.rewrite(&snapshot.globals, request, &mut poll_gone);
-            let ended = rewrite.await;
-            self.now = Instant::now();
-            ended
+            // Boxed because it is rare, and would enlarge the task of every connection.
+            Box::pin(self.run_rewrite(&snapshot.globals, &mut handling)).await
         } else {
             Ok(None)
         };
         let outcome = match ended {
-            Err(ClientLeft) => self.gone(None),
+            Err(error) => {
+                handling.use_globals(&snapshot.globals);
+                self.refuse_body(error, &opening, &mut handling)
+            }
             Ok(Some(ended)) => self.answer_plugin(ended, &opening, &mut handling),
             Ok(None) => {
                 let routed = Routed::find(snapshot, &mut handling.request, arrival, &self.stream);
@@ -260,6 +257,7 @@ impl Connection {
                     .await
             }
         };
+        handling.body_share = None;
         if let Some(tunnel) = self.tunnel.take() {
             self.run_tunnel(tunnel).await;
         }

@@ -15,6 +15,7 @@ pub(super) struct Opening<'h> {
     pub(super) host: Cow<'h, str>,
     client: Client,
     trusted: bool,
+    connection_requests: u32,
     pub(super) started: Instant,
 }
 
@@ -45,6 +46,7 @@ impl<'h> Opening<'h> {
                 port: client.port(),
             },
             trusted,
+            connection_requests: connection.requests,
             started: connection.now,
         }
     }
@@ -57,6 +59,8 @@ impl<'h> Opening<'h> {
             head,
             client: self.client,
             peer: arrival.peer,
+            local: None,
+            connection_requests: self.connection_requests,
             scheme: arrival.scheme,
             http2: arrival.http2,
             is_grpc: arrival.http2 && Request::has_grpc_type(head),

@@ -42,8 +42,7 @@ pub struct SessionSettings {
     pub idle_timeout: Duration,
     /// Maximum size of a request body (`nginx_http_client_max_body_size`); 0 means no limit.
     pub max_body: u64,
-    /// Maximum size of a request body that plugins can read (`nginx_http_client_body_buffer_size`). Default: 1 MiB. It
-    /// is 8 KiB in Kong, where nginx writes larger bodies to disk; this gateway does not.
+    /// Maximum size of a request body that plugins can read. Default: [`PLUGIN_BODY`].
     pub plugin_body: usize,
     /// Maximum response bytes that are read ahead of a slow client (`nginx_proxy_proxy_buffers`). Default: 1 MiB. nginx
     /// buffers less in memory, and writes the rest to a temporary file.
@@ -65,6 +64,10 @@ pub struct SessionSettings {
     pub max_requests: u32,
 }
 
+/// Size of the request bodies that plugins can read at least. nginx writes bodies larger than its buffer of 8 KiB to
+/// disk; this gateway does not.
+pub const PLUGIN_BODY: usize = 1024 * 1024;
+
 impl Default for SessionSettings {
     fn default() -> Self {
         Self {
@@ -81,7 +84,7 @@ impl Default for SessionSettings {
             send_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(75),
             max_body: 0,
-            plugin_body: 1024 * 1024,
+            plugin_body: PLUGIN_BODY,
             read_ahead: 1024 * 1024,
             body_memory: 256 * 1024 * 1024,
             access_log: None,

@@ -1,7 +1,7 @@
 //! Turns a routed request into a response: checks the protocol, reads the body if a plugin wants it, runs the access
 //! phase, and contacts the upstream with as many attempts as the service allows.
 
-use super::answer::{ALLOWED_METHODS, ServerError};
+use super::answer::ServerError;
 use super::collected::Collected;
 use super::connect::{ConnectError, Name, obtain};
 use super::exchange::{Exchange, Exchanged, Source, Terms};
@@ -9,7 +9,7 @@ use super::failure::{Failed, Owner, ReportedStatus, TryFailure, UpstreamFailure}
 use super::handling::Handling;
 use super::hashing::Hashed;
 use super::opening::Opening;
-use super::request_body::{BodyError, BodyShare};
+use super::request_body::BodyError;
 use super::routing::Routed;
 use super::tries::{Rules, Verdict, is_idempotent};
 use super::tunnel::Tunnel;
@@ -55,11 +55,9 @@ impl Connection {
     ) -> Outcome {
         let Some(route) = routed.route(snapshot) else {
             handling.use_globals(&snapshot.globals);
-            let response = match handling.request.head.target() {
-                // The target `*` means the server as a whole (RFC 9110 section 9.3.7), which is the gateway.
-                "*" => Response::new(204, "").with_header("Allow", ALLOWED_METHODS),
-                _ if routed.is_too_costly => Response::error(400, router::TOO_COSTLY),
-                _ => Response::error(404, "no Route matched with those values"),
+            let response = match routed.is_too_costly {
+                true => Response::error(400, router::TOO_COSTLY),
+                false => Response::error(404, "no Route matched with those values"),
             };
             return self.produce(response, Origin::Gateway, opening, handling);
         };
@@ -71,9 +69,8 @@ impl Connection {
             handling.use_globals(&snapshot.globals);
             return self.refuse_body(BodyError::TooLarge, opening, handling);
         }
-        let mut share = None;
         if !route.plan.is_empty() {
-            match self.run_access(&route.plan, handling, &mut share).await {
+            match self.run_access(&route.plan, handling).await {
                 Ok(None) => {}
                 Ok(Some(ended)) => return self.answer_plugin(ended, opening, handling),
                 Err(error) => return self.refuse_body(error, opening, handling),
@@ -83,11 +80,10 @@ impl Connection {
             let response = Response::error(503, "no Service found with those values");
             return self.produce(response, Origin::Gateway, opening, handling);
         };
-        let awaited = self.await_body(route, service, handling, share).await;
-        let _share = match awaited {
-            Ok(share) => share,
-            Err(error) => return self.refuse_body(error, opening, handling),
-        };
+        let awaited = self.await_body(route, service, handling).await;
+        if let Err(error) = awaited {
+            return self.refuse_body(error, opening, handling);
+        }
         let edits = handling.request.upstream.target.as_deref();
         let redirect = match edits.map(|edits| Redirect::new(service, edits)).transpose() {
             Ok(redirect) => redirect.map(Box::new),
@@ -117,15 +113,56 @@ impl Connection {
         matches!(head.framing(), Framing::Length(length) if most != 0 && length > most)
     }
 
+    /// Runs the rewrite phase. Returns the response of a plugin that has ended the request.
+    pub(super) async fn run_rewrite(
+        &mut self,
+        globals: &Plan,
+        handling: &mut Handling<'_>,
+    ) -> Result<Option<Ended>, BodyError> {
+        handling.use_memory();
+        handling.request.local = self.arrival.local(&self.stream);
+        loop {
+            let Handling { request, chain, .. } = &mut *handling;
+            let rewrite = chain
+                .rewrite(globals, request, &mut |cx| self.poll_gone(cx))
+                .await;
+            // A plugin may have waited.
+            self.now = Instant::now();
+            match rewrite {
+                Access::Done(ended) => return Ok(ended),
+                Access::ClientGone => return Err(BodyError::Gone),
+                Access::NeedsBody => self.read_for_plugins(handling).await?,
+            }
+        }
+    }
+
+    /// Reads the body for a plugin.
+    async fn read_for_plugins(&mut self, handling: &mut Handling<'_>) -> Result<(), BodyError> {
+        let request = &mut handling.request;
+        // gRPC messages are forwarded as they arrive: the response may have to begin before they end. Clients of
+        // gRPC-Web end their requests first.
+        if request.is_grpc && !Request::has_grpc_web_type(request.head) {
+            request.body = RequestBody::Streamed;
+            return Ok(());
+        }
+        if self.is_too_large(request.head) {
+            return Err(BodyError::TooLarge);
+        }
+        let (body, share) = Box::pin(self.buffer_body(request.head)).await?;
+        request.body = body;
+        handling.body_share = Some(share);
+        Ok(())
+    }
+
     /// Runs the access phase. The body is read when the first plugin asks for it. If an earlier plugin refuses the
     /// client, the body is not read. Returns the response of a plugin that has ended the request.
     async fn run_access(
         &mut self,
         plan: &Plan,
         handling: &mut Handling<'_>,
-        share: &mut Option<BodyShare>,
     ) -> Result<Option<Ended>, BodyError> {
         handling.use_memory();
+        handling.request.local = self.arrival.local(&self.stream);
         let ended = loop {
             let Handling { request, chain, .. } = &mut *handling;
             let access = chain
@@ -136,18 +173,7 @@ impl Connection {
             match access {
                 Access::Done(ended) => break ended,
                 Access::ClientGone => return Err(BodyError::Gone),
-                // gRPC messages are forwarded as they arrive: the response may have to begin before they end. Clients
-                // of gRPC-Web end their requests first.
-                Access::NeedsBody
-                    if request.is_grpc && !Request::has_grpc_web_type(request.head) =>
-                {
-                    request.body = RequestBody::Streamed;
-                }
-                Access::NeedsBody => {
-                    let (body, taken) = Box::pin(self.buffer_body(request.head)).await?;
-                    request.body = body;
-                    *share = Some(taken);
-                }
+                Access::NeedsBody => self.read_for_plugins(handling).await?,
             }
         };
         handling.request.upstream.escape_request_line();
@@ -185,8 +211,7 @@ impl Connection {
         route: &RouteInfo,
         service: ServiceRef<'_>,
         handling: &mut Handling<'_>,
-        share: Option<BodyShare>,
-    ) -> Result<Option<BodyShare>, BodyError> {
+    ) -> Result<(), BodyError> {
         let request = &mut handling.request;
         let here = match request.head.framing() {
             Framing::None => true,
@@ -196,16 +221,18 @@ impl Connection {
         let whole =
             matches!(request.body, RequestBody::Whole(_)) || request.upstream.body.is_some();
         if here || whole || !route.request_buffering || streams_by_nature(service, request.head) {
-            return Ok(share);
+            return Ok(());
         }
+        let share = handling.body_share.take();
         let (body, share) = Box::pin(self.hold_body(request.head, share)).await?;
         if let Some(body) = body {
             request.body = RequestBody::Whole(body);
         }
-        Ok(Some(share))
+        handling.body_share = Some(share);
+        Ok(())
     }
 
-    fn refuse_body(
+    pub(super) fn refuse_body(
         &mut self,
         error: BodyError,
         opening: &Opening<'_>,
@@ -320,6 +347,10 @@ impl Connection {
             self.now = Instant::now();
             let verdict = self.tries.judge(&failure, rules, self.now);
             if verdict == Verdict::Same {
+                // The server had closed a kept connection. That is no try of its own.
+                if let Some(memory) = handling.chain.memory_mut() {
+                    memory.state.tried.pop();
+                }
                 kept = Some(target);
                 continue;
             }
@@ -402,6 +433,9 @@ impl Connection {
         let settings = &self.plane.settings;
         let (tries, now) = (&mut self.tries, &mut self.now);
         let obtained = obtain(target, host, protocol, tries, settings, now).await;
+        if let (Some(address), Some(memory)) = (tries.address(), chain.memory_mut()) {
+            memory.state.tried.push(address);
+        }
         let (mut upstream, reused) = obtained.map_err(TryFailure::Connect)?;
         if matches!(source, Source::Client) && self.send_continue(head).await.is_err() {
             return Err(TryFailure::of_client());
@@ -437,7 +471,10 @@ impl Connection {
                 host: host.text,
                 body: match terms.source {
                     Source::Client if filters_request => BodyLength::Chunked,
-                    Source::Memory(body) => BodyLength::Known(body.len() as u64),
+                    Source::Memory(body) if request.upstream.body.is_some() => {
+                        BodyLength::Set(body.len() as u64)
+                    }
+                    Source::Memory(body) => BodyLength::Read(body.len() as u64),
                     Source::Client | Source::Carried(_) => BodyLength::AsReceived,
                 },
                 hop: call.opening.hop(request.routed.stripped()),

@@ -73,7 +73,7 @@ impl Routed {
             },
             sni: arrival.sni.as_deref(),
             query: match &request.upstream.query {
-                Some(query) => Some(query.as_bytes()),
+                Some(query) => Some(query),
                 None => head.query_bytes(),
             },
             source: Some(SocketAddr::new(request.client.ip, request.client.port)),

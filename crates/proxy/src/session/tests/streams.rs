@@ -114,6 +114,7 @@ impl plugin::Plugin for Watch {
     without_config!();
 
     fn certificate<'a>(&'a self, cx: CertificateCx<'a>) -> Result<StreamStep<'a>, PluginError> {
+        assert!(cx.configured.global_name().is_some());
         note(format!("certificate {}", cx.sni.unwrap_or_default()));
         step(orders().certificate)
     }

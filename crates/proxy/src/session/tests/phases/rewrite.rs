@@ -125,11 +125,98 @@ fn an_error_in_rewrite_ends_the_request_with_status_500() {
 }
 
 #[test]
+fn a_body_that_a_rewrite_reads_is_that_of_later_plugins_and_of_the_upstream() {
+    run(async {
+        let address = upstream(vec![script(|mut peer| async move {
+            let head = peer.head().await;
+            assert_eq!(header(&head, "content-length"), Some("5"));
+            assert_eq!(peer.take(5).await, b"hello");
+            peer.send(OK).await;
+        })])
+        .await;
+        let mut setup = Setup::new(address);
+        let read = |name: &'static str| {
+            move |request: &plugin::Request<'_>| match &request.body {
+                plugin::RequestBody::Unread => Ok(Step::ReadBody),
+                _ => {
+                    let size = request.body_bytes().map_or(0, |body| body.len());
+                    note(format!("{name} {size}"));
+                    Ok(Step::Continue)
+                }
+            }
+        };
+        let (rewrite, access) = (read("rewrite"), read("access"));
+        let acts = Acts::new()
+            .rewrite(move |cx, _| rewrite(cx.request))
+            .access(move |cx, _| access(cx.request));
+        // The walk goes on with the plugin that has asked, and then with the next one.
+        let next = Acts::new().rewrite(|_, _| {
+            note("next");
+            Ok(Step::Continue)
+        });
+        setup.plugins = vec![acts.define::<0>(), next.define::<1>()];
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        client
+            .send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel")
+            .await;
+        client.send("lo\r\n0\r\n\r\n").await;
+        assert_eq!(status(&client.answer().await), "200");
+        assert_eq!(noted(), ["rewrite 5", "next", "access 5"]);
+    });
+}
+
+#[test]
+fn a_body_over_the_limit_is_refused_when_a_rewrite_reads_it() {
+    run(async {
+        let mut setup = Setup::new(always(OK).await);
+        setup.settings.max_body = 4;
+        let acts = Acts::new().rewrite(|_, _| Ok(Step::ReadBody)).logs();
+        setup.plugins = vec![acts.define::<0>()];
+        let gateway = setup.start();
+        for body in [
+            "Content-Length: 5\r\n\r\nhello",
+            "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        ] {
+            let mut client = gateway.client().await;
+            client
+                .send(format!("POST / HTTP/1.1\r\nHost: a\r\n{body}"))
+                .await;
+            assert_eq!(status(&client.answer().await), "413", "{body}");
+            wait_for("log 413").await;
+            noted();
+        }
+    });
+}
+
+#[test]
 fn after_a_rewrite_that_continues_all_phases_of_all_plugins_run() {
     let (answer, notes) = ends_in_rewrite("/known", || Ok(Step::Continue));
     assert_eq!(status(&answer), "200");
     let expected = ["access", "global head 200", "head of the route", "log 200"];
     assert_eq!(notes[..4], expected);
+}
+
+#[test]
+fn filters_know_the_servers_that_were_tried() {
+    run(async {
+        let mut setup = Setup::new(([127, 0, 0, 1], 1).into());
+        let acts = Acts::new()
+            .header_filter(|cx| {
+                note(format!("head {}", cx.state.tried.len()));
+                continues(cx)
+            })
+            .log(|cx, _| note(format!("log {}", cx.entry.tries.len())));
+        setup.plugins = vec![acts.define::<0>()];
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        for _ in 0..2 {
+            client.send(GET).await;
+            assert_eq!(status(&client.answer().await), "502");
+            wait_for("log 6").await;
+            assert_eq!(noted(), ["head 6", "log 6"]);
+        }
+    });
 }
 
 #[test]
