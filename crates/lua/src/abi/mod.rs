@@ -532,7 +532,6 @@ functions! {
     say(is) => said::say;
     say_end(_) => said::end;
     has_said(_) => said::has_begun;
-    page(i) => said::page;
     // The tables of a request.
     keep_context(i) => keep_context;
 }
