@@ -19,6 +19,7 @@ use libc::{c_char, c_int};
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Maximum memory of the VM of a worker. A VM that comes near to it is replaced.
@@ -101,6 +102,7 @@ const FILES: &[(&CStr, &str)] = &[
     ),
     (c"=lua/lib_hash.lua", include_str!("lua/lib_hash.lua")),
     (c"=lua/lib_cache.lua", include_str!("lua/lib_cache.lua")),
+    (c"=lua/lib_modules.lua", include_str!("lua/lib_modules.lua")),
     (
         c"=./kong/tools/kong-lua-sandbox.lua",
         include_str!("lua/kong_lua_sandbox.lua"),
@@ -156,6 +158,8 @@ thread_local! {
     static RUNNING: Cell<*mut lua_State> = const { Cell::new(null_mut()) };
     /// The registry indexes of the errors of a stop: for its time and for its memory.
     static STOPPED: Cell<[c_int; 2]> = const { Cell::new([0; 2]) };
+    /// The watchdog's mark of the VM of this thread.
+    static STOP_MARK: Cell<*const AtomicBool> = const { Cell::new(std::ptr::null()) };
     /// Whether the running slice is stopped for its memory.
     static IS_FULL: Cell<bool> = const { Cell::new(false) };
 }
@@ -294,6 +298,7 @@ impl Vm {
             (l, memory, opened)
         };
         STOPPED.set(opened.stopped);
+        STOP_MARK.set(&raw const watched.slot().must_stop);
         Self {
             l,
             memory,
@@ -575,6 +580,7 @@ impl Vm {
 impl Drop for Vm {
     fn drop(&mut self) {
         GENERATION.set(GENERATION.get() + 1);
+        STOP_MARK.set(std::ptr::null());
         // SAFETY: nothing runs in the VM, and the memory is freed after it.
         unsafe {
             lua_close(self.l);
@@ -686,6 +692,21 @@ unsafe extern "C-unwind" fn new_thread(l: *mut lua_State) -> c_int {
     0
 }
 
+/// Opens LPeg for `require`.
+unsafe extern "C-unwind" fn open_lpeg(l: *mut lua_State) -> c_int {
+    // SAFETY: Lua calls it as a function of C, and this frame has no destructors.
+    unsafe { luaopen_lpeg(l) }
+}
+
+/// Whether the running slice must stop. LPeg asks for it while it matches.
+#[unsafe(no_mangle)]
+extern "C" fn silverback_lua_is_stopped() -> c_int {
+    let mark = STOP_MARK.get();
+    // SAFETY: the mark is of the VM of this thread, whose code is calling.
+    let must_stop = !mark.is_null() && unsafe { &*mark }.load(Relaxed);
+    c_int::from(must_stop || IS_FULL.get())
+}
+
 /// Loads the libraries and the Lua code of this crate.
 unsafe extern "C-unwind" fn open(l: *mut lua_State) -> c_int {
     // The texts live as long as the process, so that no destructor runs in this frame.
@@ -710,6 +731,8 @@ unsafe extern "C-unwind" fn open(l: *mut lua_State) -> c_int {
         // Nothing reads this address: a light userdata is only compared.
         lua_pushlightuserdata(l, std::ptr::dangling_mut::<u8>().cast());
         lua_setfield(l, GLOBALS, c"SB_EMPTY_ARRAY".as_ptr());
+        lua_pushcclosure(l, open_lpeg, 0);
+        lua_setfield(l, GLOBALS, c"SB_LPEG".as_ptr());
         push(l, declarations);
         lua_setfield(l, GLOBALS, c"SB_DECLARATIONS".as_ptr());
         load(l, c"=constants", constants);

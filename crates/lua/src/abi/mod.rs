@@ -22,6 +22,7 @@ mod hash;
 mod json;
 mod list;
 mod log;
+mod module;
 mod regex;
 mod said;
 mod text;
@@ -477,6 +478,8 @@ functions! {
     header(is) => text::header;
     stopped(_) => stopped;
     find(ssii) => find;
+    // Lua libraries (`module`).
+    module(s) => module::text;
     // Lists of names and values (`list`).
     list(ii) => list::make;
     parse_args(is) => list::parse_args;
