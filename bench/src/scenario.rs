@@ -6,6 +6,7 @@ mod config;
 mod gateway;
 mod http2;
 mod idle;
+mod lua;
 mod micro;
 mod plugins;
 mod proxy;
@@ -38,6 +39,8 @@ pub enum Name {
     Burst,
     /// Memory of a connection that waits for its next request
     Idle,
+    /// Effect of thousands of sleeping Lua functions on other requests
+    Lua,
     /// Hours of load with one change a second
     Soak,
     /// Criterion benches and instruction counts of single operations
@@ -64,6 +67,7 @@ impl Name {
             Name::Scrape => scrape::run,
             Name::Burst => burst::run,
             Name::Idle => idle::run,
+            Name::Lua => lua::run,
             Name::Soak => soak::run,
             Name::Micro => micro::run,
         };

@@ -2,7 +2,7 @@
 //! every problem.
 
 use crate::shell::{self, cargo};
-use crate::{compat, edges, fuzz, pages, sizes};
+use crate::{compat, edges, fuzz, pages, sanitizer, sizes, soak};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,7 +17,7 @@ struct Step {
     run: fn() -> Result<(), String>,
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 13] = [
     Step {
         name: "formatting",
         run: || shell::run(&mut cargo(&["fmt", "--all", "--check"])),
@@ -57,6 +57,14 @@ const STEPS: [Step; 11] = [
     Step {
         name: "fuzzing",
         run: fuzz::check,
+    },
+    Step {
+        name: "sanitizer",
+        run: sanitizer::check,
+    },
+    Step {
+        name: "soak",
+        run: soak::check,
     },
     Step {
         name: "instructions",

@@ -10,6 +10,7 @@ mod demo;
 mod edges;
 mod fuzz;
 mod pages;
+mod sanitizer;
 mod shell;
 mod sizes;
 mod soak;
@@ -22,8 +23,9 @@ usage: cargo xtask <command>
   demo    build the gateway, start it with demo/kong.yml and an upstream, show some requests, keep it running
   test    run every test
   check   formatting, crate edges, file sizes, dependencies, lints, documentation, every test (generated files are compared
-          by tests), clients of Kong (where there is Go), commands and links of the documentation, fuzz targets, instruction
-          counts (bench/instructions.json; needs valgrind); only some steps when they are named, such as:
+          by tests), clients of Kong (where there is Go), commands and links of the documentation, fuzz targets, the tests of
+          the unsafe code of Lua under AddressSanitizer, Lua code that does harm under load (ten minutes in CI, one elsewhere),
+          instruction counts (bench/instructions.json; needs valgrind); only some steps when they are named, such as:
           cargo xtask check formatting tests
   pages   run the commands of the documentation and compare their output with the pages, and check all links:
           cargo xtask pages [--gateway PROGRAM] [PAGE...]
@@ -31,8 +33,9 @@ usage: cargo xtask <command>
           are installed, otherwise on the committed corpora and mutations of them
   bench   compare the gateway with other proxies and write a report (cargo xtask bench --help, bench/README.md)
   soak    the endurance tests in full: 100,000 random change sets with crashes, a thousand kills during writes, millions of
-          routing decisions compared with a simple reference; or one of them:
-          cargo xtask soak [store | kills | router] [--seed N]
+          routing decisions compared with a simple reference, an hour of Lua code that does harm; or one of them:
+          cargo xtask soak [store | kills | router | lua] [--seed N]
+          lua runs for a given time, and writes its result to a file: [--minutes N] [--output FILE]
   compat  protocol suites of other projects and clients of Kong against the gateway (cargo xtask compat --help;
           docs/compatibility.md; needs Go)
 ";

@@ -14,6 +14,9 @@ use std::sync::Arc;
 
 const ABOUT: &str = "Cost of plugins on a single route: each program has the same requests, and only its plugins differ.";
 const NAME: &str = "plugins, 1 route";
+/// Names of configurations.
+const NO_PLUGINS: &str = "no plugins";
+const CHAIN: &str = "five plugins";
 
 pub fn run(harness: &mut Harness) -> Result<Scenario> {
     let mut scenario = Scenario {
@@ -21,20 +24,41 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
         about: ABOUT.to_owned(),
         ..Scenario::default()
     };
-    if !harness.wants(NAME) {
-        return Ok(scenario);
-    }
     let sink = sink::start()?;
+    measure(harness, &mut scenario, NAME, 1, configurations(sink))?;
+    Ok(scenario)
+}
+
+/// Measures a chain of five plugins on each route, next to none. The routes and the requests are the same.
+pub fn measure_chain(harness: &mut Harness, scenario: &mut Scenario, routes: usize) -> Result<()> {
+    let sink = sink::start()?;
+    let mut configurations = configurations(sink);
+    configurations.retain(|(name, _)| [NO_PLUGINS, CHAIN].contains(name));
+    let plural = if routes == 1 { "" } else { "s" };
+    let name = format!("{CHAIN}, {routes} route{plural}");
+    measure(harness, scenario, &name, routes, configurations)
+}
+
+fn measure(
+    harness: &mut Harness,
+    scenario: &mut Scenario,
+    name: &str,
+    routes: usize,
+    configurations: Vec<(&str, Vec<Value>)>,
+) -> Result<()> {
+    if !harness.wants(name) || routes > harness.options.largest {
+        return Ok(());
+    }
     let shape = Shape {
-        routes: 1,
+        routes,
         consumers: 1,
-        plugins: Plugins::None,
+        // All requests have a key, so that they are the same with and without key-auth.
+        plugins: Plugins::KeyAuth,
         changed: 0,
     };
-    // All requests have a key, so that they are the same with and without key-auth.
-    let requests: Arc<[Request]> = [Request::with_key("/", &configuration::key(0))].into();
+    let requests: Arc<[Request]> = configuration::requests(&shape).into();
     let mut subjects = vec![harness.relay(&requests)?];
-    for (name, plugins) in configurations(sink) {
+    for (name, plugins) in configurations {
         let text = shape.text_with(harness.upstream, &plugins);
         for mut subject in harness.silverbacks(false, &text, &requests)? {
             subject.name = format!("{}, {name}", subject.name);
@@ -42,12 +66,11 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
         }
     }
     let case = Case {
-        name: NAME.to_owned(),
+        name: name.to_owned(),
         connections: harness.options.connections,
         size: None,
     };
-    rounds::capacity(harness, &mut scenario, &case, &subjects)?;
-    Ok(scenario)
+    rounds::capacity(harness, scenario, &case, &subjects)
 }
 
 /// Returns the configurations to compare. Those of a log plugin send records in batches, and one by one as by default.
@@ -70,13 +93,13 @@ fn configurations(sink: SocketAddr) -> Vec<(&'static str, Vec<Value>)> {
         "status_code": 403, "message": "terminated", "trigger": "x-terminate",
     }});
     vec![
-        ("no plugins", Vec::new()),
+        (NO_PLUGINS, Vec::new()),
         ("rate-limiting", vec![limit.clone()]),
         ("request-transformer", vec![transform.clone()]),
         ("http-log, batches", vec![log(1000)]),
         ("http-log, single records", vec![log(1)]),
         (
-            "five plugins",
+            CHAIN,
             vec![key_auth, limit, transform, log(1000), termination],
         ),
     ]

@@ -2,8 +2,9 @@
 
 use crate::abi::Code;
 use crate::globals::Globals;
+use crate::handles::Function;
 use crate::target::Target;
-use crate::vm::{self, Function, Ran};
+use crate::vm::{self, Ran};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ impl Fields {
             let set = vm::with(|vm| {
                 let function = match function {
                     Some(known) if vm.has(known) => known,
-                    _ => function.insert(vm.compile(Code::Field, text, globals)?),
+                    _ => function.insert(vm.compile(Code::Field, text, globals, target)?),
                 };
                 vm.cx.offer(key.as_bytes(), b"");
                 match vm.start(function, target) {

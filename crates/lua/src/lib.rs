@@ -11,10 +11,15 @@
 
 mod abi;
 mod fields;
+mod files;
 mod globals;
+mod handles;
 mod memory;
+mod metrics;
+mod open;
 mod pattern;
 mod script;
+mod syntax;
 mod sys;
 mod target;
 mod template;
@@ -27,7 +32,7 @@ pub use abi::{Ending, Pending};
 pub use fields::{FieldError, FieldTexts, Fields};
 pub use globals::{Forbidden, Globals};
 pub use script::{Outcome, Progress, Scripts, Snippets};
+pub use syntax::check_syntax;
 pub use target::{Parts, Phase, Target};
 pub use template::{Template, check_template, expression_spans};
-pub use vm::check_syntax;
 pub use watchdog::MAX_SLICE;

@@ -61,9 +61,14 @@ impl Memory {
         self.ceiling.set(self.limit.min(self.used.get() + growth));
     }
 
-    /// Whether so much of the limit is used that the VM should be replaced.
-    pub(crate) fn is_nearly_full(&self) -> bool {
-        self.used.get() > self.limit / 4 * 3
+    /// Ends a slice. What its worker itself does in the VM, such as making a coroutine, has no limit but that of the VM.
+    pub(crate) fn end_slice(&self) {
+        self.ceiling.set(self.limit);
+    }
+
+    /// Returns the number of bytes up to the limit of the VM.
+    pub(crate) fn free(&self) -> usize {
+        self.limit.saturating_sub(self.used.get())
     }
 }
 

@@ -2,8 +2,9 @@
 
 use crate::abi::{Code, Ending, Pending};
 use crate::globals::Globals;
+use crate::handles::{Function, Suspended};
 use crate::target::{Phase, Target};
-use crate::vm::{self, Function, Ran, Suspended};
+use crate::vm::{self, Ran, Vm};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ impl Scripts {
 
     /// Runs the snippets in order, until one ends the request, fails or waits.
     pub fn run(&self, target: &Target<'_>) -> Outcome {
-        self.run_from(0, target)
+        vm::with(|vm| self.run_from(vm, 0, target))
     }
 
     /// Continues after a wait.
@@ -70,43 +71,52 @@ impl Scripts {
             at,
             is_first,
         } = progress;
-        let ran = vm::with(|vm| vm.resume(suspended, target));
-        match self.after(ran, at, is_first, target) {
-            Some(outcome) => outcome,
-            None => self.run_from(at + 1, target),
-        }
+        vm::with(|vm| {
+            let ran = vm.resume(suspended, target);
+            match self.after(vm, ran, at, is_first, target) {
+                Some(outcome) => outcome,
+                None => self.run_from(vm, at + 1, target),
+            }
+        })
     }
 
-    fn run_from(&self, first: usize, target: &Target<'_>) -> Outcome {
+    // The functions below run within one use of the VM, so that it is not replaced between them.
+
+    fn run_from(&self, vm: &mut Vm, first: usize, target: &Target<'_>) -> Outcome {
         for at in first..self.snippets.texts.len() {
-            let (function, is_first) = match self.function(at) {
+            let (function, is_first) = match self.function(vm, at, target) {
                 Ok(found) => found,
                 Err(error) => return Outcome::Failed(error),
             };
-            let ran = vm::with(|vm| vm.start(&function, target));
-            if let Some(outcome) = self.after(ran, at, is_first, target) {
+            let ran = vm.start(&function, target);
+            if let Some(outcome) = self.after(vm, ran, at, is_first, target) {
                 return outcome;
             }
         }
         if target.raw.phase == Phase::HeaderFilter {
             // A response that is made in this phase does not end the snippet: it replaces the response at the end.
-            if let Some(ending) = vm::with(|vm| vm.cx.ending.take()) {
+            if let Some(ending) = vm.cx.ending.take() {
                 return Outcome::Ended(ending);
             }
         }
         Outcome::Done
     }
 
-    fn function(&self, at: usize) -> Result<(Rc<Function>, bool), String> {
+    /// Returns the function of a snippet, and whether it runs for the first time.
+    fn function(
+        &self,
+        vm: &mut Vm,
+        at: usize,
+        target: &Target<'_>,
+    ) -> Result<(Rc<Function>, bool), String> {
         let known = self.functions.borrow()[at].clone();
-        let is_current = |function: &Function| vm::with(|vm| vm.has(function));
         match known {
-            Script::Known(function) if is_current(&function) => Ok((function, false)),
-            Script::Compiled(function) if is_current(&function) => Ok((function, true)),
+            Script::Known(function) if vm.has(&function) => Ok((function, false)),
+            Script::Compiled(function) if vm.has(&function) => Ok((function, true)),
             // The others are of a VM that was replaced.
             Script::New | Script::Compiled(_) | Script::Known(_) => {
                 let Snippets { texts, globals } = &self.snippets;
-                let function = vm::with(|vm| vm.compile(Code::Snippet, &texts[at], globals))?;
+                let function = vm.compile(Code::Snippet, &texts[at], globals, target)?;
                 let function = Rc::new(function);
                 self.functions.borrow_mut()[at] = Script::Compiled(function.clone());
                 Ok((function, true))
@@ -115,7 +125,14 @@ impl Scripts {
     }
 
     /// Returns the outcome if the snippets do not go on with the next one.
-    fn after(&self, ran: Ran, at: usize, is_first: bool, target: &Target<'_>) -> Option<Outcome> {
+    fn after(
+        &self,
+        vm: &mut Vm,
+        ran: Ran,
+        at: usize,
+        is_first: bool,
+        target: &Target<'_>,
+    ) -> Option<Outcome> {
         let progress = |suspended| Progress {
             suspended,
             at,
@@ -133,8 +150,8 @@ impl Scripts {
                     (None, Script::New) => return None,
                 };
                 self.functions.borrow_mut()[at] = Script::Known(known.clone());
-                let ran = vm::with(|vm| vm.start(&known, target));
-                self.after(ran, at, false, target)
+                let ran = vm.start(&known, target);
+                self.after(vm, ran, at, false, target)
             }
             Ran::Done(_) => None,
             Ran::Ended(ending) => Some(Outcome::Ended(ending)),

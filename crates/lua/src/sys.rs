@@ -24,6 +24,7 @@ pub(crate) const REGISTRY: c_int = -10000;
 pub(crate) const GLOBALS: c_int = -10002;
 pub(crate) const YIELD: c_int = 1;
 pub(crate) const MASKCOUNT: c_int = 8;
+pub(crate) const GC_COLLECT: c_int = 2;
 pub(crate) const GC_COUNT: c_int = 3;
 pub(crate) const TSTRING: c_int = 4;
 pub(crate) const TFUNCTION: c_int = 6;

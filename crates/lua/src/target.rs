@@ -12,7 +12,7 @@ use bytes::Bytes;
 use net::http1::ResponseHead;
 use plugin::{
     Answer, CertificateCx, Chunk, Configured, LogCx, LogEntry, Node, Request, RequestCx,
-    RequestState, ResponseCx,
+    RequestState, ResponseCx, UpstreamEdits,
 };
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -220,8 +220,20 @@ impl Raw {
         self.request.map(|request| unsafe { &*request.cast() })
     }
 
-    pub(crate) fn request_mut(&mut self) -> Option<&mut Request<'static>> {
-        self.editable.map(|request| unsafe { &mut *request })
+    /// The changes to the request for the upstream, if the phase may make them.
+    pub(crate) fn edits_mut(&mut self) -> Option<&mut UpstreamEdits> {
+        self.editable
+            .map(|request| unsafe { &mut (*request).upstream })
+    }
+
+    /// Changes the request, if the phase may. The function does not know the life of what the request borrows, so it can
+    /// neither keep a part of it nor give it something that lives shorter.
+    pub(crate) fn change_request<T>(
+        &mut self,
+        change: impl for<'r> FnOnce(&mut Request<'r>) -> T,
+    ) -> Option<T> {
+        self.editable
+            .map(|request| change(unsafe { &mut *request }))
     }
 
     pub(crate) fn state(&self) -> Option<&RequestState> {

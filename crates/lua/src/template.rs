@@ -6,8 +6,10 @@
 
 use crate::abi::Code;
 use crate::globals::Globals;
+use crate::handles::Function;
+use crate::syntax;
 use crate::target::Target;
-use crate::vm::{self, Function, Ran};
+use crate::vm::{self, Ran, Vm};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -29,11 +31,11 @@ impl Template {
 
     /// Returns the text for the request of the target.
     pub fn render(&self, target: &Target<'_>) -> Result<Vec<u8>, String> {
-        let function = self.function()?;
         let (ran, result) = vm::with(|vm| {
+            let function = self.function(vm, target)?;
             vm.cx.result = None;
-            (vm.start(&function, target), vm.cx.result.take())
-        });
+            Ok::<_, String>((vm.start(&function, target), vm.cx.result.take()))
+        })?;
         match (ran, result) {
             (Ran::Done(_), Some(text)) => Ok(text),
             (Ran::Failed(error), _) => Err(error),
@@ -41,24 +43,22 @@ impl Template {
         }
     }
 
-    fn function(&self) -> Result<Rc<Function>, String> {
+    fn function(&self, vm: &mut Vm, target: &Target<'_>) -> Result<Rc<Function>, String> {
         let known = self.function.borrow().clone();
-        vm::with(|vm| {
-            if let Some(known) = known.filter(|known| vm.has(known)) {
-                return Ok(known);
-            }
-            let code = lua_code(&self.text, HashLines::Literal);
-            let function = Rc::new(vm.compile(Code::Template, &code, &self.globals)?);
-            *self.function.borrow_mut() = Some(function.clone());
-            Ok(function)
-        })
+        if let Some(known) = known.filter(|known| vm.has(known)) {
+            return Ok(known);
+        }
+        let code = lua_code(&self.text, HashLines::Literal);
+        let function = Rc::new(vm.compile(Code::Template, &code, &self.globals, target)?);
+        *self.function.borrow_mut() = Some(function.clone());
+        Ok(function)
     }
 }
 
 /// Checks the syntax of a template as the schema of Kong does, and returns LuaJIT's message. There, unlike when a template
 /// is rendered, lines that start with `#` are Lua code.
 pub fn check_template(text: &str) -> Result<(), String> {
-    vm::check_chunk(&lua_code(text, HashLines::Lua), "TMP")
+    syntax::check_chunk(&lua_code(text, HashLines::Lua), "TMP")
 }
 
 /// Whether lines that start with `#` are Lua code.

@@ -9,109 +9,29 @@
 
 #![expect(unsafe_code, reason = "LuaJIT's interface is C's")]
 
-use crate::abi::{self, Code, Cx, Ending, FUNCTIONS, Pending, Said, WaitKind};
+use crate::abi::{self, Code, Cx, Ending, Pending, Said, WaitKind};
 use crate::globals::Globals;
+use crate::handles::{Context, Function, Suspended, Thread, begin_generation, take_released};
 use crate::memory::Memory;
+use crate::metrics::{Meter, Slice, Stop};
+use crate::open::{Opened, open};
 use crate::sys::*;
 use crate::target::Target;
 use crate::watchdog::Watched;
-use libc::{c_char, c_int};
+use libc::c_int;
 use std::cell::{Cell, RefCell};
-use std::ffi::CStr;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 /// Maximum memory of the VM of a worker. A VM that comes near to it is replaced.
 const MAX_MEMORY: usize = 256 << 20;
 /// Maximum memory that a slice may add to a VM.
 const MAX_GROWTH: usize = 64 << 20;
 
-/// The Lua files of this crate, in the order in which they run. Each gets the table that they share.
-const FILES: &[(&CStr, &str)] = &[
-    (c"=lua/core.lua", include_str!("lua/core.lua")),
-    (c"=lua/coroutine.lua", include_str!("lua/coroutine.lua")),
-    (c"=lua/extras.lua", include_str!("lua/extras.lua")),
-    (c"=lua/guard.lua", include_str!("lua/guard.lua")),
-    (c"=lua/json.lua", include_str!("lua/json.lua")),
-    (
-        c"=./kong/pdk/private/phases.lua",
-        include_str!("lua/pdk_phases.lua"),
-    ),
-    (c"=lua/lib_cjson.lua", include_str!("lua/lib_cjson.lua")),
-    (c"=./kong/pdk/init.lua", include_str!("lua/pdk.lua")),
-    (
-        c"=./kong/pdk/request.lua",
-        include_str!("lua/pdk_request.lua"),
-    ),
-    (c"=./kong/tools/mime.lua", include_str!("lua/pdk_body.lua")),
-    (
-        c"=./kong/pdk/service.lua",
-        include_str!("lua/pdk_service.lua"),
-    ),
-    (
-        c"=./kong/pdk/response.lua",
-        include_str!("lua/pdk_response.lua"),
-    ),
-    (
-        c"=./kong/pdk/service/request.lua",
-        include_str!("lua/pdk_service_request.lua"),
-    ),
-    (
-        c"=./kong/pdk/client.lua",
-        include_str!("lua/pdk_client.lua"),
-    ),
-    (
-        c"=./kong/pdk/client/tls.lua",
-        include_str!("lua/pdk_client_tls.lua"),
-    ),
-    (
-        c"=./kong/pdk/router.lua",
-        include_str!("lua/pdk_router.lua"),
-    ),
-    (c"=./kong/pdk/log.lua", include_str!("lua/pdk_log.lua")),
-    (c"=./kong/pdk/node.lua", include_str!("lua/pdk_node.lua")),
-    (
-        c"=./kong/pdk/tracing.lua",
-        include_str!("lua/pdk_tracing.lua"),
-    ),
-    (c"=./kong/pdk/vault.lua", include_str!("lua/pdk_vault.lua")),
-    (c"=./kong/db/dao/init.lua", include_str!("lua/pdk_db.lua")),
-    (c"=ngx.lua", include_str!("lua/ngx.lua")),
-    (c"=ngx_output.lua", include_str!("lua/ngx_output.lua")),
-    (c"=ngx_var.lua", include_str!("lua/ngx_var.lua")),
-    (c"=ngx_text.lua", include_str!("lua/ngx_text.lua")),
-    (
-        c"=./kong/globalpatches.lua",
-        include_str!("lua/ngx_patched.lua"),
-    ),
-    (c"=ngx_req.lua", include_str!("lua/ngx_req.lua")),
-    (c"=ngx_ctx.lua", include_str!("lua/ngx_ctx.lua")),
-    (c"=ngx_re.lua", include_str!("lua/ngx_re.lua")),
-    (
-        c"=./resty/core/shdict.lua",
-        include_str!("lua/ngx_shared.lua"),
-    ),
-    (
-        c"=./resty/timerng/init.lua",
-        include_str!("lua/ngx_timer.lua"),
-    ),
-    (
-        c"=./kong/resty/mlcache/init.lua",
-        include_str!("lua/cache.lua"),
-    ),
-    (c"=lua/lib_hash.lua", include_str!("lua/lib_hash.lua")),
-    (c"=lua/lib_cache.lua", include_str!("lua/lib_cache.lua")),
-    (c"=lua/lib_modules.lua", include_str!("lua/lib_modules.lua")),
-    (
-        c"=./kong/tools/kong-lua-sandbox.lua",
-        include_str!("lua/kong_lua_sandbox.lua"),
-    ),
-    (
-        c"=./kong/tools/sandbox.lua",
-        include_str!("lua/sandbox.lua"),
-    ),
-];
+/// The error of a slice that is stopped for its memory.
+pub(crate) const STOPPED_FOR_MEMORY: &str = "stopped: it used too much memory";
 
 /// The VM of a worker.
 pub(crate) struct Vm {
@@ -129,31 +49,15 @@ pub(crate) struct Vm {
     take_timer: c_int,
     /// Identifies this VM among those that its thread had.
     generation: u32,
-}
-
-/// A coroutine with its reference in the registry.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Thread {
-    l: *mut lua_State,
-    reference: c_int,
-}
-
-// SAFETY: the pointer is only used on the thread of its VM (`Suspended` checks the generation).
-unsafe impl Send for Thread {}
-
-/// What is to be released in the VM of this thread when it runs next.
-#[derive(Default)]
-struct Released {
-    functions: Vec<c_int>,
-    threads: Vec<Thread>,
-    contexts: Vec<u32>,
+    /// Whether it was nearly full after its garbage was collected.
+    is_worn_out: bool,
+    /// Why the last slice was stopped.
+    stop: Option<Stop>,
+    meter: Meter,
 }
 
 thread_local! {
     static VM: RefCell<Option<Vm>> = const { RefCell::new(None) };
-    static RELEASED: RefCell<Released> = RefCell::default();
-    /// Identifies the VM of this thread.
-    static GENERATION: Cell<u32> = const { Cell::new(0) };
     /// The VM of the running slice, for the signal handler. It has no destructor, so a handler may read it.
     static RUNNING: Cell<*mut lua_State> = const { Cell::new(null_mut()) };
     /// The registry indexes of the errors of a stop: for its time and for its memory.
@@ -164,19 +68,13 @@ thread_local! {
     static IS_FULL: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Notes what is to be released. When the thread ends, the list can be gone before what is in it: then the VM is freed as
-/// a whole.
-fn release(note: impl FnOnce(&mut Released)) {
-    let _ = RELEASED.try_with(|released| note(&mut released.borrow_mut()));
-}
-
 /// Runs something with the VM of this thread, which is made if there is none.
 pub(crate) fn with<T>(run: impl FnOnce(&mut Vm) -> T) -> T {
     VM.with_borrow_mut(|vm| {
-        if vm.as_ref().is_some_and(Vm::is_worn_out) {
-            tracing::warn!(
-                "the Lua VM of a worker is replaced, because its memory is nearly used up"
-            );
+        if let Some(old) = &mut *vm
+            && old.must_be_replaced()
+        {
+            old.give_up();
             // Before the new one is made, because both use the lists of the thread.
             *vm = None;
         }
@@ -190,73 +88,6 @@ pub(crate) fn with<T>(run: impl FnOnce(&mut Vm) -> T) -> T {
 pub(crate) fn try_with<T>(run: impl FnOnce(&mut Vm) -> T) -> Option<T> {
     let with = |vm: &RefCell<Option<Vm>>| Some(run(vm.try_borrow_mut().ok()?.as_mut()?));
     VM.try_with(with).ok().flatten()
-}
-
-/// Returns the number of the VM of this thread among those that the thread had.
-pub(crate) fn generation() -> u32 {
-    GENERATION.get()
-}
-
-/// A function of the VM of this thread. Dropping it releases it.
-#[derive(Debug)]
-pub(crate) struct Function {
-    reference: c_int,
-    generation: u32,
-}
-
-impl Drop for Function {
-    fn drop(&mut self) {
-        if GENERATION.get() == self.generation {
-            release(|released| released.functions.push(self.reference));
-        }
-    }
-}
-
-/// The tables of a request (`ngx.ctx`, `kong.ctx`). Dropping it releases them.
-pub(crate) struct Context {
-    pub(crate) number: u32,
-    /// What the request has said to the client.
-    pub(crate) said: Option<Said>,
-    generation: u32,
-    thread: std::thread::ThreadId,
-}
-
-impl Context {
-    pub(crate) fn new(number: u32) -> Self {
-        Self {
-            number,
-            said: None,
-            generation: GENERATION.get(),
-            thread: std::thread::current().id(),
-        }
-    }
-}
-
-impl Drop for Context {
-    fn drop(&mut self) {
-        if std::thread::current().id() == self.thread && GENERATION.get() == self.generation {
-            release(|released| released.contexts.push(self.number));
-        }
-    }
-}
-
-/// A coroutine that waits. Dropping it abandons the coroutine.
-pub(crate) struct Suspended {
-    thread: Option<Thread>,
-    generation: u32,
-    owner: std::thread::ThreadId,
-}
-
-impl Drop for Suspended {
-    fn drop(&mut self) {
-        let is_here = std::thread::current().id() == self.owner;
-        if let Some(thread) = self.thread.take()
-            && is_here
-            && GENERATION.get() == self.generation
-        {
-            release(|released| released.threads.push(thread));
-        }
-    }
 }
 
 /// The result of running a coroutine.
@@ -277,8 +108,7 @@ impl Vm {
     fn new() -> Self {
         let watched = Watched::here();
         let mut cx = Box::new(Cx::new(watched.slot().clone()));
-        GENERATION.set(GENERATION.get() + 1);
-        RELEASED.take();
+        let generation = begin_generation();
         // SAFETY: a new VM, which nothing else uses. `open` runs protected.
         let (l, memory, opened) = unsafe {
             let l = luaL_newstate();
@@ -309,19 +139,28 @@ impl Vm {
             compile: opened.compile,
             forget: opened.forget,
             take_timer: opened.take_timer,
-            generation: GENERATION.get(),
+            generation,
+            is_worn_out: false,
+            stop: None,
+            meter: Meter::default(),
         }
+    }
+
+    /// Prepares the replacement of the VM.
+    fn give_up(&mut self) {
+        let waiting = self.waiting;
+        let timers = abi::end_timers(self);
+        tracing::warn!(
+            waiting,
+            timers,
+            "the Lua VM of a worker is replaced, because its memory is nearly used up"
+        );
+        self.meter.replaced();
     }
 
     /// Releases what was dropped since the last time.
     fn release(&mut self) {
-        let released = RELEASED.with_borrow_mut(|released| {
-            let is_empty = released.functions.is_empty()
-                && released.threads.is_empty()
-                && released.contexts.is_empty();
-            (!is_empty).then(|| std::mem::take(released))
-        });
-        let Some(released) = released else {
+        let Some(released) = take_released() else {
             return;
         };
         self.waiting -= released.threads.len();
@@ -352,19 +191,28 @@ impl Vm {
         let status = run(self.l);
         self.watched.slot().end();
         RUNNING.set(null_mut());
-        if self.watched.slot().must_stop.swap(false, Relaxed) | IS_FULL.get() {
+        self.memory().end_slice();
+        let is_late = self.watched.slot().must_stop.swap(false, Relaxed);
+        self.stop = match IS_FULL.get() {
+            true => Some(Stop::Memory),
+            false => is_late.then_some(Stop::Time),
+        };
+        if self.stop.is_some() {
             // SAFETY: nothing runs in the VM.
             unsafe { lua_sethook(self.l, None, 0, 0) };
         }
+        let used = self.memory().used();
+        self.meter.set_memory(used);
         status
     }
 
-    /// Compiles a text. It sees the globals.
+    /// Compiles a text of the target's plugin. It sees the globals.
     pub(crate) fn compile(
         &mut self,
         code: Code,
         text: &str,
         globals: &Globals,
+        target: &Target<'_>,
     ) -> Result<Function, String> {
         self.cx.offer(text.as_bytes(), globals.text().as_bytes());
         self.cx.number = f64::from(code as u32);
@@ -378,6 +226,8 @@ impl Vm {
             lua_cpcall(l, keep_result, (&raw mut job).cast())
         });
         if status != 0 {
+            let node = target.raw.node().map(|node| &**node);
+            self.meter.count_error(target.raw.plugin_name, node);
             return Err(self.take_error(self.l));
         }
         Ok(self.function(job.reference))
@@ -412,7 +262,7 @@ impl Vm {
         };
         // SAFETY: the coroutine is new or has ended, and this does not raise.
         unsafe { lua_rawgeti(thread.l, REGISTRY, function.reference) };
-        self.run(thread, target)
+        self.run(thread, true, target)
     }
 
     /// Starts the function of a timer. `is_premature` tells it that the worker ends.
@@ -446,13 +296,14 @@ impl Vm {
         match suspended.thread.take() {
             Some(thread) if is_here && suspended.generation == self.generation => {
                 self.waiting -= 1;
-                self.run(thread, target)
+                self.run(thread, false, target)
             }
             _ => Ran::Failed("the VM of the worker was replaced".to_owned()),
         }
     }
 
-    fn run(&mut self, thread: Thread, target: &Target<'_>) -> Ran {
+    /// Runs a coroutine for a slice. `is_call` tells whether it begins.
+    fn run(&mut self, thread: Thread, is_call: bool, target: &Target<'_>) -> Ran {
         let context = target.raw.state().and_then(|state| {
             let interpreter = state.interpreter.as_deref()?;
             let context = interpreter.downcast_ref::<Context>()?;
@@ -461,6 +312,7 @@ impl Vm {
         self.cx.memory_used = self.memory().used();
         self.cx.enter(target.raw, context.unwrap_or(0));
         let cx = &raw mut *self.cx;
+        let began = Instant::now();
         let status = self.slice(|_| unsafe {
             // SAFETY: the function and its arguments are on the stack of the coroutine. `lua_resume` is protected.
             loop {
@@ -473,12 +325,26 @@ impl Vm {
                 lua_settop(thread.l, 0);
             }
         });
+        let slice = Slice {
+            began,
+            is_call,
+            has_failed: status != 0 && status != YIELD,
+            stop: self.stop,
+        };
+        let node = target.raw.node().map(|node| &**node);
+        self.meter.count(target.raw.plugin_name, node, &slice);
         let said = match status {
             0 => abi::said_by(&mut self.cx),
             _ => None,
         };
         self.cx.leave();
-        self.finish(thread, status, said)
+        let ran = self.finish(thread, status, said);
+        let grown = self.memory().used().saturating_sub(self.cx.memory_used);
+        if slice.stop.is_some() && grown > MAX_GROWTH / 4 {
+            // Nearly all that it has left is garbage. LuaJIT itself would let much more of it come together.
+            self.collect_garbage();
+        }
+        ran
     }
 
     fn finish(&mut self, thread: Thread, status: c_int, said: Option<Said>) -> Ran {
@@ -518,7 +384,11 @@ impl Vm {
                     }
                 }
                 _ => {
-                    let error = self.take_error(thread.l);
+                    let mut error = self.take_error(thread.l);
+                    if self.stop == Some(Stop::Memory) {
+                        // LuaJIT's own error can come first.
+                        STOPPED_FOR_MEMORY.clone_into(&mut error);
+                    }
                     luaL_unref(self.l, REGISTRY, thread.reference);
                     self.cx.ending = None;
                     self.cx.waiting = None;
@@ -571,15 +441,35 @@ impl Vm {
         unsafe { self.memory.as_ref() }
     }
 
-    /// Whether the VM should be replaced, and nothing waits in it.
-    fn is_worn_out(&self) -> bool {
-        self.memory().is_nearly_full() && self.waiting == 0
+    /// Whether the VM should be replaced. Coroutines that wait delay that, until there is hardly any memory left: then all
+    /// code on this worker would fail.
+    fn must_be_replaced(&mut self) -> bool {
+        if self.memory().free() >= MAX_MEMORY / 4 {
+            return false;
+        }
+        if !self.is_worn_out {
+            // Code that was stopped for its memory leaves much garbage.
+            self.collect_garbage();
+            self.is_worn_out = self.memory().free() < MAX_MEMORY / 4;
+        }
+        self.is_worn_out && (self.waiting == 0 || self.memory().free() < MAX_MEMORY / 16)
+    }
+
+    fn collect_garbage(&mut self) {
+        let status = self.slice(|l| unsafe {
+            // SAFETY: it runs protected, because the user's finalizers may raise.
+            lua_cpcall(l, collect_garbage, null_mut())
+        });
+        if status != 0 {
+            let error = self.take_error(self.l);
+            tracing::error!(error, "a finalizer of Lua code failed");
+        }
     }
 }
 
 impl Drop for Vm {
     fn drop(&mut self) {
-        GENERATION.set(GENERATION.get() + 1);
+        begin_generation();
         STOP_MARK.set(std::ptr::null());
         // SAFETY: nothing runs in the VM, and the memory is freed after it.
         unsafe {
@@ -627,7 +517,7 @@ unsafe extern "C-unwind" fn stop_hook(l: *mut lua_State, _: *mut libc::c_void) {
 /// # Safety
 ///
 /// Nothing may run in the VM.
-unsafe fn text_at(l: *mut lua_State, at: c_int) -> String {
+pub(crate) unsafe fn text_at(l: *mut lua_State, at: c_int) -> String {
     // SAFETY: the type is checked first, and a string is not converted.
     unsafe {
         match lua_type(l, at) {
@@ -645,16 +535,6 @@ unsafe fn text_at(l: *mut lua_State, at: c_int) -> String {
             _ => "(error object is no text)".to_owned(),
         }
     }
-}
-
-/// What [`open`] needs and returns.
-struct Opened {
-    cx: *mut Cx,
-    compile: c_int,
-    forget: c_int,
-    take_timer: c_int,
-    /// See [`STOPPED`].
-    stopped: [c_int; 2],
 }
 
 /// What [`keep_result`] needs and returns.
@@ -692,12 +572,6 @@ unsafe extern "C-unwind" fn new_thread(l: *mut lua_State) -> c_int {
     0
 }
 
-/// Opens LPeg for `require`.
-unsafe extern "C-unwind" fn open_lpeg(l: *mut lua_State) -> c_int {
-    // SAFETY: Lua calls it as a function of C, and this frame has no destructors.
-    unsafe { luaopen_lpeg(l) }
-}
-
 /// Whether the running slice must stop. LPeg asks for it while it matches.
 #[unsafe(no_mangle)]
 extern "C" fn silverback_lua_is_stopped() -> c_int {
@@ -707,104 +581,8 @@ extern "C" fn silverback_lua_is_stopped() -> c_int {
     c_int::from(must_stop || IS_FULL.get())
 }
 
-/// Loads the libraries and the Lua code of this crate.
-unsafe extern "C-unwind" fn open(l: *mut lua_State) -> c_int {
-    // The texts live as long as the process, so that no destructor runs in this frame.
-    static DECLARATIONS: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-    static CONSTANTS: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-    let declarations = DECLARATIONS.get_or_init(abi::declarations);
-    let constants = CONSTANTS.get_or_init(abi::constants);
-    // SAFETY: the argument is an `Opened`. Errors unwind through this frame, which has no destructors.
-    unsafe {
-        let opened = lua_touserdata(l, 1).cast::<Opened>();
-        luaL_openlibs(l);
-        push(l, "stopped: it ran for too long");
-        (*opened).stopped[0] = luaL_ref(l, REGISTRY);
-        push(l, "stopped: it used too much memory");
-        (*opened).stopped[1] = luaL_ref(l, REGISTRY);
-        lua_pushlightuserdata(l, (&raw const FUNCTIONS).cast_mut().cast());
-        lua_setfield(l, GLOBALS, c"SB_FUNCTIONS".as_ptr());
-        lua_pushlightuserdata(l, (*opened).cx.cast());
-        lua_setfield(l, GLOBALS, c"SB_CX".as_ptr());
-        lua_pushlightuserdata(l, null_mut());
-        lua_setfield(l, GLOBALS, c"SB_NULL".as_ptr());
-        // Nothing reads this address: a light userdata is only compared.
-        lua_pushlightuserdata(l, std::ptr::dangling_mut::<u8>().cast());
-        lua_setfield(l, GLOBALS, c"SB_EMPTY_ARRAY".as_ptr());
-        lua_pushcclosure(l, open_lpeg, 0);
-        lua_setfield(l, GLOBALS, c"SB_LPEG".as_ptr());
-        push(l, declarations);
-        lua_setfield(l, GLOBALS, c"SB_DECLARATIONS".as_ptr());
-        load(l, c"=constants", constants);
-        lua_call(l, 0, 1);
-        lua_setfield(l, GLOBALS, c"SB_CONSTANTS".as_ptr());
-        // The first file makes the table that the others share, and returns it.
-        let mut shared = 0;
-        for (number, (name, text)) in FILES.iter().enumerate() {
-            load(l, name, text);
-            if number == 0 {
-                lua_call(l, 0, 1);
-                shared = luaL_ref(l, REGISTRY);
-            } else {
-                lua_rawgeti(l, REGISTRY, shared);
-                lua_call(l, 1, 0);
-            }
-        }
-        load(
-            l,
-            c"=functions",
-            "local SB = ... return SB.compile, SB.forget, SB.take_timer",
-        );
-        lua_rawgeti(l, REGISTRY, shared);
-        lua_call(l, 1, 3);
-        (*opened).take_timer = luaL_ref(l, REGISTRY);
-        (*opened).forget = luaL_ref(l, REGISTRY);
-        (*opened).compile = luaL_ref(l, REGISTRY);
-        // Snippets without the sandbox can look into the registry.
-        luaL_unref(l, REGISTRY, shared);
-    }
+unsafe extern "C-unwind" fn collect_garbage(l: *mut lua_State) -> c_int {
+    // SAFETY: errors unwind through this frame, which has no destructors.
+    unsafe { lua_gc(l, GC_COLLECT, 0) };
     0
-}
-
-/// Pushes a string. It may raise.
-unsafe fn push(l: *mut lua_State, text: &str) {
-    // SAFETY: the bytes are copied.
-    unsafe { lua_pushlstring(l, text.as_ptr().cast::<c_char>(), text.len()) };
-}
-
-/// Compiles a text of this crate and pushes it. It may raise.
-unsafe fn load(l: *mut lua_State, name: &CStr, text: &str) {
-    // SAFETY: the bytes live during the call. Mode "t" refuses bytecode, which is not safe.
-    unsafe {
-        let text = (text.as_ptr().cast::<c_char>(), text.len());
-        if luaL_loadbufferx(l, text.0, text.1, name.as_ptr(), c"t".as_ptr()) != 0 {
-            lua_error(l);
-        }
-    }
-}
-
-/// Checks the syntax of a text, and returns LuaJIT's message.
-pub fn check_syntax(text: &str) -> Result<(), String> {
-    check_chunk(text, text)
-}
-
-/// Checks the syntax of a text with the name of a chunk.
-pub(crate) fn check_chunk(text: &str, name_text: &str) -> Result<(), String> {
-    let mut name = Vec::with_capacity(name_text.len() + 1);
-    // The name of a chunk ends at its first NUL.
-    name.extend(name_text.bytes().take_while(|byte| *byte != 0));
-    name.push(0);
-    // SAFETY: a new VM that runs no code; `luaL_loadbufferx` does not raise.
-    unsafe {
-        let l = luaL_newstate();
-        assert!(!l.is_null(), "there is memory for a VM");
-        let at = text.as_ptr().cast::<c_char>();
-        let loaded = luaL_loadbufferx(l, at, text.len(), name.as_ptr().cast(), c"t".as_ptr());
-        let result = match loaded {
-            0 => Ok(()),
-            _ => Err(text_at(l, -1)),
-        };
-        lua_close(l);
-        result
-    }
 }

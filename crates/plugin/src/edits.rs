@@ -297,11 +297,14 @@ impl HeaderEdits {
 
     /// The values of the added lines with this name.
     #[inline]
-    pub fn values<'s, 'n>(&'s self, name: &'n str) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
-        let may_have = self.may_have(name.as_bytes());
+    pub fn values<'s, 'n>(
+        &'s self,
+        name: &'n [u8],
+    ) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
+        let may_have = self.may_have(name);
         let added = may_have.then(|| self.added()).into_iter().flatten();
         added
-            .filter(move |(other, _)| other.eq_ignore_ascii_case(name))
+            .filter(move |(other, _)| other.as_bytes().eq_ignore_ascii_case(name))
             .map(|(_, value)| value)
     }
 
@@ -312,7 +315,7 @@ impl HeaderEdits {
         if !self.may_have(name.as_bytes()) {
             return None;
         }
-        self.values(name).next()
+        self.values(name.as_bytes()).next()
     }
 }
 

@@ -343,16 +343,17 @@ impl Request<'_> {
     ) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
         let edits = &self.upstream.headers;
         let looked_at = if edits.drops(name) { 0 } else { MAX_HEADERS };
-        let read = self.head.header_values_among(looked_at, name);
-        read.chain(edits.values(name))
+        let read = self.head.header_values_among(looked_at, name.as_bytes());
+        read.chain(edits.values(name.as_bytes()))
     }
 
     /// Returns the values of all lines with this name, after changes, however many lines the request has. For plugins
     /// that change headers: one that they did not see would stay.
-    pub fn every_header_line<'s, 'n>(
+    pub fn every_header_line<'s, 'n, N: AsRef<[u8]> + ?Sized>(
         &'s self,
-        name: &'n str,
-    ) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
+        name: &'n N,
+    ) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n, N> {
+        let name = name.as_ref();
         let edits = &self.upstream.headers;
         let looked_at = if edits.drops(name) { 0 } else { usize::MAX };
         let read = self.head.header_values_among(looked_at, name);

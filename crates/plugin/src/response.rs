@@ -197,7 +197,7 @@ impl ResponseCx<'_, '_> {
             .into_iter()
             .flat_map(move |head| head.header_values(name));
         let before = before.map(|(_, value)| value);
-        before.chain(kept).chain(edits.values(name))
+        before.chain(kept).chain(edits.values(name.as_bytes()))
     }
 
     /// The names and values of all header lines, after changes.

@@ -8,6 +8,8 @@ use std::error::Error;
 
 /// The fields of an instance.
 pub(crate) struct CustomFields {
+    /// Name of the log plugin.
+    plugin: &'static str,
     /// `None` if there are none. The error is that of a setting that forbids the code.
     texts: Option<Result<FieldTexts, Forbidden>>,
     part: PerWorker<Fields>,
@@ -15,6 +17,7 @@ pub(crate) struct CustomFields {
 
 impl CustomFields {
     pub(crate) fn new<'a, T: AsRef<str> + 'a>(
+        plugin: &'static str,
         fields: impl Iterator<Item = (&'a T, &'a T)>,
         cx: &BuildCx<'_>,
     ) -> Self {
@@ -28,6 +31,7 @@ impl CustomFields {
             })
         });
         Self {
+            plugin,
             texts,
             part: cx.per_worker(),
         }
@@ -40,7 +44,7 @@ impl CustomFields {
             Some(texts) => texts.as_ref().map_err(|error| *error)?,
         };
         let fields = self.part.get(|| Fields::new(texts.clone()));
-        let set: Result<(), FieldError> = fields.set(&Target::log(cx));
+        let set: Result<(), FieldError> = fields.set(&Target::log(cx).of(self.plugin));
         Ok(set?)
     }
 }

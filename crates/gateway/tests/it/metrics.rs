@@ -138,3 +138,60 @@ fn stages_and_revision_follow_the_changes() {
     assert_eq!(sample(&gateway, "silverback_revision"), revision + 1.0);
     assert!(sample(&gateway, "process_resident_memory_bytes") > 1e6);
 }
+
+#[test]
+fn lua_code_is_counted_by_plugin() {
+    let echo = Echo::start();
+    let text = format!(
+        r#"
+_format_version: "3.0"
+services:
+  - name: one
+    url: {url}
+    routes:
+      - name: works
+        paths: [/works]
+        plugins:
+          - name: post-function
+            config: {{access: ["ngx.sleep(0.001)"], log: ["local a = 1"]}}
+          - name: request-transformer
+            config: {{add: {{headers: ["x-a:$(query_params.a:upper())"]}}}}
+      - name: fails
+        paths: [/fails]
+        plugins:
+          - {{name: pre-function, config: {{access: ["error('x')"]}}}}
+      - name: loops
+        paths: [/loops]
+        plugins:
+          - {{name: pre-function, config: {{access: ["while true do end"]}}}}
+"#,
+        url = echo.url()
+    );
+    let gateway = launch().configuration(&text).start();
+    for _ in 0..3 {
+        assert_eq!(gateway.get("/works?a=b", &[]).status, 200);
+    }
+    assert_eq!(gateway.get("/fails", &[]).status, 500);
+    assert_eq!(gateway.get("/loops", &[]).status, 500);
+    let of = |metric: &str, labels: &str| {
+        let name = format!("silverback_lua_{metric}{{{labels}}}");
+        sample(&gateway, &name)
+    };
+    // The log phase comes after the response. The next request on the worker comes after it.
+    let post = "plugin=\"post-function\"";
+    assert_eq!(of("calls_total", post), 6.0);
+    // Each call of the access phase has waited once.
+    assert_eq!(of("slice_seconds_count", post), 9.0);
+    assert!(of("slice_seconds_sum", post) < 1.0);
+    assert_eq!(of("errors_total", post), 0.0);
+    let template = "plugin=\"request-transformer\"";
+    assert_eq!(of("calls_total", template), 3.0);
+    let pre = "plugin=\"pre-function\"";
+    assert_eq!(of("calls_total", pre), 2.0);
+    assert_eq!(of("errors_total", pre), 2.0);
+    assert_eq!(of("stopped_total", &format!("{pre},limit=\"time\"")), 1.0);
+    assert_eq!(of("stopped_total", &format!("{pre},limit=\"memory\"")), 0.0);
+    assert!(of("slice_seconds_sum", pre) > 0.15);
+    assert!(of("memory_bytes", "worker=\"0\"") > 100_000.0);
+    assert_eq!(sample(&gateway, "silverback_lua_vms_replaced_total"), 0.0);
+}

@@ -3,7 +3,7 @@
 use super::{Cx, FOUND, NO_REQUEST, NONE};
 use bytes::Bytes;
 use compact_str::CompactString;
-use plugin::{HeaderEdits, HeaderValue, Scheme};
+use plugin::{HeaderEdits, HeaderValue, Request, Scheme};
 use std::time::Duration;
 
 super::numbered! {
@@ -67,20 +67,15 @@ pub(super) fn set_text(cx: &mut Cx, what: i32, text: &[u8]) -> i32 {
         what == Text::Upstream
             && std::str::from_utf8(text).is_ok_and(|name| configured.has_upstream(name))
     });
-    let Some(request) = cx.target.request_mut() else {
+    if what == Text::WithoutArg {
+        let changed = cx
+            .target
+            .change_request(|request| remove_query_arg(request, text));
+        return changed.map_or(NO_REQUEST, |()| FOUND);
+    }
+    let Some(edits) = cx.target.edits_mut() else {
         return NO_REQUEST;
     };
-    if what == Text::WithoutArg {
-        if !request.query().is_empty()
-            && let Ok(name) = std::str::from_utf8(text)
-        {
-            request.remove_query_arg(name);
-            let query = request.upstream.query.take();
-            request.upstream.query = query.map(|query| rewritten(&query));
-        }
-        return FOUND;
-    }
-    let edits = &mut request.upstream;
     let lossy = || String::from_utf8_lossy(text).into_owned();
     match what {
         Text::Method => edits.method = Some(CompactString::from_utf8_lossy(text)),
@@ -105,6 +100,16 @@ pub(super) fn set_text(cx: &mut Cx, what: i32, text: &[u8]) -> i32 {
         Text::Upstream | Text::Chunk | Text::WithoutArg => return NONE,
     }
     FOUND
+}
+
+fn remove_query_arg(request: &mut Request<'_>, name: &[u8]) {
+    if !request.query().is_empty()
+        && let Ok(name) = std::str::from_utf8(name)
+    {
+        request.remove_query_arg(name);
+        let query = request.upstream.query.take();
+        request.upstream.query = query.map(|query| rewritten(&query));
+    }
 }
 
 pub(super) fn set_number(cx: &mut Cx, what: i32, number: f64) -> i32 {
@@ -132,10 +137,9 @@ pub(super) fn set_number(cx: &mut Cx, what: i32, number: f64) -> i32 {
         }
         _ => {}
     }
-    let Some(request) = cx.target.request_mut() else {
+    let Some(edits) = cx.target.edits_mut() else {
         return NO_REQUEST;
     };
-    let edits = &mut request.upstream;
     let time = || Some(Duration::from_secs_f64(number.clamp(0.0, 1e9) / 1000.0));
     match what {
         Number::TargetPort => {
@@ -160,8 +164,8 @@ pub(super) fn set_header(cx: &mut Cx, of: i32, change: i32, name: &[u8], value: 
         return NONE;
     };
     let edits = match of {
-        Message::Request => match cx.target.request_mut() {
-            Some(request) => &mut request.upstream.headers,
+        Message::Request => match cx.target.edits_mut() {
+            Some(edits) => &mut edits.headers,
             None => return NO_REQUEST,
         },
         Message::Response => {
@@ -175,6 +179,18 @@ pub(super) fn set_header(cx: &mut Cx, of: i32, change: i32, name: &[u8], value: 
                 None => return NO_REQUEST,
             }
         }
+    };
+    // OpenResty and Kong write dashes for underscores in names of a response's headers.
+    let dashed: Vec<u8>;
+    let name = match of {
+        Message::Response if name.contains(&b'_') => {
+            dashed = name
+                .iter()
+                .map(|byte| if *byte == b'_' { b'-' } else { *byte })
+                .collect();
+            &dashed
+        }
+        _ => name,
     };
     // A response has one content type, so nginx replaces it.
     let is_one = of == Message::Response && name.eq_ignore_ascii_case(b"content-type");
@@ -208,7 +224,33 @@ pub(super) fn change_header(edits: &mut HeaderEdits, change: Change, name: &[u8]
 
 /// Whether a byte may be in the name of a header.
 fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+    const TOKEN: [bool; 256] = {
+        let mut table = [false; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            let is_symbol = matches!(
+                byte as u8,
+                b'!' | b'#'
+                    | b'$'
+                    | b'%'
+                    | b'&'
+                    | b'\''
+                    | b'*'
+                    | b'+'
+                    | b'-'
+                    | b'.'
+                    | b'^'
+                    | b'_'
+                    | b'`'
+                    | b'|'
+                    | b'~'
+            );
+            table[byte] = is_symbol || (byte as u8).is_ascii_alphanumeric();
+            byte += 1;
+        }
+        table
+    };
+    TOKEN[usize::from(byte)]
 }
 
 /// Escapes the bytes that the name of a header may not have.

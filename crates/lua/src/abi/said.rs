@@ -3,7 +3,7 @@
 //! The pieces are kept with the request and sent at the end of the handler, with its headers.
 
 use super::{Cx, FOUND, NO_REQUEST, NONE};
-use crate::vm::Context;
+use crate::handles::Context;
 use bytes::Bytes;
 use plugin::{HeaderEdits, Response, ResponseBody};
 

@@ -321,14 +321,16 @@ fn consumer(cx: &mut Cx, target: &Raw) -> i32 {
 /// Returns the first value of a header: 0 is the request's, 1 the response's, 2 the upstream's.
 pub(super) fn header(cx: &mut Cx, of: i32, name: &[u8]) -> i32 {
     let target = cx.target;
+    if of == 0 {
+        return match target.request() {
+            Some(request) => request_header(cx, request, name),
+            None => NO_REQUEST,
+        };
+    }
     let Ok(name) = std::str::from_utf8(name) else {
         return NONE;
     };
     match of {
-        0 => match target.request() {
-            Some(request) => request_header(cx, request, name),
-            None => NO_REQUEST,
-        },
         1 => super::list::response_header(cx, &target, name),
         _ => match target.upstream() {
             Some(head) => cx.text_or_none(head.header(name)),
@@ -339,14 +341,14 @@ pub(super) fn header(cx: &mut Cx, of: i32, name: &[u8]) -> i32 {
 
 /// Returns the first value of a header of the request, as nginx's variables do: cookies are joined, and underscores are
 /// like dashes if no header has the name itself.
-fn request_header(cx: &mut Cx, request: &Request<'_>, name: &str) -> i32 {
-    if name.eq_ignore_ascii_case("content-length")
+fn request_header(cx: &mut Cx, request: &Request<'_>, name: &[u8]) -> i32 {
+    if name.eq_ignore_ascii_case(b"content-length")
         && let Some(body) = &request.upstream.body
     {
         return shown(cx, body.len());
     }
     let mut lines = request.every_header_line(name);
-    if name.eq_ignore_ascii_case("cookie") {
+    if name.eq_ignore_ascii_case(b"cookie") {
         let lines: Vec<&[u8]> = lines.collect();
         return match lines.is_empty() {
             true => NONE,
@@ -356,23 +358,27 @@ fn request_header(cx: &mut Cx, request: &Request<'_>, name: &str) -> i32 {
     if let Some(value) = lines.next() {
         return cx.text(value);
     }
-    if !name.contains(['-', '_']) {
+    if !name.iter().any(|byte| matches!(byte, b'-' | b'_')) {
         return NONE;
     }
-    let dashed = |byte: u8| {
-        if byte == b'_' {
-            b'-'
-        } else {
-            byte.to_ascii_lowercase()
-        }
+    let edits = &request.upstream.headers;
+    let mut read = request.head.fields();
+    let read = read.find(|(_, other, _)| is_same_with_dashes(other, name) && !edits.drops(other));
+    let mut added = edits.added();
+    let mut added = || added.find(|(other, _)| is_same_with_dashes(other.as_bytes(), name));
+    let found = read.map(|(_, _, value)| value);
+    cx.text_or_none(found.or_else(|| added().map(|(_, value)| value)))
+}
+
+/// Whether two names are equal if underscores are dashes.
+fn is_same_with_dashes(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let dashed = |byte: u8| match byte {
+        b'_' => b'-',
+        _ => byte.to_ascii_lowercase(),
     };
-    let mut pairs = request.header_pairs();
-    let found = pairs.find(|(other, _)| {
-        other.len() == name.len()
-            && other
-                .bytes()
-                .zip(name.bytes())
-                .all(|(a, b)| dashed(a) == dashed(b))
-    });
-    cx.text_or_none(found.map(|(_, value)| value))
+    let mut pairs = one.iter().zip(other);
+    pairs.all(|(a, b)| dashed(*a) == dashed(*b))
 }

@@ -1,22 +1,26 @@
 //! Timers of Lua code. A timer runs on the worker that has made it, as a coroutine without a request.
 
+use super::wait::Pending;
 use super::{Cx, FOUND, NO_REQUEST, NONE, REFUSED};
+use crate::handles::{self, Suspended};
 use crate::target::Target;
-use crate::vm::{self, Ran};
+use crate::vm::{self, Ran, Vm};
 use plugin::{Node, RequestState};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// Maximum number of timers of a worker that wait (`lua_max_pending_timers`) and that run (`lua_max_running_timers`).
-const MAX_PENDING: u32 = 16_384;
+const MAX_PENDING: usize = 16_384;
 const MAX_RUNNING: u32 = 4_096;
 /// The longest time until a timer runs.
 const LONGEST: f64 = 2_147_483.0;
 
 thread_local! {
-    static PENDING: Cell<u32> = const { Cell::new(0) };
+    /// The timers of this thread's VM that wait, by number.
+    static PENDING: RefCell<BTreeMap<i32, Timer>> = const { RefCell::new(BTreeMap::new()) };
     static RUNNING: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -28,16 +32,18 @@ pub(super) fn start(cx: &mut Cx, number: i32, seconds: f64) -> i32 {
     let Ok(worker) = Handle::try_current() else {
         return NONE;
     };
-    if PENDING.get() >= MAX_PENDING {
+    if PENDING.with_borrow(BTreeMap::len) >= MAX_PENDING {
         return cx.refuse("too many pending timers");
     }
-    PENDING.set(PENDING.get() + 1);
+    let timer = Timer {
+        node,
+        plugin: cx.target.plugin_name,
+    };
+    PENDING.with_borrow_mut(|pending| pending.insert(number, timer));
     let waiting = Waiting {
         number,
-        node,
-        generation: vm::generation(),
+        generation: handles::generation(),
         owner: std::thread::current().id(),
-        is_due: false,
     };
     let delay = Duration::from_secs_f64(seconds.clamp(0.0, LONGEST));
     worker.spawn(async move {
@@ -50,65 +56,115 @@ pub(super) fn start(cx: &mut Cx, number: i32, seconds: f64) -> i32 {
 /// Returns the number of timers that wait (0) or run (1).
 pub(super) fn count(_: &mut Cx, which: i32) -> i32 {
     let count = if which == 0 {
-        PENDING.get()
+        PENDING.with_borrow(BTreeMap::len)
     } else {
-        RUNNING.get()
+        RUNNING.get() as usize
     };
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// A timer that waits. If the worker ends before it is due, its function is told so (`premature`).
+/// Calls the functions of all timers that wait, because their VM is about to be replaced. They are told so
+/// (`premature`), as at the end of a worker. Returns their number.
+pub(crate) fn end_timers(vm: &mut Vm) -> usize {
+    let timers = PENDING.take();
+    let count = timers.len();
+    for (number, timer) in timers {
+        timer.start(vm, number, true, &mut RequestState::default());
+    }
+    // Those that these functions have started would not find their VM any more.
+    PENDING.take();
+    count
+}
+
+/// What a timer needs to run.
+struct Timer {
+    node: Arc<Node>,
+    /// Name of the plugin whose code has started it.
+    plugin: &'static str,
+}
+
+impl Timer {
+    /// Calls the function of the timer. Returns its coroutine if it waits.
+    fn start(
+        &self,
+        vm: &mut Vm,
+        number: i32,
+        is_premature: bool,
+        state: &mut RequestState,
+    ) -> Option<(Suspended, Pending)> {
+        let target = Target::timer(&self.node, state).of(self.plugin);
+        waits(vm.start_timer(number, is_premature, &target))
+    }
+
+    async fn run_to_end(&self, mut coroutine: (Suspended, Pending), state: &mut RequestState) {
+        loop {
+            let (suspended, pending) = coroutine;
+            pending.await;
+            let target = Target::timer(&self.node, state).of(self.plugin);
+            match waits(vm::with(|vm| vm.resume(suspended, &target))) {
+                Some(next) => coroutine = next,
+                None => return,
+            }
+        }
+    }
+}
+
+/// The task of a timer that waits. If the worker ends before it is due, its function is told so (`premature`).
 struct Waiting {
     number: i32,
-    node: Arc<Node>,
     generation: u32,
     owner: std::thread::ThreadId,
-    is_due: bool,
 }
 
 impl Waiting {
-    async fn run(mut self) {
-        self.is_due = true;
-        PENDING.set(PENDING.get().saturating_sub(1));
-        if RUNNING.get() >= MAX_RUNNING {
-            tracing::error!("{MAX_RUNNING} lua_max_running_timers are not enough");
-            return;
-        }
-        if self.generation != vm::generation() {
-            return;
-        }
-        let _running = Running::new();
-        let mut state = RequestState::default();
-        let mut ran = {
-            let target = Target::timer(&self.node, &mut state);
-            vm::with(|vm| vm.start_timer(self.number, false, &target))
+    /// Returns the timer, unless it was called already because its VM was replaced.
+    fn take(&self) -> Option<Timer> {
+        let is_of_vm = self.generation == handles::generation();
+        let take = |pending: &RefCell<BTreeMap<i32, Timer>>| {
+            is_of_vm.then(|| pending.borrow_mut().remove(&self.number))?
         };
-        loop {
-            match ran {
-                Ran::Waits(suspended, pending) => {
-                    pending.await;
-                    let target = Target::timer(&self.node, &mut state);
-                    ran = vm::with(|vm| vm.resume(suspended, &target));
-                }
-                other => return report(other),
+        // The list may be gone at the end of the thread.
+        PENDING.try_with(take).ok().flatten()
+    }
+
+    async fn run(self) {
+        let mut state = RequestState::default();
+        // The VM may be replaced before it is entered. So the timer is taken after that.
+        let started = vm::with(|vm| {
+            let timer = self.take()?;
+            if RUNNING.get() >= MAX_RUNNING {
+                tracing::error!("{MAX_RUNNING} lua_max_running_timers are not enough");
+                return None;
             }
+            let running = Running::new();
+            let coroutine = timer.start(vm, self.number, false, &mut state)?;
+            Some((timer, running, coroutine))
+        });
+        if let Some((timer, _running, coroutine)) = started {
+            timer.run_to_end(coroutine, &mut state).await;
         }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if self.is_due || std::thread::current().id() != self.owner {
+        if std::thread::current().id() != self.owner {
             return;
         }
-        PENDING.set(PENDING.get().saturating_sub(1));
-        if self.generation != vm::generation() {
-            return;
+        if let Some(timer) = self.take() {
+            let mut state = RequestState::default();
+            vm::try_with(|vm| timer.start(vm, self.number, true, &mut state));
         }
-        let mut state = RequestState::default();
-        let target = Target::timer(&self.node, &mut state);
-        if let Some(ran) = vm::try_with(|vm| vm.start_timer(self.number, true, &target)) {
-            report(ran);
+    }
+}
+
+/// Returns the coroutine of a timer if it waits. An error ends the timer.
+fn waits(ran: Ran) -> Option<(Suspended, Pending)> {
+    match ran {
+        Ran::Waits(suspended, pending) => Some((suspended, pending)),
+        other => {
+            report(other);
+            None
         }
     }
 }

@@ -80,7 +80,7 @@ local function shown(value)
 end
 
 local function sets(name, value, change)
-  name, value = gsub(name, "_", "-"), shown(value)
+  value = shown(value)
   local code = c_set_header(cx, RESPONSE, change, name, #name, value, #value)
   if code ~= 1 then failed(code) end
 end
@@ -93,7 +93,7 @@ response.set_status = function(code, ...)
 end
 
 local function sets_all(name, value, change)
-  if lower((gsub(name, "_", "-"))) == "transfer-encoding" then
+  if #name == 17 and lower((gsub(name, "_", "-"))) == "transfer-encoding" then
     kong.log.warn("manually setting Transfer-Encoding. Ignored.")
     return
   end

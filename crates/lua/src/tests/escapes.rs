@@ -12,7 +12,7 @@ fn run_all(texts: Vec<(String, Globals)>) -> Result<(), String> {
         let node = Node::bare().expect("a thread can be started");
         let target = Target::node(&node);
         for (text, globals) in texts {
-            let function = vm::with(|vm| vm.compile(Code::Snippet, &text, &globals))?;
+            let function = vm::with(|vm| vm.compile(Code::Snippet, &text, &globals, &target))?;
             match vm::with(|vm| vm.start(&function, &target)) {
                 Ran::Done(_) => {}
                 Ran::Failed(error) => return Err(error),

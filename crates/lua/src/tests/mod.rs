@@ -3,6 +3,7 @@
 mod escapes;
 mod hostile;
 mod libraries;
+mod metrics;
 mod ngx;
 mod waits;
 
@@ -40,7 +41,7 @@ fn on_worker<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
 fn run(text: &str) -> Result<(), String> {
     let node = Node::bare().expect("a thread can be started");
     let target = Target::node(&node);
-    let function = vm::with(|vm| vm.compile(Code::Snippet, text, &Globals::all()))?;
+    let function = vm::with(|vm| vm.compile(Code::Snippet, text, &Globals::all(), &target))?;
     match vm::with(|vm| vm.start(&function, &target)) {
         Ran::Done(_) => Ok(()),
         Ran::Failed(error) => Err(error),

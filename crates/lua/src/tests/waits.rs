@@ -96,6 +96,7 @@ fn an_abandoned_wait_is_not_used_again() {
                 Code::Snippet,
                 "ngx.sleep(1) reached = true",
                 &Globals::all(),
+                &target,
             )
         })?;
         for _ in 0..100 {

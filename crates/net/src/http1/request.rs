@@ -407,7 +407,7 @@ impl RequestHead {
         &'a self,
         name: &'n str,
     ) -> impl DoubleEndedIterator<Item = &'a [u8]> + use<'a, 'n> {
-        self.header_values_among(usize::MAX, name)
+        self.header_values_among(usize::MAX, name.as_bytes())
     }
 
     /// Returns the values of a header among the first `lines` header lines.
@@ -415,9 +415,9 @@ impl RequestHead {
     pub fn header_values_among<'a, 'n>(
         &'a self,
         lines: usize,
-        name: &'n str,
+        name: &'n [u8],
     ) -> impl DoubleEndedIterator<Item = &'a [u8]> + use<'a, 'n> {
-        self.head.values(lines, name.as_bytes())
+        self.head.values(lines, name)
     }
 
     pub fn header_count(&self, name: &str) -> usize {

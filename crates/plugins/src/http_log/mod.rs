@@ -47,7 +47,7 @@ impl Plugin for HttpLog {
         Ok(Self {
             endpoint: Arc::new(Endpoint::new(&config, params.max_batch_size)?),
             queue_name: queue_name(&config),
-            fields: CustomFields::new(config.custom_fields_by_lua.iter().flatten(), cx),
+            fields: CustomFields::new(NAME, config.custom_fields_by_lua.iter().flatten(), cx),
             params,
             deprecated,
             queue: OnceLock::new(),

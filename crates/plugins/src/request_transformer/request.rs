@@ -37,7 +37,7 @@ impl Interpreter for RefCell<RequestParts<'_>> {
             configured: parts.configured,
             node: parts.node,
         };
-        code.render(&Target::reading(Phase::Access, request, parts))
+        code.render(&Target::reading(Phase::Access, request, parts).of("request-transformer"))
     }
 }
 

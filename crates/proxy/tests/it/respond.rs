@@ -282,15 +282,6 @@ fn an_answer_to_head_has_the_length_and_no_body() {
 }
 
 #[test]
-fn statuses_without_a_body_have_no_length() {
-    for status in [204, 304] {
-        let text = written(Response::new(status, "abc"), &HeaderSet::OFF, false);
-        assert!(!text.contains("Content-Length"), "{text}");
-        assert!(text.ends_with("\r\n\r\n"), "{text}");
-    }
-}
-
-#[test]
 fn texts_get_the_charset_of_the_web_server() {
     let html = Response::new(451, "x").with_header("Content-Type", "text/html");
     let text = written(html, &HeaderSet::OFF, false);
