@@ -81,6 +81,7 @@ pub(crate) const FILES: &[(&CStr, &str)] = &[
     ),
     (c"=lua/lib_hash.lua", include_str!("lua/lib_hash.lua")),
     (c"=lua/lib_cache.lua", include_str!("lua/lib_cache.lua")),
+    (c"=lua/lib_modules.lua", include_str!("lua/lib_modules.lua")),
     (
         c"=./kong/tools/kong-lua-sandbox.lua",
         include_str!("lua/kong_lua_sandbox.lua"),

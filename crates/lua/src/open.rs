@@ -20,6 +20,12 @@ pub(crate) struct Opened {
     pub(crate) stopped: [c_int; 2],
 }
 
+/// Opens LPeg for `require`.
+unsafe extern "C-unwind" fn open_lpeg(l: *mut lua_State) -> c_int {
+    // SAFETY: Lua calls it as a function of C, and this frame has no destructors.
+    unsafe { luaopen_lpeg(l) }
+}
+
 /// Loads the libraries and the Lua code of this crate.
 pub(crate) unsafe extern "C-unwind" fn open(l: *mut lua_State) -> c_int {
     // The texts live as long as the process, so that no destructor runs in this frame.
@@ -44,6 +50,8 @@ pub(crate) unsafe extern "C-unwind" fn open(l: *mut lua_State) -> c_int {
         // Nothing reads this address: a light userdata is only compared.
         lua_pushlightuserdata(l, std::ptr::dangling_mut::<u8>().cast());
         lua_setfield(l, GLOBALS, c"SB_EMPTY_ARRAY".as_ptr());
+        lua_pushcclosure(l, open_lpeg, 0);
+        lua_setfield(l, GLOBALS, c"SB_LPEG".as_ptr());
         push(l, declarations);
         lua_setfield(l, GLOBALS, c"SB_DECLARATIONS".as_ptr());
         load(l, c"=constants", constants);

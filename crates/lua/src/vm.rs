@@ -21,6 +21,7 @@ use crate::watchdog::Watched;
 use libc::c_int;
 use std::cell::{Cell, RefCell};
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -61,6 +62,8 @@ thread_local! {
     static RUNNING: Cell<*mut lua_State> = const { Cell::new(null_mut()) };
     /// The registry indexes of the errors of a stop: for its time and for its memory.
     static STOPPED: Cell<[c_int; 2]> = const { Cell::new([0; 2]) };
+    /// The watchdog's mark of the VM of this thread.
+    static STOP_MARK: Cell<*const AtomicBool> = const { Cell::new(std::ptr::null()) };
     /// Whether the running slice is stopped for its memory.
     static IS_FULL: Cell<bool> = const { Cell::new(false) };
 }
@@ -125,6 +128,7 @@ impl Vm {
             (l, memory, opened)
         };
         STOPPED.set(opened.stopped);
+        STOP_MARK.set(&raw const watched.slot().must_stop);
         Self {
             l,
             memory,
@@ -466,6 +470,7 @@ impl Vm {
 impl Drop for Vm {
     fn drop(&mut self) {
         begin_generation();
+        STOP_MARK.set(std::ptr::null());
         // SAFETY: nothing runs in the VM, and the memory is freed after it.
         unsafe {
             lua_close(self.l);
@@ -565,6 +570,15 @@ unsafe extern "C-unwind" fn new_thread(l: *mut lua_State) -> c_int {
         (*thread).reference = luaL_ref(l, REGISTRY);
     }
     0
+}
+
+/// Whether the running slice must stop. LPeg asks for it while it matches.
+#[unsafe(no_mangle)]
+extern "C" fn silverback_lua_is_stopped() -> c_int {
+    let mark = STOP_MARK.get();
+    // SAFETY: the mark is of the VM of this thread, whose code is calling.
+    let must_stop = !mark.is_null() && unsafe { &*mark }.load(Relaxed);
+    c_int::from(must_stop || IS_FULL.get())
 }
 
 unsafe extern "C-unwind" fn collect_garbage(l: *mut lua_State) -> c_int {

@@ -36,6 +36,12 @@ pub enum ResponseBody {
     /// The error page of nginx, which Kong sends when a plugin exits with the status of an error and nothing else. It is
     /// like `Error`, but a text unless the request asks for another format.
     ServerError,
+    /// Kong's exit with a status and without a body. nginx sends its page for the status: `ServerError` for the statuses
+    /// that Kong handles, HTML for others, and nothing for those that have no page.
+    Page,
+    /// A body that was written piece by piece, so that its length was not known when it began: HTTP/1.1 clients get it in
+    /// chunks.
+    Written(Bytes),
 }
 
 impl Response {
@@ -98,6 +104,16 @@ impl Response {
             status,
             headers: HeaderEdits::new(),
             body: ResponseBody::ServerError,
+            counts_as_proxied: false,
+        }
+    }
+
+    /// Creates a response in "exit" style without a body, for which nginx's page of the status is sent.
+    pub fn page(status: u16) -> Self {
+        Self {
+            status,
+            headers: HeaderEdits::new(),
+            body: ResponseBody::Page,
             counts_as_proxied: false,
         }
     }

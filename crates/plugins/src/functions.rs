@@ -110,7 +110,11 @@ impl<N: Name> Plugin for Functions<N> {
         ]
         .into_iter()
         .filter(|(snippets, _)| !snippets.0.is_empty())
-        .fold(Phases::NONE, |phases, (_, phase)| phases.with(phase))
+        .fold(Phases::NONE, |phases, (_, phase)| match self.globals {
+            Ok(_) => phases.with(phase),
+            // Kong compiles all snippets in whatever phase comes first, so that each phase fails.
+            Err(_) => PHASES,
+        })
     }
 
     fn rewrite<'a>(

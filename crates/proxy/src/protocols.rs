@@ -1,7 +1,6 @@
 //! The gateway's responses to requests over a protocol that their route does not serve.
 //! Source: kong/runloop/handler.lua access.before.
 
-use crate::respond::page;
 use crate::snapshot::RouteInfo;
 use model::entities::Protocol;
 use plugin::Response;
@@ -57,7 +56,7 @@ fn redirect_to_https(status: u16, spoken: &Spoken<'_>) -> Response {
     let redirect = if spoken.grpc_type && spoken.http2 {
         Response::new(status, "")
     } else {
-        Response::new(status, page::redirect(status)).with_header("Content-Type", page::TYPE)
+        Response::page(status)
     };
     redirect.with_header("Location", location)
 }

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use net::http1::RequestHead;
 use plugin::{HeaderEdits, HeaderValue, Response, ResponseBody};
 use std::borrow::Cow;
+use std::ops::Range;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
@@ -97,6 +98,8 @@ pub struct GatewayResponse {
     pub body: Bytes,
     /// Further pieces of the body. The caller sends them after what [`Self::write`] has written.
     pub more: Vec<Bytes>,
+    /// Whether the body is to be sent in chunks. [`Self::frame`] makes them.
+    pub chunked: bool,
 }
 
 /// Properties of the exchange that the head of a response depends on.
@@ -152,34 +155,41 @@ impl GatewayResponse {
             body,
             counts_as_proxied: _,
         } = response;
+        let of = |headers, body| Self {
+            status,
+            headers,
+            body,
+            more: Vec::new(),
+            chunked: false,
+        };
         match body {
-            ResponseBody::Bytes(body) => Self {
-                status,
-                headers,
-                body,
-                more: Vec::new(),
+            ResponseBody::Bytes(body) => of(headers, body),
+            ResponseBody::Written(body) => Self {
+                chunked: true,
+                ..of(headers, body)
             },
             ResponseBody::Pieces(pieces) => {
                 let mut pieces = pieces.into_iter();
                 Self {
-                    status,
-                    headers,
                     body: pieces.next().unwrap_or_default(),
                     more: pieces.collect(),
+                    ..of(headers, Bytes::new())
                 }
             }
             ResponseBody::Json(body) => {
                 if headers.value("content-type").is_none() {
                     headers.set("Content-Type", JSON);
                 }
-                Self {
-                    status,
-                    headers,
-                    body,
-                    more: Vec::new(),
-                }
+                of(headers, body)
             }
-            ResponseBody::ServerError => {
+            ResponseBody::Page if !page::is_kongs(status) => match page::of(status) {
+                Some(page) => {
+                    headers.set("Content-Type", page::TYPE);
+                    of(headers, page.into())
+                }
+                None => of(headers, Bytes::new()),
+            },
+            ResponseBody::ServerError | ResponseBody::Page => {
                 let mut page = Self::server_error(status, None, request, request_id, settings);
                 headers.apply(page.headers);
                 page.headers = headers;
@@ -195,6 +205,10 @@ impl GatewayResponse {
             ResponseBody::Error(message) => {
                 let format = Format::accepted(request.and_then(|head| head.header("accept")));
                 let message = message.unwrap_or_else(|| default_message(status));
+                if format == Format::Grpc {
+                    // Kong has no content type for this format, and nginx sends the header without a value.
+                    headers.set("Content-Type", "");
+                }
                 Self::error(status, headers, format, &message, request_id, settings)
             }
         }
@@ -245,18 +259,40 @@ impl GatewayResponse {
             headers,
             body: body.into(),
             more: Vec::new(),
+            chunked: false,
         }
     }
 
-    /// Appends the head and the first piece of the body (if any) to `out`.
-    pub fn write(&self, facts: &Facts<'_>, settings: &HeaderSet, out: &mut Vec<u8>) {
+    /// Puts the whole body into chunks.
+    pub fn frame(&mut self) {
+        let mut framed = Vec::with_capacity(self.body.len() + 16);
+        for piece in std::iter::once(&self.body).chain(&self.more) {
+            if !piece.is_empty() {
+                framed.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+                framed.extend_from_slice(piece);
+                framed.extend_from_slice(b"\r\n");
+            }
+        }
+        framed.extend_from_slice(b"0\r\n\r\n");
+        (self.body, self.more) = (framed.into(), Vec::new());
+    }
+
+    /// Appends the head and the first piece of the body (if any) to `out`. Returns the place of the line `Date`.
+    pub fn write(
+        &self,
+        facts: &Facts<'_>,
+        settings: &HeaderSet,
+        out: &mut Vec<u8>,
+    ) -> Range<usize> {
         let bodiless = status::is_bodiless(self.status);
         out.extend_from_slice(b"HTTP/1.1 ");
         out.extend_from_slice(itoa::Buffer::new().format(self.status).as_bytes());
         out.push(b' ');
         out.extend_from_slice(status::reason(self.status).as_bytes());
         out.extend_from_slice(b"\r\n");
+        let date = out.len();
         line(out, "Date", facts.date.as_bytes());
+        let date = date..out.len();
         self.write_own_headers(settings, out);
         let connection = match (self.upgrades(), facts.keep_alive) {
             (false, true) => "keep-alive",
@@ -266,7 +302,9 @@ impl GatewayResponse {
             (true, false) => "close, Upgrade",
         };
         line(out, "Connection", connection.as_bytes());
-        if !bodiless {
+        if self.chunked {
+            line(out, "Transfer-Encoding", b"chunked");
+        } else if self.has_length() {
             let more: usize = self.more.iter().map(Bytes::len).sum();
             number(out, "Content-Length", (self.body.len() + more) as u64);
         }
@@ -274,6 +312,17 @@ impl GatewayResponse {
         out.extend_from_slice(b"\r\n");
         if !bodiless && !facts.head_only {
             out.extend_from_slice(&self.body);
+        }
+        date
+    }
+
+    /// Whether the head has a length. Like nginx, the gateway states that of a body which the status does not allow, as
+    /// far as there is one.
+    fn has_length(&self) -> bool {
+        match self.status {
+            100..=199 => false,
+            204 => !self.body.is_empty(),
+            _ => true,
         }
     }
 

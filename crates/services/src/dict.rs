@@ -24,7 +24,6 @@ pub const ZONES: &[(&str, usize)] = &[
     ("kong_db_cache", 0),
     ("kong_db_cache_miss", 12 << 20),
     ("kong_secrets", 5 << 20),
-    ("kong_dns_cache", 5 << 20),
     ("prometheus_metrics", 5 << 20),
 ];
 

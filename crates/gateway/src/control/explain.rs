@@ -557,9 +557,11 @@ fn closes(status: u16, message: &str) -> GatewayAnswer {
 fn answer(response: &Response) -> GatewayAnswer {
     let message = match &response.body {
         ResponseBody::Error(message) => message.as_deref().unwrap_or_default().to_owned(),
-        ResponseBody::Bytes(body) | ResponseBody::Json(body) => text(body),
+        ResponseBody::Bytes(body) | ResponseBody::Json(body) | ResponseBody::Written(body) => {
+            text(body)
+        }
         ResponseBody::Pieces(pieces) => text(pieces.concat()),
-        ResponseBody::ServerError => String::new(),
+        ResponseBody::ServerError | ResponseBody::Page => String::new(),
     };
     let header = |name: &str| response.headers.value(name).map(text);
     GatewayAnswer {

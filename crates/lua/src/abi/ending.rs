@@ -4,7 +4,7 @@ use super::edit::{Change, change_header};
 use super::{Cx, FOUND, NONE};
 use crate::target::Phase;
 use bytes::Bytes;
-use plugin::{Response, ResponseBody};
+use plugin::{HeaderEdits, Response, ResponseBody};
 use std::borrow::Cow;
 
 super::numbered! {
@@ -12,6 +12,8 @@ super::numbered! {
     pub(super) enum Kind {
         /// `kong.response.exit` with a text.
         Exit = "exit",
+        /// `kong.response.exit` without a body.
+        ExitPage = "exit_page",
         /// `kong.response.exit` with a table, as JSON.
         ExitJson = "exit_json",
         /// `kong.response.error` with a message.
@@ -20,10 +22,6 @@ super::numbered! {
         StatusError = "status_error",
         /// `ngx.exit` and what was said before it.
         NgxExit = "ngx_exit",
-        /// `ngx.exit` with the status of an error.
-        NgxError = "ngx_error",
-        /// `ngx.exit` with a status that closes the connection without a response.
-        NgxClose = "ngx_close",
     }
 }
 
@@ -45,6 +43,16 @@ pub(super) fn header(cx: &mut Cx, _: i32, change: i32, name: &[u8], value: &[u8]
     FOUND
 }
 
+/// The status that closes the connection without a response.
+const CLOSES: u16 = 444;
+
+/// Whether a response has a content type, from its own headers or from those that were set before it.
+pub(super) fn has_type(cx: &Cx, headers: &HeaderEdits) -> bool {
+    let early = cx.target.state().map(|state| &state.headers);
+    let mut all = std::iter::once(headers).chain(early);
+    all.any(|headers| headers.value("content-type").is_some())
+}
+
 /// Makes the response of this status, with the headers that were added. The kind is in the bits above the status.
 pub(super) fn exit(cx: &mut Cx, status_and_kind: i32, body: &[u8]) -> i32 {
     let Some(kind) = Kind::numbered(status_and_kind >> 16) else {
@@ -52,28 +60,34 @@ pub(super) fn exit(cx: &mut Cx, status_and_kind: i32, body: &[u8]) -> i32 {
     };
     let mut headers = std::mem::take(&mut cx.headers);
     let replaces = cx.phase == Phase::HeaderFilter as u32;
-    if kind == Kind::Exit && !replaces && headers.value("content-type").is_none() {
+    // What was said before is the body. Only `ngx.exit` can come after it.
+    let said = super::said::take(cx);
+    if (kind == Kind::Exit || said.is_some()) && !replaces && !has_type(cx, &headers) {
         // Kong sends a text without a content type, not with nginx's default type.
         headers.remove("Content-Type");
     }
-    // What was said before is the body. Only `ngx.exit` can come after it.
-    let said = super::said::take(cx);
-    let body = || said.clone().unwrap_or_else(|| Bytes::copy_from_slice(body));
-    let text = || Cow::Owned(String::from_utf8_lossy(&body()).into_owned());
+    let status = match status_and_kind as u16 {
+        // nginx closes the connection: such a status is not final.
+        100..=199 if !replaces => CLOSES,
+        status => status,
+    };
+    let bytes = || Bytes::copy_from_slice(body);
+    let text = || Cow::Owned(String::from_utf8_lossy(body).into_owned());
     let response = Response {
-        status: status_and_kind as u16,
+        status,
         headers,
         body: match kind {
-            Kind::Exit | Kind::NgxExit | Kind::NgxClose => ResponseBody::Bytes(body()),
-            Kind::ExitJson => ResponseBody::Json(body()),
+            Kind::Exit => ResponseBody::Bytes(bytes()),
+            Kind::ExitJson => ResponseBody::Json(bytes()),
+            Kind::NgxExit => said.map_or(ResponseBody::Page, ResponseBody::Written),
+            Kind::ExitPage => ResponseBody::Page,
             Kind::Error => ResponseBody::Error(Some(text())),
             Kind::StatusError => ResponseBody::Error(None),
-            Kind::NgxError => ResponseBody::ServerError,
         },
         counts_as_proxied: false,
     };
     cx.ending = Some(match kind {
-        Kind::NgxExit | Kind::NgxError | Kind::NgxClose => Ending::AtOnce(response),
+        Kind::NgxExit => Ending::AtOnce(response),
         _ => Ending::Respond(response),
     });
     FOUND

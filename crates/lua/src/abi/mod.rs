@@ -26,6 +26,7 @@ mod hash;
 mod json;
 mod list;
 mod log;
+mod module;
 mod regex;
 mod said;
 mod text;
@@ -296,6 +297,8 @@ functions! {
     header(is) => text::header;
     stopped(_) => stopped;
     find(ssii) => find;
+    // Lua libraries (`module`).
+    module(s) => module::text;
     // Lists of names and values (`list`).
     list(ii) => list::make;
     parse_args(is) => list::parse_args;
@@ -353,7 +356,6 @@ functions! {
     say(is) => said::say;
     say_end(_) => said::end;
     has_said(_) => said::has_begun;
-    page(i) => said::page;
     // The tables of a request.
     keep_context(i) => keep_context;
 }

@@ -1,4 +1,4 @@
-//! What Lua code says to the client (`ngx.say`, `ngx.print`), and the pages of `ngx.exit`.
+//! What Lua code says to the client (`ngx.say`, `ngx.print`).
 //!
 //! The pieces are kept with the request and sent at the end of the handler, with its headers.
 
@@ -16,14 +16,20 @@ pub(crate) struct Said {
     status: u16,
     body: Vec<u8>,
     is_ended: bool,
+    has_type: bool,
 }
 
 impl Said {
     pub(crate) fn response(self) -> Response {
+        let mut headers = HeaderEdits::new();
+        if !self.has_type {
+            // nginx's default type does not apply to what Lua code says.
+            headers.remove("Content-Type");
+        }
         Response {
             status: self.status,
-            headers: HeaderEdits::new(),
-            body: ResponseBody::Bytes(self.body.into()),
+            headers,
+            body: ResponseBody::Written(self.body.into()),
             counts_as_proxied: false,
         }
     }
@@ -36,6 +42,7 @@ pub(crate) fn context(cx: &mut Cx) -> Option<&mut Context> {
 
 /// Says a text. The first one fixes the status. Returns [`NONE`] after the end, and if it would be too much.
 pub(super) fn say(cx: &mut Cx, status: i32, text: &[u8]) -> i32 {
+    let has_type = super::ending::has_type(cx, &HeaderEdits::new());
     let Some(context) = context(cx) else {
         return NO_REQUEST;
     };
@@ -43,6 +50,7 @@ pub(super) fn say(cx: &mut Cx, status: i32, text: &[u8]) -> i32 {
         status: status as u16,
         body: Vec::new(),
         is_ended: false,
+        has_type,
     });
     if said.is_ended || said.body.len() + text.len() > MAX_SAID {
         return NONE;
@@ -65,35 +73,6 @@ pub(super) fn end(cx: &mut Cx) -> i32 {
 /// Whether the request has said something, and so the headers count as sent.
 pub(super) fn has_begun(cx: &mut Cx) -> i32 {
     i32::from(context(cx).is_some_and(|context| context.said.is_some()))
-}
-
-/// Returns nginx's page for a status that Kong has no page for. [`NONE`] if nginx sends an empty body.
-pub(super) fn page(cx: &mut Cx, status: i32) -> i32 {
-    let title = match status {
-        301 => "301 Moved Permanently",
-        302 => "302 Found",
-        303 => "303 See Other",
-        307 => "307 Temporary Redirect",
-        308 => "308 Permanent Redirect",
-        401 => "401 Authorization Required",
-        402 => "402 Payment Required",
-        403 => "403 Forbidden",
-        406 => "406 Not Acceptable",
-        409 => "409 Conflict",
-        410 => "410 Gone",
-        415 => "415 Unsupported Media Type",
-        416 => "416 Requested Range Not Satisfiable",
-        421 => "421 Misdirected Request",
-        429 => "429 Too Many Requests",
-        501 => "501 Not Implemented",
-        505 => "505 HTTP Version Not Supported",
-        507 => "507 Insufficient Storage",
-        _ => return NONE,
-    };
-    let page = format!(
-        "<html>\r\n<head><title>{title}</title></head>\r\n<body>\r\n<center><h1>{title}</h1></center>\r\n</body>\r\n</html>\r\n"
-    );
-    cx.made(|out| out.extend_from_slice(page.as_bytes()))
 }
 
 /// The body of an ending without a body of its own: what was said.

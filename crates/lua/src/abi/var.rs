@@ -284,9 +284,7 @@ fn of_entry(cx: &mut Cx, entry: &LogEntry<'_>, name: &str) -> i32 {
         "bytes_sent" => shown(cx, entry.response_size),
         "body_bytes_sent" => shown(
             cx,
-            entry
-                .response_size
-                .saturating_sub(entry.response_head.len() as u64),
+            entry.response_size.saturating_sub(entry.response_head_size),
         ),
         "upstream_status" => entry
             .upstream_status

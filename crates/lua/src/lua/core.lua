@@ -147,6 +147,7 @@ function SB.context(...)
   end
   local context = {ctx = setmetatable({}, SB.ctx_mt), shared = {}, plugins = {}}
   contexts[number] = context
+  if SB.name_node then SB.name_node() end
   if c_keep(cx, number) ~= 1 then
     -- Outside of a request, the tables live as long as the slice.
     contexts[number] = nil

@@ -2,11 +2,10 @@
 -- Source: lua-nginx-module, ngx_http_lua_output.c and ngx_http_lua_control.c; lua-resty-core, lib/resty/core/response.lua.
 local SB = ...
 local functions, cx, constants, own = SB.functions, SB.cx, SB.constants, SB.ngx
-local ffi_string = require("ffi").string
 local type, error, tostring, tonumber, select, floor, gsub = type, error, tostring, tonumber, select, math.floor, string.gsub
 local concat, lower, band, next, setmetatable, format = table.concat, string.lower, bit.band, next, setmetatable, string.format
 local check_phase, bad_argument = SB.check_phase, SB.bad_argument
-local c_say, c_say_end, c_has_said, c_page = functions.say, functions.say_end, functions.has_said, functions.page
+local c_say, c_say_end, c_has_said = functions.say, functions.say_end, functions.has_said
 local c_set_header, c_set_number = functions.set_header, functions.set_number
 local CONTENT, P = SB.CONTENT, constants.phase
 local RESPONSE, STATUS = constants.header.response, constants.set_number.status
@@ -183,21 +182,9 @@ own.eof = function(...)
   return 1
 end
 
--- The statuses for which Kong has pages. Source: kong/templates/nginx_kong.lua error_page.
-local pages = {}
-for _, code in ipairs{400, 404, 405, 408, 411, 412, 413, 414, 417, 494, 500, 502, 503, 504} do pages[code] = true end
-
 -- Ends the request with a status and without a body of the user's.
 local function end_with(code)
-  if c_has_said(cx) == 1 then
-    SB.make_response("ngx_exit", SB.context().status or code, "")
-  elseif pages[code] then
-    SB.make_response("ngx_error", code, "")
-  elseif code >= 300 and c_page(cx, code) == 1 then
-    SB.make_response("ngx_exit", code, ffi_string(cx.ptr, cx.len), {["Content-Type"] = "text/html"})
-  else
-    SB.make_response("ngx_exit", code, "")
-  end
+  SB.make_response("ngx_exit", c_has_said(cx) == 1 and SB.context().status or code, "")
   SB.suspend(SB.wait["end"])
 end
 
@@ -217,10 +204,6 @@ own.exit = function(code, ...)
   if phase == 0 then return SB.suspend(SB.wait["end"]) end
   if phase == P.certificate then
     if number == own.ERROR then error("ngx.exit(ngx.ERROR)", 2) end
-    return SB.suspend(SB.wait["end"])
-  end
-  if number == 444 or number == 499 or number == 408 then
-    SB.make_response("ngx_close", 444, "")
     return SB.suspend(SB.wait["end"])
   end
   if number < 100 then
@@ -250,9 +233,7 @@ own.redirect = function(uri, code, ...)
   if at then
     error(format('unsafe byte "0x%02x" in redirect uri "%s"', uri:byte(at), SB.escaped(uri)), 2)
   end
-  c_page(cx, code)
-  local page = ffi_string(cx.ptr, cx.len)
-  SB.make_response("ngx_exit", code, page, {["Content-Type"] = "text/html", Location = uri})
+  SB.make_response("ngx_exit", code, "", {Location = uri})
   SB.suspend(SB.wait["end"])
 end
 

@@ -4,7 +4,8 @@ local functions, cx = SB.functions, SB.cx
 local ffi_string = require("ffi").string
 local tostring, select, concat, type, error, next, setmetatable, pairs =
   tostring, select, table.concat, type, error, next, setmetatable, pairs
-local band, gsub, rep, sort, getinfo = bit.band, string.gsub, string.rep, table.sort, debug.getinfo
+local band, gsub, rep, sort = bit.band, string.gsub, string.rep, table.sort
+local getinfo, traceback = debug.getinfo, debug.traceback
 local wrong_phase, failed, json = SB.wrong_phase, SB.failed, SB.json
 local c_log, c_log_field, c_log_record = functions.log, functions.log_field, functions.log_record
 
@@ -134,41 +135,58 @@ local function serialize(options, ...)
   return (json.read(ffi_string(cx.ptr, cx.len)))
 end
 
+local log_mt = {__index = {}, __call = function(self, ...) self.notice(...) end}
+
+-- Logs a message in pieces. The last may be a table: since when something is deprecated, and when it goes.
+local deprecation = setmetatable({write = function(...)
+  local t = {}
+  for i = 1, select("#", ...) do t[i] = tostring((select(i, ...))) end
+  local text = concat(t)
+  c_log(cx, levels.warn, text, #text)
+end}, {__call = function(self, ...)
+  local count = select("#", ...)
+  local about = select(count, ...)
+  local text
+  if type(about) == "table" then
+    text = concat({...}, nil, 1, count - 1)
+    local after, removal = about.after, about.removal
+    if after and removal then
+      text = text .. " (deprecated after " .. after .. ", scheduled for removal in " .. removal .. ")"
+    elseif after then
+      text = text .. " (deprecated after " .. after .. ")"
+    elseif removal then
+      text = text .. " (scheduled for removal in " .. removal .. ")"
+    end
+    if about.trace then text = text .. " " .. traceback("", 2) end
+  else
+    text = concat({...}, nil, 1, count)
+  end
+  self.write(text)
+end})
+
 local function new(namespace, format)
   local settings = {namespace = namespace, format = format}
   local log = {}
   for name, level in pairs(levels) do log[name] = writer(log, settings, level) end
   log.inspect = inspector(log)
   log.set_serialize_value, log.serialize = set_serialize_value, serialize
-  log.deprecation = function(message, metadata, ...)
-    local text = tostring(message)
-    if type(metadata) == "table" then
-      local after, removal = metadata.after, metadata.removal
-      if after and removal then
-        text = text .. " (deprecated after " .. after .. ", scheduled for removal in " .. removal .. ")"
-      elseif after then
-        text = text .. " (deprecated after " .. after .. ")"
-      elseif removal then
-        text = text .. " (scheduled for removal in " .. removal .. ")"
-      end
-    end
-    c_log(cx, levels.warn, text, #text)
-  end
+  log.deprecation = deprecation
   log.set_format = function(wanted, ...)
     if type(wanted) ~= "string" then error("format must be a string", 2) end
     if wanted == "" then error("format cannot be an empty string", 2) end
     settings.format = wanted
   end
-  log.new = function(name, wanted, ...)
-    if type(name) ~= "string" then error("namespace must be a string", 2) end
-    if name == "" then error("namespace cannot be an empty string", 2) end
-    if wanted ~= nil then
-      if type(wanted) ~= "string" then error("format must be a string if specified", 2) end
-      if wanted == "" then error("format cannot be an empty string if specified", 2) end
-    end
-    return (new(name, wanted))
+  return setmetatable(log, log_mt)
+end
+
+log_mt.__index.new = function(name, format, ...)
+  if type(name) ~= "string" then error("namespace must be a string", 2) end
+  if name == "" then error("namespace cannot be an empty string", 2) end
+  if format ~= nil then
+    if type(format) ~= "string" then error("format must be a string if specified", 2) end
+    if format == "" then error("format cannot be an empty string if specified", 2) end
   end
-  return setmetatable(log, {__call = function(_, ...) log.notice(...) end})
+  return (new(name, format))
 end
 
 kong.log = new()

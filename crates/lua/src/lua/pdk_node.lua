@@ -17,6 +17,12 @@ end
 local node = {}
 kong.node = node
 
+-- Kong's own code asks for the name before any snippet runs, and keeps it here.
+function SB.name_node()
+  node.hostname = hostname()
+  if node.hostname then SB.name_node = nil end
+end
+
 node.get_id = function(...) return node_id() end
 node.get_hostname = function(...) return hostname() end
 

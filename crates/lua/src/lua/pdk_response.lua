@@ -16,7 +16,7 @@ kong.response = response
 
 local H, H_LIST = SB.phases("response, header_filter, body_filter, log, error, admin_api")
 local W, W_LIST = SB.phases("rewrite, access, balancer, response, header_filter, error, admin_api")
-local BODY_FILTER = constants.phase.body_filter
+local HEADER_FILTER, BODY_FILTER = constants.phase.header_filter, constants.phase.body_filter
 
 local status, source = SB.number_reader("status"), SB.text_reader("source")
 
@@ -201,10 +201,12 @@ response.exit = function(code, body, headers, ...)
     else
       -- Kong fails when it sends the body, and nginx answers with its own page.
       kong.log.err("body encoding failed while flushing response: ", err)
-      make("ngx_error", 500, "")
+      make("ngx_exit", 500, "")
     end
-  else
+  elseif body or cx.phase == HEADER_FILTER then
     make("exit", code, body or "", headers)
+  else
+    make("exit_page", code, "", headers)
   end
   finish()
 end

@@ -126,3 +126,4 @@ end
 -- Nothing is kept, so there is nothing to warm up or to flush.
 vault.warmup = function(...) end
 vault.flush = function(...) end
+vault.init_worker = function(...) end

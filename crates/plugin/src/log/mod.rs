@@ -49,8 +49,11 @@ pub struct LogEntry<'a> {
     pub request_size: u64,
     /// Number of bytes sent to the client, heads included (nginx's `$bytes_sent`).
     pub response_size: u64,
-    /// The response head as it was sent to the client, with its status line. Empty if none was sent.
+    /// The response head as it was sent to the client, with its status line, but without a `Date` that the gateway has
+    /// added. Empty if none was sent.
     pub response_head: &'a [u8],
+    /// Number of bytes of the head, as it was sent.
+    pub response_head_size: u64,
     /// Path that was sent to the upstream, without query.
     pub upstream_path: &'a [u8],
     /// The upstream's whole body, if the response was read into memory.

@@ -57,6 +57,7 @@ fn entry() -> LogEntry<'static> {
         request_size: 77,
         response_size: 190,
         response_head: b"",
+        response_head_size: 0,
         upstream_path: b"/up",
         upstream_body: None,
     }
@@ -233,6 +234,7 @@ fn headers_and_arguments_that_occur_several_times_are_lists() {
     let text = "GET /?a=1&b&a=%22&c=&a HTTP/1.1\r\nHost: a\r\nX-A: 1\r\nx-a: 2\r\nX-B: 3\r\nX-A: 4\r\n\r\n";
     let entry = LogEntry {
         response_head: b"HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nset-cookie:  b \r\nX-Empty:\r\n\r\n",
+        response_head_size: 0,
         ..entry()
     };
     let record = record(text, &entry, |_, _| {});
@@ -289,6 +291,7 @@ fn the_numbers_of_headers_and_arguments_are_limited() {
     let sent = format!("HTTP/1.1 200 OK\r\n{lines}\r\n");
     let entry = LogEntry {
         response_head: sent.as_bytes(),
+        response_head_size: 0,
         ..entry()
     };
     let record = record(&text, &entry, |request, _| {
@@ -495,6 +498,7 @@ fn failed_tries_of_a_session_have_no_status() {
 fn response_headers(head: &'static [u8]) -> Json {
     let entry = LogEntry {
         response_head: head,
+        response_head_size: 0,
         ..entry()
     };
     record(GET, &entry, |_, _| {})["response"]["headers"].clone()

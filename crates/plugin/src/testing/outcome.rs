@@ -184,6 +184,7 @@ impl Logged {
             request_size: self.request_size,
             response_size: self.response_size,
             response_head: &self.response_head,
+            response_head_size: self.response_head.len() as u64,
             upstream_path: &self.upstream_path,
             upstream_body: self.upstream_body.as_ref(),
         }

@@ -185,3 +185,42 @@ fn log_fields_must_be_values() {
         .run_now();
     assert_eq!(outcome.client.status, 200);
 }
+
+#[test]
+fn an_exit_keeps_a_content_type_that_was_set_before() {
+    let ask = |code: &str| {
+        let functions = case(def(), json!({"access": [code]}));
+        let outcome = functions.request("GET /").run_now();
+        outcome.client.header("content-type").map(str::to_owned)
+    };
+    let set = "kong.response.set_header('Content-Type', 'a/b') ";
+    assert_eq!(
+        ask(&format!("{set} kong.response.exit(200, 'x')")).as_deref(),
+        Some("a/b")
+    );
+    assert_eq!(ask(&format!("{set} ngx.say('x')")).as_deref(), Some("a/b"));
+    assert_eq!(ask("ngx.say('x')"), None);
+}
+
+#[test]
+fn tracers_of_snippets_record_spans() {
+    let code = "local tracer = kong.tracing.new('mine')
+        local span = tracer.start_span('a', {span_kind = 3, attributes = {x = 1}})
+        tracer.set_active_span(span)
+        local child = tracer.start_span('b')
+        child:set_attribute('k', 'v') child:add_event('e') child:record_error('no') child:set_status(2) child:finish()
+        span:finish()
+        t.same, t.parent = child.trace_id == span.trace_id, child.parent_id == span.span_id
+        t.kind, t.events, t.status = span.kind, child.events[2].name, child.status
+        t.root, t.active = tracer.get_root_span().name, tostring(tracer.active_span())
+        t.bad, t.error = pcall(child.set_attribute, child, 1)
+        t.sampled = tracer:get_sampling_decision(nil, 0)
+        t.name, t.global = tracer.name, kong.tracing.name";
+    assert_eq!(
+        shown(code).request("GET /").run_now().client.json(),
+        json!({
+            "same": true, "parent": true, "kind": 3, "events": "exception", "status": 2, "root": "a", "active": "nil",
+            "bad": false, "error": "invalid key", "sampled": false, "name": "mine", "global": "noop",
+        })
+    );
+}

@@ -6,7 +6,6 @@ mod config;
 mod echo;
 pub(crate) mod source;
 
-use bytes::Bytes;
 use config::Config;
 use plugin::{
     BuildCx, BuildError, Field, NodeIdentity, Phases, Plugin, PluginDef, PluginError, RequestBody,
@@ -56,7 +55,7 @@ impl Plugin for RequestTermination {
                 })
             }
             (false, None, Some(message)) => Termination::Fixed(Response::message(status, &message)),
-            (false, None, None) => Termination::Fixed(Response::new(status, Bytes::new())),
+            (false, None, None) => Termination::Fixed(Response::page(status)),
         };
         Ok(Self {
             trigger: config.trigger,

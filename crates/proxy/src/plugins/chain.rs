@@ -13,6 +13,7 @@ use plugin::{
     Response, ResponseCx, ScopeSet, Step, UpstreamEdits, Wait,
 };
 use std::future::poll_fn;
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -27,6 +28,14 @@ pub struct Chain<'r> {
     memory: Option<Box<ChainMemory>>,
 }
 
+/// The head of a response as plugins see it in the log phase.
+#[derive(Default)]
+pub struct SentHead {
+    pub bytes: Vec<u8>,
+    /// Number of bytes that were sent.
+    pub size: u64,
+}
+
 /// What the plugins of a request have found out, the instances chosen so far, and their own states. The memory is reused
 /// for later requests.
 #[derive(Default)]
@@ -34,7 +43,7 @@ pub struct ChainMemory {
     pub state: RequestState,
     pub edits: UpstreamEdits,
     /// The response head as it was sent, kept only for plugins that log.
-    pub sent_head: Vec<u8>,
+    pub sent_head: SentHead,
     own: OwnStates,
     picked: Vec<Picked>,
     /// The plugin that ended the request, or failed.
@@ -69,7 +78,7 @@ impl ChainMemory {
         } = self;
         state.clear();
         edits.clear();
-        sent_head.clear();
+        sent_head.bytes.clear();
         own.clear();
         picked.clear();
         *answered_by = None;
@@ -177,25 +186,33 @@ impl<'r> Chain<'r> {
     }
 
     /// Takes the response head that was kept for the log phase. [`Self::give_sent_head`] returns its memory.
-    pub fn take_sent_head(&mut self) -> Vec<u8> {
+    pub fn take_sent_head(&mut self) -> SentHead {
         let memory = self.memory.as_deref_mut();
-        memory.map_or(Vec::new(), |memory| std::mem::take(&mut memory.sent_head))
+        memory.map_or_else(SentHead::default, |memory| {
+            std::mem::take(&mut memory.sent_head)
+        })
     }
 
-    pub fn give_sent_head(&mut self, head: Vec<u8>) {
+    pub fn give_sent_head(&mut self, head: SentHead) {
         if let Some(memory) = &mut self.memory {
             memory.sent_head = head;
         }
     }
 
-    /// Keeps the head of a response for the log phase, if a plugin has that phase.
+    /// Keeps the head of a response for the log phase, if a plugin has that phase. `own_date` is the place of the `Date` that
+    /// the gateway has added. In Kong, nginx adds it after all plugins, so that they do not see it.
     #[inline]
-    pub fn keep_head(&mut self, written: &[u8]) {
+    pub fn keep_head(&mut self, written: &[u8], own_date: Range<usize>) {
         if self.has(Phases::LOG)
             && let Some(memory) = &mut self.memory
         {
-            memory.sent_head.clear();
-            memory.sent_head.extend_from_slice(written);
+            let SentHead { bytes, size } = &mut memory.sent_head;
+            bytes.clear();
+            bytes.extend_from_slice(&written[..own_date.start]);
+            let end = memchr::memmem::find(written, b"\r\n\r\n");
+            let end = end.map_or(written.len(), |at| at + 4);
+            bytes.extend_from_slice(&written[own_date.end..end]);
+            *size = end as u64;
         }
     }
 

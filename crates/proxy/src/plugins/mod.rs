@@ -7,7 +7,9 @@ mod plan;
 mod publish;
 pub mod streams;
 
-pub use chain::{Access, Chain, ChainMemory, ClientLeft, Ended, FilterFailed, PollGone, Replaced};
+pub use chain::{
+    Access, Chain, ChainMemory, ClientLeft, Ended, FilterFailed, PollGone, Replaced, SentHead,
+};
 pub use plan::{Plan, Planned, Planner, Plans, RouteScope, ScopeTable, Scoped};
 pub use publish::publish;
 

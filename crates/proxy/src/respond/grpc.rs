@@ -70,6 +70,7 @@ impl GatewayResponse {
             headers,
             body,
             more: Vec::new(),
+            chunked: false,
         }
     }
 }

@@ -10,9 +10,10 @@ use super::{After, Connection, Outcome, RequestBodyAt};
 use crate::plugins::{Ended, FilterFailed};
 use crate::respond::status::is_bodiless;
 use crate::respond::{Facts, GatewayResponse, Latency, ResponseSettings, inject, page};
-use net::http1::{BadRequest, Body, RequestHead};
+use net::http1::{BadRequest, Body, RequestHead, Version};
 use net::tls::PLAIN_HTTP_PAGE;
 use plugin::{Answer, HeaderEdits, Origin, Phases, Response};
+use std::ops::Range;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -33,8 +34,10 @@ impl From<u16> for ServerError {
     }
 }
 
-/// The status with which a plugin closes the connection without a response, as in nginx.
-const CLOSES: u16 = 444;
+/// Whether a plugin's response with this status closes the connection without a response, as in nginx.
+fn closes(status: u16) -> bool {
+    matches!(status, 100..=199 | 408 | 444 | 499)
+}
 
 /// How long the upstream took for a response that the gateway sends itself.
 #[derive(Debug, Clone, Copy)]
@@ -61,9 +64,9 @@ impl Connection {
             request_id = opening.request_id(),
             "a plugin answers the request"
         );
-        if ended.at_once && ended.response.status == CLOSES {
+        if closes(ended.response.status) {
             return Outcome {
-                status: CLOSES,
+                status: ended.response.status,
                 ..self.broken_by_filter()
             };
         }
@@ -146,6 +149,13 @@ impl Connection {
             return self.broken_by_filter();
         }
         let head = handling.request.head;
+        if answer.chunked {
+            answer.chunked = head.version() == Version::Http11
+                && !form::is_bodiless(&handling.request, answer.status);
+            if answer.chunked {
+                answer.frame();
+            }
+        }
         self.now = Instant::now();
         let total = self.now - opening.started;
         let after = match answer.status {
@@ -171,7 +181,9 @@ impl Connection {
             keep_alive: after == After::Next,
             head_only: head.method_bytes() == b"HEAD",
         };
-        self.write_answer(&answer, &facts, |written| handling.chain.keep_head(written));
+        self.write_answer(&answer, &facts, |written, date| {
+            handling.chain.keep_head(written, date);
+        });
         let sends_body = !facts.head_only && !is_bodiless(answer.status);
         Outcome {
             status: answer.status,
@@ -208,7 +220,7 @@ impl Connection {
         &mut self,
         answer: &GatewayResponse,
         facts: &FactsOf<'_>,
-        keep_head: impl FnOnce(&[u8]),
+        keep_head: impl FnOnce(&[u8], Range<usize>),
     ) {
         let settings = &self.plane.settings.respond;
         worker::with(|worker| {
@@ -220,9 +232,9 @@ impl Connection {
                 keep_alive: facts.keep_alive,
                 head_only: facts.head_only,
             };
-            answer.write(&facts, &settings.headers, &mut worker.out);
+            let date = answer.write(&facts, &settings.headers, &mut worker.out);
             inject(&settings.injections, answer.status, &mut worker.out);
-            keep_head(&worker.out);
+            keep_head(&worker.out, date);
             if self.plane.settings.access_log.is_some() {
                 let end = memchr::memmem::find(&worker.out, b"\r\n\r\n");
                 self.head_size += end.map_or(0, |at| at as u64 + 4);
@@ -285,7 +297,7 @@ impl Connection {
             keep_alive: false,
             head_only,
         };
-        self.write_answer(&answer, &facts, |_| {});
+        self.write_answer(&answer, &facts, |_, _| {});
         worker::with(|worker| worker.counters(&self.plane).requests.add());
         let line = std::mem::take(&mut self.carry);
         let after = self.finish(After::Linger).await;
@@ -344,6 +356,7 @@ fn plain_http() -> GatewayResponse {
         headers,
         body: PLAIN_HTTP_PAGE.into(),
         more: Vec::new(),
+        chunked: false,
     }
 }
 

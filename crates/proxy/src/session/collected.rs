@@ -144,11 +144,14 @@ impl Connection {
         let pieces = worker::with(|worker| {
             worker.out.clear();
             let (date, now) = (&mut worker.date, self.now);
+            let mut own_date = 0..0;
             write_response(&inbound, &mut worker.out, |out| {
+                let start = out.len();
                 write_line(out, b"Date: ", date.at(now).as_bytes());
+                own_date = start..out.len();
             });
             inject(&settings.injections, answer.status, &mut worker.out);
-            chain.keep_head(&worker.out);
+            chain.keep_head(&worker.out, own_date);
             self.head_size += worker.out.len() as u64;
             let pieces = write_body(payload, &form, &answer, &mut worker.out);
             self.out.push(&worker.out);

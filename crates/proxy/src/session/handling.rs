@@ -116,7 +116,7 @@ impl Handling<'_> {
             RequestBody::Unread | RequestBody::TooLarge | RequestBody::Streamed => 0,
         };
         let entry = LogEntry {
-            status: status_of(&sent_head).unwrap_or(CLIENT_GONE),
+            status: status_of(&sent_head.bytes).unwrap_or(CLIENT_GONE),
             origin: Origin::Gateway,
             upstream_status: None,
             started_at: SystemTime::now() - took,
@@ -127,8 +127,9 @@ impl Handling<'_> {
             },
             tries: &[],
             request_size: (head_size(self.request.head) + body) as u64,
-            response_size: sent_head.len() as u64,
-            response_head: &sent_head,
+            response_size: sent_head.size,
+            response_head: &sent_head.bytes,
+            response_head_size: sent_head.size,
             upstream_path: self.request.upstream_path(),
             upstream_body: None,
         };

@@ -44,6 +44,7 @@ pub use real_ip::{RealIp, Source};
 pub use server::{Entrances, Stop, serve};
 
 use crate::forward::usual_forwarded;
+use crate::plugins::SentHead;
 use bytes::Bytes;
 use handling::Handling;
 use net::deadline::Deadline;
@@ -281,7 +282,7 @@ impl Connection {
         request: &'r Request<'_>,
         opening: &Opening<'_>,
         outcome: &'r Outcome,
-        sent_head: &'r [u8],
+        sent_head: &'r SentHead,
     ) -> LogEntry<'r> {
         let now = Instant::now();
         let took = now - opening.started;
@@ -303,7 +304,8 @@ impl Connection {
             tries: self.tries.made(),
             request_size: self.received,
             response_size: self.out.sent(),
-            response_head: sent_head,
+            response_head: &sent_head.bytes,
+            response_head_size: sent_head.size,
             upstream_path: request.upstream_path(),
             upstream_body: outcome.whole.as_deref().map(|whole| &whole.bytes),
         }

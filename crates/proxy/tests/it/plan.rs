@@ -368,6 +368,7 @@ fn early_errors_are_logged_by_global_plugins_only() {
         request_size: 0,
         response_size: 0,
         response_head: &[],
+        response_head_size: 0,
         upstream_path: b"",
         upstream_body: None,
     };

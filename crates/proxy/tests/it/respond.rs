@@ -1,7 +1,7 @@
 //! Tests of error bodies and their negotiation, as recorded from Kong, and of the bytes of the gateway's own responses.
 
 use crate::fixture::{REQUEST_ID, head};
-use plugin::Response;
+use plugin::{Response, ResponseBody};
 use proxy::respond::{Facts, Format, GatewayResponse, HeaderSet, Latency, ResponseSettings};
 use serde_json::Value;
 
@@ -282,17 +282,62 @@ fn an_answer_to_head_has_the_length_and_no_body() {
 }
 
 #[test]
-fn statuses_without_a_body_have_no_length() {
-    for status in [204, 304] {
-        let text = written(Response::new(status, "abc"), &HeaderSet::OFF, false);
-        assert!(!text.contains("Content-Length"), "{text}");
-        assert!(text.ends_with("\r\n\r\n"), "{text}");
-    }
-}
-
-#[test]
 fn texts_get_the_charset_of_the_web_server() {
     let html = Response::new(451, "x").with_header("Content-Type", "text/html");
     let text = written(html, &HeaderSet::OFF, false);
     assert!(text.contains("Content-Type: text/html; charset=UTF-8\r\n"));
+}
+
+/// Writes a response as the gateway sends it to HTTP/1.1 clients.
+fn sent(response: Response, frames: bool) -> String {
+    let settings = ResponseSettings::default();
+    let mut answer = GatewayResponse::new(response, None, REQUEST_ID, &settings);
+    if frames {
+        assert!(answer.chunked);
+        answer.frame();
+    }
+    let facts = Facts {
+        request_id: REQUEST_ID,
+        date: "today",
+        latency: Latency::Produced { total: 0 },
+        keep_alive: true,
+        head_only: false,
+    };
+    let mut out = Vec::new();
+    let date = answer.write(&facts, &settings.headers, &mut out);
+    assert_eq!(&out[date], b"Date: today\r\n");
+    String::from_utf8(out).expect("it is text")
+}
+
+#[test]
+fn an_exit_without_a_body_gets_nginxs_page() {
+    let forbidden = sent(Response::page(403), false);
+    assert!(forbidden.contains("Content-Type: text/html; charset=UTF-8\r\n"));
+    assert!(forbidden.contains("<center><h1>403 Forbidden</h1></center>\r\n"));
+    // Kong has a body of its own for 404, and nginx has no page for 418.
+    assert!(sent(Response::page(404), false).contains("\r\n\r\nNot found\nrequest_id: "));
+    assert!(sent(Response::page(418), false).ends_with("\r\n\r\n"));
+}
+
+#[test]
+fn a_length_is_stated_as_nginx_states_it() {
+    let length = |response| {
+        let text = sent(response, false);
+        let line = text.lines().find(|line| line.starts_with("Content-Length"));
+        line.map(str::to_owned)
+    };
+    assert_eq!(length(Response::new(204, "")), None);
+    let stated = |length| Some(format!("Content-Length: {length}"));
+    assert_eq!(length(Response::new(204, "x")), stated(1));
+    assert_eq!(length(Response::page(304)), stated(0));
+    assert!(sent(Response::new(204, "x"), false).ends_with("\r\n\r\n"));
+}
+
+#[test]
+fn a_body_that_was_written_piece_by_piece_goes_in_chunks() {
+    let mut response = Response::new(200, "");
+    response.body = ResponseBody::Written("hello".into());
+    let text = sent(response, true);
+    assert!(text.contains("Transfer-Encoding: chunked\r\n") && !text.contains("Content-Length"));
+    assert!(text.ends_with("\r\n\r\n5\r\nhello\r\n0\r\n\r\n"), "{text}");
 }

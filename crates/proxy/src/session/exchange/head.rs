@@ -63,11 +63,14 @@ impl Exchange<'_, '_> {
         };
         worker.out.clear();
         let (date, now) = (&mut worker.date, self.client.now);
+        let mut own_date = 0..0;
         write_response(&inbound, &mut worker.out, |out| {
+            let start = out.len();
             write_line(out, b"Date: ", date.at(now).as_bytes());
+            own_date = start..out.len();
         });
         inject(&settings.injections, answer.status, &mut worker.out);
-        self.chain.keep_head(&worker.out);
+        self.chain.keep_head(&worker.out, own_date);
         self.client.head_size += worker.out.len() as u64;
         worker
             .out
