@@ -392,6 +392,10 @@ pub struct TargetEdits {
     pub upstream: Option<CompactString>,
     /// Whether the connection to the upstream uses TLS (`kong.service.request.set_scheme`).
     pub scheme: Option<Scheme>,
+    /// Whether the certificate of the upstream is verified (`kong.service.set_tls_verify`).
+    pub tls_verify: Option<bool>,
+    /// Maximum chain depth of that certificate (`kong.service.set_tls_verify_depth`).
+    pub tls_verify_depth: Option<u8>,
     pub retries: Option<u16>,
     pub connect_timeout: Option<Duration>,
     pub write_timeout: Option<Duration>,

@@ -1,5 +1,5 @@
-//! Requests that a plugin leads elsewhere: to another server, to the targets of another upstream, with or without TLS, or
-//! with other limits. Everything else is as the service says.
+//! Requests that a plugin leads elsewhere: to another server, to the targets of another upstream, with or without TLS, with
+//! another verification of certificates, or with other limits. Everything else is as the service says.
 //! Source: kong/pdk/service.lua; kong/runloop/balancer/init.lua execute(), set_host_header().
 
 use crate::balance::{NoPeer, PickInput, Tried, Upstream, Visit};
@@ -7,7 +7,7 @@ use crate::snapshot::{Base, ServiceRef};
 use crate::upstream::{Target, TlsDefaults, default_tls, in_authority};
 use net::dns::{Host, Resolver};
 use net::pool::{Slot, SlotKey};
-use net::tls::ClientTls;
+use net::tls::{CertificateError, ClientTls};
 use plugin::{Scheme, TargetEdits};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -50,6 +50,8 @@ pub enum RedirectError {
     NoUpstream,
     #[error("a plugin wants TLS with the upstream, which cannot be used")]
     Tls,
+    #[error("a plugin wants the upstream's certificate to be verified, which cannot be done: {0}")]
+    Verification(#[from] CertificateError),
 }
 
 /// A target that differs from that of the configuration, with the peer that it belongs to.
@@ -81,7 +83,12 @@ impl RedirectSettings {
 }
 
 impl<'s> Redirect<'s> {
-    pub fn new(service: ServiceRef<'s>, edits: &TargetEdits) -> Result<Self, RedirectError> {
+    pub fn new(
+        service: ServiceRef<'s>,
+        edits: &TargetEdits,
+        places: &mut Places,
+        now: Instant,
+    ) -> Result<Self, RedirectError> {
         let to = match (&edits.address, &edits.upstream) {
             (Some((host, _)), _) if !is_host(host) => return Err(RedirectError::NoHost),
             (Some((host, _)), _) if service.has_address() && !is_address(host) => {
@@ -107,11 +114,15 @@ impl<'s> Redirect<'s> {
                 Some(tls.ok_or(RedirectError::Tls)?)
             }
         };
+        let tls = match tls {
+            Some(tls) => Some(places.tls(tls, edits, now)?),
+            None => None,
+        };
         Ok(Self {
             service,
             edits: edits.clone(),
             to,
-            tls: tls.cloned(),
+            tls,
         })
     }
 
@@ -163,15 +174,14 @@ impl<'s> Redirect<'s> {
             }
             To::Service => {
                 let chosen = self.service.pick(input, tried)?;
-                let target = match self.edits.scheme {
-                    None => self.limited(Target::clone(&chosen)),
-                    Some(_) => {
-                        let (host, port) = (chosen.host.name(), chosen.host.port());
-                        let own = &*chosen.authority;
-                        let name = own.strip_suffix(&*format!(":{port}")).unwrap_or(own);
-                        let authority = self.authority(name, port);
-                        self.target(host, port, &authority, places, now)
-                    }
+                let target = if self.tls == chosen.tls {
+                    self.limited(Target::clone(&chosen))
+                } else {
+                    let (host, port) = (chosen.host.name(), chosen.host.port());
+                    let own = &*chosen.authority;
+                    let name = own.strip_suffix(&*format!(":{port}")).unwrap_or(own);
+                    let authority = self.authority(name, port);
+                    self.target(host, port, &authority, places, now)
                 };
                 Ok(Edited {
                     visit: chosen.into_visit(),
@@ -240,11 +250,25 @@ fn is_address(host: &str) -> bool {
     bare.parse::<IpAddr>().is_ok()
 }
 
-/// The addresses to which plugins have lately led requests of a worker. Keeping them keeps the idle connections and the
-/// answers of DNS, which snapshots do for the targets of the configuration.
+/// The addresses to which plugins have lately led requests of a worker, and the TLS settings that they wanted. Keeping
+/// them keeps the idle connections and the answers of DNS, which snapshots do for the targets of the configuration.
 #[derive(Default)]
 pub struct Places {
     known: HashMap<SlotKey, Place>,
+    tls: HashMap<TlsKey, EditedTls>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct TlsKey {
+    /// [`ClientTls::number`] of the settings of the service.
+    of: usize,
+    verify: Option<bool>,
+    depth: Option<u8>,
+}
+
+struct EditedTls {
+    tls: ClientTls,
+    used: Instant,
 }
 
 struct Place {
@@ -254,7 +278,7 @@ struct Place {
 }
 
 impl Places {
-    /// Maximum number of places. Requests to others open connections of their own.
+    /// Maximum number of places, and of TLS settings. Requests to others open connections of their own.
     const MOST: usize = 1024;
     /// Time after which a place that is not used is forgotten. It is the default idle time of a connection.
     const KEPT: Duration = Duration::from_secs(60);
@@ -277,12 +301,43 @@ impl Places {
         (host, slot)
     }
 
-    /// Forgets the places that are not used any more.
+    /// Returns TLS settings of a service with the verification that a plugin wants.
+    fn tls(
+        &mut self,
+        own: &ClientTls,
+        edits: &TargetEdits,
+        now: Instant,
+    ) -> Result<ClientTls, RedirectError> {
+        if edits.tls_verify.is_none() && edits.tls_verify_depth.is_none() {
+            return Ok(own.clone());
+        }
+        let key = TlsKey {
+            of: own.number(),
+            verify: edits.tls_verify,
+            depth: edits.tls_verify_depth,
+        };
+        if let Some(edited) = self.tls.get_mut(&key) {
+            edited.used = now;
+            return Ok(edited.tls.clone());
+        }
+        let tls = own.edited(key.verify, key.depth)?;
+        if self.tls.len() < Self::MOST {
+            let tls = tls.clone();
+            self.tls.insert(key, EditedTls { tls, used: now });
+        }
+        Ok(tls)
+    }
+
+    /// Forgets what is not used any more.
     pub fn tidy(&mut self, now: Instant) {
-        self.known
-            .retain(|_, place| now.saturating_duration_since(place.used) < Self::KEPT);
+        let is_recent = |used: Instant| now.saturating_duration_since(used) < Self::KEPT;
+        self.known.retain(|_, place| is_recent(place.used));
+        self.tls.retain(|_, edited| is_recent(edited.used));
         if self.known.is_empty() {
             self.known = HashMap::new();
+        }
+        if self.tls.is_empty() {
+            self.tls = HashMap::new();
         }
     }
 

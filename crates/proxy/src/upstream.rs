@@ -221,15 +221,8 @@ impl Target {
 
 /// TLS with upstreams for services that have no settings of their own.
 pub(crate) fn default_tls(defaults: &TlsDefaults) -> Result<ClientTls, CertificateError> {
-    let trust = if defaults.verify {
-        Trust::Authorities {
-            pems: defaults.trusted.iter().cloned().collect(),
-            depth: defaults.depth,
-            common_name: defaults.common_name,
-        }
-    } else {
-        Trust::Anyone
-    };
+    let authorities = defaults.trusted.iter().cloned().collect();
+    let trust = service_trust(defaults.verify, authorities, defaults.depth, defaults);
     ClientTls::new(trust, defaults.identity.clone())
 }
 
@@ -299,23 +292,34 @@ fn client_tls(
     certificates: &dyn CertificateLookup,
     defaults: &TlsDefaults,
 ) -> Result<ClientTls, CertificateError> {
-    let trust = if service.tls_verify.unwrap_or(defaults.verify) {
-        let named = service.ca_certificates.iter().flatten();
-        let mut authorities: Vec<String> = named
-            .filter_map(|id| certificates.ca_certificate(*id))
-            .map(|authority| authority.cert.clone())
-            .collect();
-        if service.ca_certificates.is_none() {
-            authorities.extend(defaults.trusted.clone());
-        }
-        Trust::Authorities {
-            pems: authorities,
-            depth: service.tls_verify_depth.unwrap_or(defaults.depth),
-            common_name: defaults.common_name,
-        }
-    } else {
-        Trust::Anyone
-    };
+    let named = service.ca_certificates.iter().flatten();
+    let mut authorities: Vec<String> = named
+        .filter_map(|id| certificates.ca_certificate(*id))
+        .map(|authority| authority.cert.clone())
+        .collect();
+    if service.ca_certificates.is_none() {
+        authorities.extend(defaults.trusted.clone());
+    }
+    let verify = service.tls_verify.unwrap_or(defaults.verify);
+    let depth = service.tls_verify_depth.unwrap_or(defaults.depth);
+    let trust = service_trust(verify, authorities, depth, defaults);
     let own = identity(service.client_certificate.or(certificate), certificates);
     ClientTls::new(trust, own.or_else(|| defaults.identity.clone()))
+}
+
+fn service_trust(verify: bool, pems: Vec<String>, depth: u8, defaults: &TlsDefaults) -> Trust {
+    let common_name = defaults.common_name;
+    if verify {
+        Trust::Authorities {
+            pems,
+            depth,
+            common_name,
+        }
+    } else {
+        Trust::Unverified {
+            pems,
+            depth,
+            common_name,
+        }
+    }
 }

@@ -188,6 +188,52 @@ fn an_upstream_is_verified_by_the_settings_of_its_service() {
 }
 
 #[test]
+fn lua_code_chooses_the_verification_of_the_upstream_for_a_request() {
+    let root = Issued::new("root", true, None);
+    let between = Issued::new("between", true, Some(&root));
+    let lower = Issued::new("lower", true, Some(&between));
+    let leaf = Issued::new("localhost", false, Some(&lower));
+    let upstream = upstream(&[&leaf, &lower, &between], None);
+    let gateway = launch().set("database", "off").start();
+    let snippet = "local verify, depth = kong.request.get_header('verify'), kong.request.get_header('depth') \
+                   if verify then assert(kong.service.set_tls_verify(verify == 'on')) end \
+                   if depth then assert(kong.service.set_tls_verify_depth(tonumber(depth))) end";
+    let check = |lines: &str, authority: &Issued| {
+        let text = configuration(&upstream, lines, authority, &leaf);
+        let text = format!(
+            "{text}plugins:\n- name: pre-function\n  config: {{access: [\"{snippet}\"]}}\n"
+        );
+        let statuses = [
+            &[][..],
+            &[("verify", "off")],
+            &[("verify", "on")],
+            &[("verify", "on"), ("depth", "2")],
+            &[("verify", "on"), ("depth", "-1")],
+            &[("depth", "1")],
+            &[("depth", "2")],
+        ];
+        let plain = status(&gateway, &text);
+        let statuses = statuses.map(|headers| gateway.get("/", headers).status);
+        assert_eq!(plain, statuses[0]);
+        statuses
+    };
+    let trusts = format!("ca_certificates: [{AUTHORITY_ID}]");
+    let (on, off) = (
+        format!("{trusts}\ntls_verify: true"),
+        format!("{trusts}\ntls_verify: false"),
+    );
+    // The chain has two certificates between the upstream's and the root. The default depth is 1.
+    assert_eq!(check(&off, &root), [200, 200, 502, 200, 502, 200, 200]);
+    assert_eq!(check(&on, &root), [502, 200, 502, 200, 502, 502, 200]);
+    assert_eq!(check(&on, &between), [200, 200, 200, 200, 502, 200, 200]);
+    assert_eq!(
+        check("tls_verify: false", &root),
+        [200, 200, 502, 502, 502, 200, 200],
+        "no CA is trusted"
+    );
+}
+
+#[test]
 fn a_common_name_is_accepted_with_a_warning_unless_settings_forbid_it() {
     let root = Issued::new("root", true, None);
     let leaf = Issued::without_alternative_name("localhost", &root);

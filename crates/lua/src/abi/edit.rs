@@ -28,6 +28,8 @@ super::numbered! {
         ConnectTimeout = "connect_timeout",
         WriteTimeout = "write_timeout",
         ReadTimeout = "read_timeout",
+        TlsVerify = "tls_verify",
+        TlsVerifyDepth = "tls_verify_depth",
         BufferResponse = "buffer_response",
         EndChunks = "end_chunks",
     }
@@ -151,6 +153,8 @@ pub(super) fn set_number(cx: &mut Cx, what: i32, number: f64) -> i32 {
         Number::ConnectTimeout => edits.target_mut().connect_timeout = time(),
         Number::WriteTimeout => edits.target_mut().write_timeout = time(),
         Number::ReadTimeout => edits.target_mut().read_timeout = time(),
+        Number::TlsVerify => edits.target_mut().tls_verify = Some(number != 0.0),
+        Number::TlsVerifyDepth => edits.target_mut().tls_verify_depth = Some(number as u8),
         Number::BufferResponse => edits.buffer_response = number != 0.0,
         Number::Status | Number::EndChunks => return NONE,
     }

@@ -62,26 +62,27 @@ service.set_timeouts = function(connect, write, read, ...)
   c_set_number(cx, set_number.read_timeout, read)
 end
 
--- Connections to a service are shared by requests, so the TLS settings are those of the service.
-local FIXED_TLS = "the TLS settings of a service cannot be changed for a request"
-
 service.set_tls_cert_key = function(chain, key, ...)
   if band(cx.phase, RAB) == 0 then wrong_phase(RAB_LIST, nil, 3) end
   if type(chain) ~= "cdata" then error("chain must be a parsed cdata object", 2) end
   if type(key) ~= "cdata" then error("key must be a parsed cdata object", 2) end
-  return nil, FIXED_TLS
+  return nil, "the client certificate of a service cannot be changed for a request"
 end
 
 service.set_tls_verify = function(on, ...)
   if band(cx.phase, RAB) == 0 then wrong_phase(RAB_LIST, nil, 3) end
   if type(on) ~= "boolean" then error("argument must be a boolean", 2) end
-  return nil, FIXED_TLS
+  local code = c_set_number(cx, set_number.tls_verify, on and 1 or 0)
+  if code < 0 then failed(code) end
+  return true
 end
 
 service.set_tls_verify_depth = function(depth, ...)
   if band(cx.phase, RAB) == 0 then wrong_phase(RAB_LIST, nil, 3) end
   if type(depth) ~= "number" then error("argument must be a number", 2) end
-  return nil, FIXED_TLS
+  local code = c_set_number(cx, set_number.tls_verify_depth, depth)
+  if code < 0 then failed(code) end
+  return true
 end
 
 service.set_tls_verify_store = function(store, ...)

@@ -19,8 +19,15 @@ use tokio::net::TcpStream;
 /// The upstream certificates to trust.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Trust {
-    /// Kong's default: upstream certificates are not verified.
+    /// Upstream certificates are not verified.
     Anyone,
+    /// Kong's default for services: upstream certificates are not verified, unless a plugin asks for it
+    /// ([`ClientTls::edited`]). The other fields are those of `Authorities`.
+    Unverified {
+        pems: Vec<String>,
+        depth: u8,
+        common_name: CommonName,
+    },
     /// Upstream certificates must be issued by one of these CAs. If the list is empty, all are refused.
     Authorities {
         /// CA certificates, as PEM.
@@ -54,20 +61,61 @@ pub struct ClientIdentity {
     pub key: String,
 }
 
+impl Trust {
+    fn verifies(&self) -> bool {
+        !matches!(self, Self::Anyone | Self::Unverified { .. })
+    }
+
+    /// Returns this trust with other values of `tls_verify` and `tls_verify_depth`.
+    fn edited(&self, verify: Option<bool>, depth: Option<u8>) -> Self {
+        let (pems, own_depth, common_name) = match self.clone() {
+            Self::Anyone => (Vec::new(), 0, CommonName::default()),
+            Self::Unverified {
+                pems,
+                depth,
+                common_name,
+            }
+            | Self::Authorities {
+                pems,
+                depth,
+                common_name,
+            }
+            | Self::Bundles {
+                pems,
+                depth,
+                common_name,
+            } => (pems, depth, common_name),
+        };
+        let depth = depth.unwrap_or(own_depth);
+        if verify.unwrap_or(self.verifies()) {
+            Self::Authorities {
+                pems,
+                depth,
+                common_name,
+            }
+        } else {
+            Self::Unverified {
+                pems,
+                depth,
+                common_name,
+            }
+        }
+    }
+}
+
 type ConfigKey = (Trust, Option<ClientIdentity>);
 
 #[derive(Debug)]
 struct Shared {
+    settings: Arc<ConfigKey>,
     /// One configuration per [`Offer`], in the order of its variants.
     configs: [Arc<ClientConfig>; 3],
     number: usize,
-    /// Whether upstream certificates are verified. If so, they must match the host name.
-    verifies: bool,
 }
 
 #[derive(Debug, Default)]
 struct SharedConfigs {
-    by_settings: HashMap<ConfigKey, Weak<Shared>>,
+    by_settings: HashMap<Arc<ConfigKey>, Weak<Shared>>,
     made: usize,
 }
 
@@ -111,7 +159,7 @@ impl ClientTls {
     /// Returns the configuration for the settings. This takes a global lock, so call it when building snapshots, not
     /// per request.
     pub fn new(trust: Trust, identity: Option<ClientIdentity>) -> Result<Self, CertificateError> {
-        let settings = (trust, identity);
+        let settings = Arc::new((trust, identity));
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = known.by_settings.get(&settings).and_then(Weak::upgrade) {
             return Ok(Self(shared));
@@ -124,15 +172,26 @@ impl ClientTls {
         });
         known.made += 1;
         let shared = Arc::new(Shared {
+            settings: settings.clone(),
             configs,
             number: known.made,
-            verifies: settings.0 != Trust::Anyone,
         });
         known
             .by_settings
             .retain(|_, shared| shared.strong_count() > 0);
         known.by_settings.insert(settings, Arc::downgrade(&shared));
         Ok(Self(shared))
+    }
+
+    /// Returns these settings with other values of `tls_verify` and `tls_verify_depth`. Like [`Self::new`], this takes a
+    /// global lock.
+    pub fn edited(
+        &self,
+        verify: Option<bool>,
+        depth: Option<u8>,
+    ) -> Result<Self, CertificateError> {
+        let (trust, identity) = &*self.0.settings;
+        Self::new(trust.edited(verify, depth), identity.clone())
     }
 
     /// Returns a number that identifies the settings, for [`SlotKey`](crate::pool::SlotKey).
@@ -161,7 +220,7 @@ impl ClientTls {
     ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
         let name = match ServerName::try_from(host(name).to_owned()) {
             Ok(name) => name,
-            Err(_) if !self.0.verifies => stream.peer_addr()?.ip().into(),
+            Err(_) if !self.0.settings.0.verifies() => stream.peer_addr()?.ip().into(),
             Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidInput, error)),
         };
         tokio_rustls::TlsConnector::from(self.0.configs[offer as usize].clone())
@@ -237,7 +296,7 @@ impl ResolvesClientCert for Always {
 fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, CertificateError> {
     let mut authorities = RootCertStore::empty();
     let (depth, common_name) = match trust {
-        Trust::Anyone => return Ok(Arc::new(NotVerified)),
+        Trust::Anyone | Trust::Unverified { .. } => return Ok(Arc::new(NotVerified)),
         Trust::Authorities {
             pems,
             depth,

@@ -85,7 +85,11 @@ impl Connection {
             return self.refuse_body(error, opening, handling);
         }
         let edits = handling.request.upstream.target.as_deref();
-        let redirect = match edits.map(|edits| Redirect::new(service, edits)).transpose() {
+        let now = self.now;
+        let redirect = edits.map(|edits| {
+            worker::with(|worker| Redirect::new(service, edits, &mut worker.places, now))
+        });
+        let redirect = match redirect.transpose() {
             Ok(redirect) => redirect.map(Box::new),
             Err(error) => {
                 let (service, route) = (service.as_ref(), route.as_ref());

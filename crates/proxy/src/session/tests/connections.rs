@@ -128,7 +128,7 @@ fn upstream_connections_are_reused_up_to_their_limit() {
 }
 
 #[derive(Debug)]
-struct One(Arc<Certificates>);
+pub(super) struct One(pub(super) Arc<Certificates>);
 
 impl CertificateSource for One {
     fn certificates(&self, _: Option<&str>) -> Option<Arc<Certificates>> {

@@ -1,7 +1,10 @@
 //! Plugins that lead requests elsewhere, or change the limits of the service.
 
+use super::super::connections::One;
 use super::*;
+use net::tls::self_signed;
 use plugin::{Scheme, TargetEdits};
+use std::cell::Cell;
 use std::time::Duration;
 
 /// A plugin that edits the target.
@@ -280,5 +283,57 @@ fn addresses_that_are_not_used_any_more_are_forgotten() {
         assert_eq!(places(), 1);
         tokio::time::sleep(Duration::from_secs(70)).await;
         assert_eq!(places(), 0);
+    });
+}
+
+/// A TLS upstream with a certificate of its own, which keeps its connections.
+async fn secured() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::task::spawn_local(async move {
+        let tls = ServerTls::new(Arc::new(One(Arc::new(self_signed().unwrap())))).unwrap();
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let Ok(mut stream) = tls.accept(stream).await else {
+                continue;
+            };
+            note("connection".to_owned());
+            tokio::task::spawn_local(async move {
+                let mut head = Vec::new();
+                while stream.read_buf(&mut head).await.is_ok_and(|read| read > 0) {
+                    if head.ends_with(b"\r\n\r\n") {
+                        head.clear();
+                        stream.write_all(OK.as_bytes()).await.unwrap();
+                        stream.flush().await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_verified_request_does_not_use_a_connection_that_was_not_verified() {
+    run(async {
+        let mut setup = Setup::new(secured().await);
+        setup.service.protocol = Protocol::Https;
+        setup.service.host = "localhost".into();
+        let request = Cell::new(0);
+        let acts = leads(move |target| {
+            target.tls_verify = [Some(false), Some(true), None, Some(false)][request.get()];
+            target.retries = Some(0);
+            request.set(request.get() + 1);
+        });
+        setup.plugins = vec![acts.define::<0>()];
+        let gateway = setup.start();
+        let mut client = gateway.client().await;
+        for expected in ["200", "502", "200", "200"] {
+            client.send(GET).await;
+            assert_eq!(status(&client.answer().await), expected);
+        }
+        let opened = noted();
+        let opened = opened.iter().filter(|event| *event == "connection");
+        assert_eq!(opened.count(), 1, "requests without verification share one");
     });
 }
