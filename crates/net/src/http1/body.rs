@@ -40,6 +40,14 @@ impl Body {
         }
     }
 
+    /// Returns how many bytes of the current chunk's data are still to come, or `None` if the body is not in chunks.
+    pub fn left_of_chunk(&self) -> Option<u64> {
+        match self {
+            Self::Chunked(chunked) => Some(chunked.left_of_chunk()),
+            Self::Length(_) | Self::Close => None,
+        }
+    }
+
     /// Returns how many leading bytes of `data` belong to this body, chunk framing included.
     #[inline]
     pub fn consume(&mut self, data: &[u8]) -> Result<usize, BadChunk> {

@@ -78,6 +78,14 @@ impl Chunked {
         self.state == ChunkState::Done
     }
 
+    /// Returns how many bytes of the current chunk's data are still to come, or 0 between chunks.
+    pub(super) fn left_of_chunk(&self) -> u64 {
+        match self.state {
+            ChunkState::Data => self.size,
+            _ => 0,
+        }
+    }
+
     /// Parses `data` and passes the content of the chunks to `payload`. Returns how many bytes belong to this body.
     pub(super) fn advance(
         &mut self,

@@ -1,6 +1,6 @@
 //! Forwards a response body, with its head, to the client. A buffered response is sent in pieces of a useful size, as
 //! by nginx: nginx sends a buffer when it is full or the response is complete, and chooses its own chunk sizes. Other
-//! responses are forwarded as they arrive.
+//! responses are forwarded as they arrive, and so are the chunks of a response that plugins filter.
 
 use super::{Exchange, Failed, ResponseInProgress, Span, Terms, copy_if_small};
 use crate::forward_response::ClientFraming;
@@ -115,6 +115,8 @@ impl ResponseInProgress {
         out: &mut Vec<u8>,
         decoded: &mut Vec<u8>,
     ) -> Result<Passed<'d>, Failed> {
+        let filtered = self.filtering.as_ref();
+        let left_of_chunk = filtered.and_then(|_| self.body.left_of_chunk());
         let taken = self.take(data, decoded).map_err(|_| self.broken())?;
         if taken < data.len() {
             // The upstream sent more than its response, so its connection cannot be trusted with another request.
@@ -133,7 +135,10 @@ impl ResponseInProgress {
             return Ok(Passed::Goes(Some(b"")));
         }
         let raw = (!self.decodes()).then(|| &data[..taken]);
-        if !self.body.is_done() && self.hold(out, raw.unwrap_or(decoded)) {
+        // nginx calls body filters as soon as it has read a chunk, even if its buffer is not full.
+        let has_chunk = left_of_chunk.is_some_and(|left| data.len() as u64 >= left);
+        let passes = has_chunk && !decoded.is_empty();
+        if !self.body.is_done() && !passes && self.hold(out, raw.unwrap_or(decoded)) {
             return Ok(Passed::Waits);
         }
         self.write(terms, chain, raw, decoded, out)?;

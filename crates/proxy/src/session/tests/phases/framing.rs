@@ -71,6 +71,42 @@ fn a_body_filter_that_changes_the_length_without_removing_it_ends_the_connection
 }
 
 #[test]
+fn a_body_filter_sees_each_chunk_as_it_arrives() {
+    run(async {
+        let address = upstream(vec![script(|mut peer: Peer| async move {
+            peer.head().await;
+            peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\none \r\n")
+                .await;
+            wait_for("one , false").await;
+            // The start of a chunk goes on with the chunk before it.
+            peer.send("4\r\ntwo \r\n7\r\nth").await;
+            wait_for("two th, false").await;
+            peer.send("ree, \r\n").await;
+            wait_for("ree, , false").await;
+            peer.send("4\r\nfour\r\n0\r\n\r\n").await;
+        })])
+        .await;
+        let acts = Acts::new().body_filter(|_, chunk| {
+            let data = String::from_utf8_lossy(&chunk.data);
+            note(format!("{data}, {}", chunk.last));
+            Ok(())
+        });
+        let gateway = gateway(address, vec![acts.define::<0>()]);
+        let mut client = gateway.client().await;
+        client.send(GET).await;
+        wait_for(", true").await;
+        let expected = [
+            "one , false",
+            "two th, false",
+            "ree, , false",
+            "four, false",
+            ", true",
+        ];
+        assert_eq!(noted(), expected);
+    });
+}
+
+#[test]
 fn a_stated_length_without_a_body_filter_does_not_outlast_the_body() {
     run(async {
         for in_memory in [false, true] {
