@@ -113,3 +113,30 @@ fn the_schemas_have_the_properties_that_kong_has() {
         }
     }
 }
+
+/// Kong makes both schemas by one function.
+#[test]
+fn the_schemas_of_functions_are_equal_and_described() {
+    let registry = install();
+    let of = |name: &str| registry.plugin(name).expect("a schema").schema_json();
+    let schema = of("pre-function");
+    assert_eq!(schema, of("post-function"));
+    let fields = |list: &serde_json::Value| -> Vec<serde_json::Value> {
+        let entries = list.as_array().expect("fields").iter();
+        let entries = entries.flat_map(|entry| entry.as_object().expect("a field").values());
+        entries.cloned().collect()
+    };
+    let [consumer, protocols, config] = &fields(&schema["fields"])[..] else {
+        panic!("{schema}");
+    };
+    let snippets = fields(&config["fields"]);
+    assert_eq!(snippets.len(), 6);
+    let elements = &protocols["elements"];
+    for field in [consumer, protocols, elements].into_iter().chain(&snippets) {
+        assert!(field["description"].is_string(), "{field}");
+    }
+    for field in &snippets {
+        let expected = serde_json::json!({"type": "string", "required": false});
+        assert_eq!(field["elements"], expected);
+    }
+}
