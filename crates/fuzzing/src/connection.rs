@@ -16,7 +16,7 @@ thread_local! {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Request {
     method: String,
-    query: Option<String>,
+    query: Option<Vec<u8>>,
     body: Vec<u8>,
 }
 
@@ -138,7 +138,7 @@ fn next_request(data: &[u8]) -> Option<(Request, RequestHead, &[u8])> {
     let taken = body.decode(&data[length..], &mut payload).ok()?;
     let request = Request {
         method: head.method().to_owned(),
-        query: head.query().map(str::to_owned),
+        query: head.query_bytes().map(<[u8]>::to_owned),
         body: payload,
     };
     body.is_done()
@@ -179,7 +179,7 @@ fn forwarded(sent: &[u8]) -> Option<Request> {
     assert_eq!(length + taken, sent.len(), "more than a request was sent");
     body.is_done().then(|| Request {
         method: head.method().to_owned(),
-        query: head.query().map(str::to_owned),
+        query: head.query_bytes().map(<[u8]>::to_owned),
         body: payload,
     })
 }

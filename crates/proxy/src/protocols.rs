@@ -3,7 +3,7 @@
 
 use crate::snapshot::RouteInfo;
 use model::entities::Protocol;
-use plugin::Response;
+use plugin::{HeaderValue, Response};
 
 /// The properties of a request that show its protocol.
 #[derive(Debug, Clone, Copy)]
@@ -13,7 +13,7 @@ pub struct Spoken<'a> {
     /// Host for the URL of a redirect.
     pub host: &'a [u8],
     /// The request target as received, with its query string.
-    pub target: &'a str,
+    pub target: &'a [u8],
     pub http2: bool,
     /// Whether the content type is that of gRPC.
     pub grpc_type: bool,
@@ -51,14 +51,13 @@ fn redirect_to_https(status: u16, spoken: &Spoken<'_>) -> Response {
             .with_header("Connection", "Upgrade")
             .with_header("Upgrade", "TLS/1.2, HTTP/1.1");
     }
-    let host = String::from_utf8_lossy(spoken.host);
-    let location = format!("https://{host}{}", spoken.target);
+    let location = [b"https://", spoken.host, spoken.target].concat();
     let redirect = if spoken.grpc_type && spoken.http2 {
         Response::new(status, "")
     } else {
         Response::page(status)
     };
-    redirect.with_header("Location", location)
+    redirect.with_header("Location", HeaderValue::from_untrusted(&location))
 }
 
 fn refuse_without_grpc(spoken: &Spoken<'_>) -> Option<Response> {

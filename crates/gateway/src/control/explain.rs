@@ -294,7 +294,7 @@ impl Explainer<'_> {
         let refused = route.refuses(&Spoken {
             scheme: question.protocol.name().as_bytes(),
             host: without_port(host).to_ascii_lowercase().as_bytes(),
-            target: &target,
+            target: target.as_bytes(),
             // gRPC clients always use HTTP/2.
             http2: grpc_type,
             grpc_type,

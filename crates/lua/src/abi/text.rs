@@ -96,7 +96,7 @@ pub(super) fn get(cx: &mut Cx, number: i32) -> i32 {
         }),
         Value::Http2 => i32::from(request.http2),
         Value::Path => cx.text(request.head.path_bytes()),
-        Value::Target => cx.text(request.head.target().as_bytes()),
+        Value::Target => cx.text(request.head.target_bytes()),
         Value::RawQuery => cx.text(request.query()),
         Value::TrustedPeer => {
             let trusts = target

@@ -27,7 +27,7 @@ pub(super) fn get(cx: &mut Cx, name: &[u8]) -> i32 {
     let on = |yes: bool, text: &'static str| if yes { text } else { "" };
     match name {
         "request_method" => cx.text(request.method_bytes()),
-        "request_uri" => cx.text(request.head.target().as_bytes()),
+        "request_uri" => cx.text(request.head.target_bytes()),
         "uri" | "document_uri" => {
             let path = model::uri::normalize(request.head.path_bytes(), Slashes::Merge);
             let decoded: Vec<u8> = percent_encoding::percent_decode(&path).collect();
@@ -61,7 +61,9 @@ pub(super) fn get(cx: &mut Cx, name: &[u8]) -> i32 {
         "content_length" => cx.text_or_none(request.header("content-length")),
         "request" => cx.made(|out| {
             out.extend_from_slice(request.head.method_bytes());
-            let _ = write!(out, " {} {}", request.head.target(), protocol(request));
+            out.push(b' ');
+            out.extend_from_slice(request.head.target_bytes());
+            let _ = write!(out, " {}", protocol(request));
         }),
         "request_body" => cx.text_or_none(request.body_bytes().map(|body| &**body)),
         "request_length" => match target.entry() {
@@ -249,7 +251,7 @@ fn remote_user(request: &Request<'_>) -> Option<Vec<u8>> {
 /// The bytes of the head as the client has sent it, more or less: how it has separated names and values is not kept.
 fn head_size(request: &Request<'_>) -> usize {
     let head = request.head;
-    let line = head.method_bytes().len() + head.target().len() + protocol(request).len() + 4;
+    let line = head.method_bytes().len() + head.target_bytes().len() + protocol(request).len() + 4;
     let headers = head
         .headers()
         .map(|(name, value)| name.len() + value.len() + 4);

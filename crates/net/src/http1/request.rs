@@ -242,6 +242,8 @@ impl RequestHead {
     }
 
     /// Checks the target and finds the path in it. It must be in origin form or an absolute form. nginx refuses `*`.
+    /// Only the query may contain bytes that are not ASCII (RFC 3986 section 2 allows them nowhere): clients send them,
+    /// and servers pass them on. About such bytes in a path, implementations disagree.
     fn check_target(&mut self) -> Result<(), BadRequest> {
         let (method, target) = (self.method_bytes(), self.target_bytes());
         if matches!(method, b"CONNECT" | b"TRACE") {
@@ -264,7 +266,8 @@ impl RequestHead {
         let length = memchr::memchr2(b'?', b'#', rest).unwrap_or(rest.len());
         // A target must not have a fragment (RFC 9112 section 3.2).
         let has_fragment = memchr::memchr(b'#', &rest[length..]).is_some();
-        if has_fragment || hides_something(&rest[..length]) {
+        let path = &rest[..length];
+        if has_fragment || !path.is_ascii() || hides_something(path) {
             return Err(BadRequest::Target);
         }
         let start = self.facts().target.0;
@@ -289,13 +292,9 @@ impl RequestHead {
             .slice(self.facts().method.0, self.facts().method.1.into())
     }
 
-    /// Returns the request target as received.
-    pub fn target(&self) -> &str {
-        ascii(self.target_bytes())
-    }
-
+    /// Returns the request target as received. Only its query may contain bytes that are not ASCII.
     #[inline]
-    fn target_bytes(&self) -> &[u8] {
+    pub fn target_bytes(&self) -> &[u8] {
         self.head
             .slice(self.facts().target.0, self.facts().target.1 as usize)
     }
@@ -316,11 +315,7 @@ impl RequestHead {
         }
     }
 
-    /// Returns the text after the first `?`, if there is one.
-    pub fn query(&self) -> Option<&str> {
-        self.query_bytes().map(ascii)
-    }
-
+    /// Returns what follows the first `?`, if there is one.
     #[inline]
     pub fn query_bytes(&self) -> Option<&[u8]> {
         let after = self.facts().path.0 + self.facts().path.1;

@@ -24,8 +24,14 @@ fn a_request_is_read() {
     let text = "GET /a/b?c=d HTTP/1.1\r\nHost: Example.com:80\r\nX-Empty:\r\nx-a:  1 \r\nX-A: 2\r\n\r\nrest";
     let (head, len) = request(text).unwrap().unwrap();
     assert_eq!(len, text.len() - 4);
-    assert_eq!((head.method(), head.target()), ("GET", "/a/b?c=d"));
-    assert_eq!((head.path(), head.query()), ("/a/b", Some("c=d")));
+    assert_eq!(
+        (head.method(), head.target_bytes()),
+        ("GET", &b"/a/b?c=d"[..])
+    );
+    assert_eq!(
+        (head.path(), head.query_bytes()),
+        ("/a/b", Some(&b"c=d"[..]))
+    );
     assert_eq!(head.host(), Some("Example.com:80"));
     assert_eq!(head.header("X-EMPTY"), Some(&b""[..]));
     assert_eq!(head.header("x-A"), Some(&b"1"[..]));
@@ -82,7 +88,7 @@ fn a_later_minor_version_is_read_as_the_latest_that_is_known() {
         let text = format!("GET /a HTTP/{version}\r\nHost: a\r\n\r\n");
         let (head, length) = request(&text).unwrap().unwrap();
         assert_eq!((head.version(), length), (expected, text.len()), "{text:?}");
-        assert_eq!((head.target(), head.host()), ("/a", Some("a")), "{text:?}");
+        assert_eq!((head.path(), head.host()), ("/a", Some("a")), "{text:?}");
         for cut in 0..text.len() {
             assert!(
                 request(&text[..cut]).unwrap().is_none(),
@@ -98,9 +104,15 @@ fn a_later_minor_version_is_read_as_the_latest_that_is_known() {
 fn targets_are_taken_apart() {
     let of = |line: &str| {
         let head = accepted(&format!("{line} HTTP/1.1\r\nHost: a.b:80\r\n\r\n"));
-        (head.path().to_owned(), head.query().map(str::to_owned))
+        let query = head.query_bytes().map(<[u8]>::to_owned);
+        (head.path().to_owned(), query)
     };
-    let pair = |path: &str, query: Option<&str>| (path.to_owned(), query.map(str::to_owned));
+    let pair = |path: &str, query: Option<&str>| {
+        (
+            path.to_owned(),
+            query.map(|query| query.as_bytes().to_owned()),
+        )
+    };
     assert_eq!(of("GET /"), pair("/", None));
     assert_eq!(of("GET /?"), pair("/", Some("")));
     assert_eq!(of("GET /a?b?c"), pair("/a", Some("b?c")));
@@ -108,6 +120,38 @@ fn targets_are_taken_apart() {
     assert_eq!(of("GET http://A.b:80/x?y"), pair("/x", Some("y")));
     assert_eq!(of("GET HTTP://a.b:80"), pair("/", None));
     assert_eq!(of("GET http://a.b:80?y"), pair("/", Some("y")));
+}
+
+#[test]
+fn only_a_query_may_contain_bytes_that_are_not_ascii() {
+    let of = |target: &[u8]| {
+        let text = [b"GET ", target, b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat();
+        let parsed = RequestHead::parse(&text, &Limits::default());
+        parsed.map(|parsed| {
+            let (head, length) = parsed.expect("a whole head");
+            assert_eq!((head.target_bytes(), length), (target, text.len()));
+            head.query_bytes().map(<[u8]>::to_owned)
+        })
+    };
+    for query in [
+        &b"a=\xe4"[..],
+        b"\x80",
+        b"q=\xc3\xa4?\xff",
+        b"\xf0\x9f\x98\x80",
+    ] {
+        assert_eq!(of(&[b"/a?", query].concat()).unwrap().unwrap(), query);
+        assert_eq!(of(&[b"http://b?", query].concat()).unwrap().unwrap(), query);
+    }
+    for target in [
+        &b"/\xe4"[..],
+        b"/\xc3\xa4?a",
+        b"/a?\xe4#",
+        b"\xe4?\xe4",
+        b"http://\xe4/?a",
+        b"http://a\xc3\xa4?a",
+    ] {
+        assert_eq!(of(target).unwrap_err(), BadRequest::Target, "{target:?}");
+    }
 }
 
 #[test]
@@ -703,7 +747,8 @@ proptest! {
     ) {
         if let Ok(Some((head, length))) = request(&text) {
             let version = match head.version() { Version::Http10 => "1.0", Version::Http11 => "1.1" };
-            let mut again = format!("{} {} HTTP/{version}\r\n", head.method(), head.target()).into_bytes();
+            let target = str::from_utf8(head.target_bytes()).unwrap();
+            let mut again = format!("{} {target} HTTP/{version}\r\n", head.method()).into_bytes();
             head.lines().for_each(|(_, _, line)| again.extend_from_slice(line));
             again.extend_from_slice(b"\r\n");
             prop_assert_eq!(&again[..], &text.as_bytes()[..length]);

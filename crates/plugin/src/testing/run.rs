@@ -100,7 +100,8 @@ pub(super) async fn run(mut call: Call<'_>) -> Outcome {
             }
         },
     };
-    log.request_size = (head.target().len() + request.body_bytes().map_or(0, Bytes::len)) as u64;
+    log.request_size =
+        (head.target_bytes().len() + request.body_bytes().map_or(0, Bytes::len)) as u64;
     log.response_size = (log.response_head.len() + client.body.len()) as u64;
     log.upstream_path = request.upstream_path().to_vec();
     walk.log(&request, &log);

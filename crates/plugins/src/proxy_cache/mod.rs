@@ -305,7 +305,7 @@ impl Shown {
     }
 }
 
-/// Returns the request line that nginx shows under Kong.
+/// Returns the request line that nginx shows under Kong. The query, which need not be UTF-8, is no part of the key.
 fn request_line(request: &Request<'_>) -> String {
     let head = request.head;
     let version = match (request.http2, head.version()) {
@@ -313,7 +313,8 @@ fn request_line(request: &Request<'_>) -> String {
         (false, net::http1::Version::Http10) => "HTTP/1.0",
         (false, net::http1::Version::Http11) => "HTTP/1.1",
     };
-    format!("{} {} {version}", head.method(), head.target())
+    let target = String::from_utf8_lossy(head.target_bytes());
+    format!("{} {target} {version}", head.method())
 }
 
 /// Returns the values of a header by a configured name. All lines count, however many the request has: the upstream sees

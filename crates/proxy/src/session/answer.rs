@@ -310,7 +310,9 @@ impl Connection {
         let reason = match self.receive_head().await {
             Ok(head) => {
                 let version = version_of(&head);
-                self.carry = format!("{} {} {version}\r\n", head.method(), head.target()).into();
+                let (method, target) = (head.method_bytes(), head.target_bytes());
+                let words = [method, target, version.as_bytes()];
+                self.carry = [&words.join(&b' ')[..], b"\r\n"].concat().into();
                 let head_only = head.method_bytes() == b"HEAD";
                 NoRequest::PlainHttp { head_only }
             }

@@ -140,7 +140,8 @@ impl Handling<'_> {
 /// Returns the size of a request's head: the request line, the header lines and the empty line.
 fn head_size(head: &RequestHead) -> usize {
     let lines = head.lines().map(|(_, _, line)| line.len());
-    let request_line = head.method().len() + head.target().len() + "  HTTP/1.1\r\n".len();
+    let request_line =
+        head.method_bytes().len() + head.target_bytes().len() + "  HTTP/1.1\r\n".len();
     request_line + lines.sum::<usize>() + "\r\n".len()
 }
 

@@ -126,7 +126,7 @@ pub(super) fn log_stream(plane: &DataPlane, stream: &EndedStream) {
 fn line_of(head: &RequestHead, http2: bool) -> RequestLine<'_> {
     RequestLine::Parsed {
         method: head.method_bytes(),
-        target: head.target().as_bytes(),
+        target: head.target_bytes(),
         version: match http2 {
             true => "HTTP/2.0",
             false => version_of(head),

@@ -175,7 +175,7 @@ impl Connection {
         route.refuses(&Spoken {
             scheme: told(KnownHeader::XForwardedProto).unwrap_or(request.scheme.name().as_bytes()),
             host: told(KnownHeader::XForwardedHost).unwrap_or(request.host.as_bytes()),
-            target: request.head.target(),
+            target: request.head.target_bytes(),
             http2: request.http2,
             grpc_type: Request::has_grpc_type(request.head),
         })

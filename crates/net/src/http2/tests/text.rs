@@ -159,6 +159,17 @@ fn a_path_may_have_bytes_that_uris_forbid() {
     assert_eq!(path, "/a%3Cb%3E%C3%A4?c%5E%60%23x");
 }
 
+#[test]
+fn a_query_that_is_not_ascii_stays_if_it_is_utf8() {
+    let of = |query: &[u8]| {
+        let text = [b"GET /a?", query, b" HTTP/1.1\r\nHost: c\r\n\r\n"].concat();
+        let call = text::read_request(&text, false).unwrap();
+        call.request.uri().query().unwrap().to_owned()
+    };
+    assert_eq!(of("q=\u{e4}".as_bytes()), "q=\u{e4}");
+    assert_eq!(of(b"q=\xe4\xff"), "q=%E4%FF");
+}
+
 fn response_text(response: &Response<()>, ended: bool, to_head: bool) -> (String, Length) {
     let mut out = Vec::new();
     let length = text::write_response(response, ended, to_head, &mut out);

@@ -24,6 +24,17 @@ async fn seen(setup: impl FnOnce(&mut Setup), request: &str) -> String {
 }
 
 #[test]
+fn a_query_that_is_not_ascii_is_forwarded_unchanged() {
+    run(async {
+        let head = seen(|_| {}, "GET /a?q=\u{e4}&%e4 HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert!(
+            head.starts_with("GET /a?q=\u{e4}&%e4 HTTP/1.1\r\n"),
+            "{head}"
+        );
+    });
+}
+
+#[test]
 fn the_upstream_gets_forwarding_headers_and_no_hop_by_hop_ones() {
     run(async {
         let request = "GET /a?b=c HTTP/1.1\r\nHost: Example.com:8000\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\n\
