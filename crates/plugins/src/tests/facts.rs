@@ -121,7 +121,7 @@ fn the_schemas_of_functions_are_equal_and_described() {
     let of = |name: &str| registry.plugin(name).expect("a schema").schema_json();
     let schema = of("pre-function");
     assert_eq!(schema, of("post-function"));
-    let fields = |list: &serde_json::Value| -> Vec<serde_json::Value> {
+    let fields = |list: &Value| -> Vec<Value> {
         let entries = list.as_array().expect("fields").iter();
         let entries = entries.flat_map(|entry| entry.as_object().expect("a field").values());
         entries.cloned().collect()

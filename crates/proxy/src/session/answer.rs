@@ -312,7 +312,7 @@ impl Connection {
                 let version = version_of(&head);
                 let (method, target) = (head.method_bytes(), head.target_bytes());
                 let words = [method, target, version.as_bytes()];
-                self.carry = [&words.join(&b' ')[..], b"\r\n"].concat().into();
+                self.carry = [&words.join(&b' ')[..], b"\r\n"].concat();
                 let head_only = head.method_bytes() == b"HEAD";
                 NoRequest::PlainHttp { head_only }
             }
