@@ -479,6 +479,11 @@ pub(crate) extern "C" fn on_signal(_: c_int) {
     stop();
 }
 
+/// Whether the running slice is stopped for its memory.
+pub(crate) fn is_full() -> bool {
+    IS_FULL.get()
+}
+
 /// Stops the running slice, because it may use no more memory. The error of LuaJIT alone could be caught.
 fn stop_for_memory() {
     IS_FULL.set(true);

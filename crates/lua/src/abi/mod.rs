@@ -151,6 +151,16 @@ impl Cx {
         self.target = target;
         self.wait = 0;
         self.level = 0;
+        // What the former slice began and did not finish must not become part of this one: code can catch the error of an
+        // end or a wait within a function of C. In header_filter, the ending of a former snippet of the plugin counts.
+        if target.phase != Phase::HeaderFilter {
+            self.ending = None;
+        }
+        self.waiting = None;
+        self.result = None;
+        if !self.headers.is_empty() {
+            self.headers.clear();
+        }
         if said::has_begun(self) != 0 {
             self.phase = Phase::BodyFilter as u32;
         }
@@ -430,7 +440,7 @@ fn result(cx: &mut Cx, text: &[u8]) -> i32 {
 
 /// Whether the slice must stop.
 fn stopped(cx: &mut Cx) -> i32 {
-    i32::from(cx.slot.must_stop.load(Relaxed))
+    i32::from(cx.slot.must_stop.load(Relaxed) || crate::vm::is_full())
 }
 
 /// Finds a pattern of Lua (`crate::pattern`).

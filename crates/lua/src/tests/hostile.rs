@@ -58,6 +58,14 @@ fn loops_without_an_end_are_stopped() {
             "xpcall(function() error('x') end, function() while true do end end) while true do end",
         ),
         (
+            "xpcall, handler loops on a stop for memory",
+            "xpcall(function()
+               pcall(function() local t = {} while true do t[#t + 1] = string.rep('x', 1000000) .. #t end end)
+               local x = 1
+               x = x + 1
+             end, function() while true do end end)",
+        ),
+        (
             "xpcall, handler loops on stop",
             "while true do xpcall(function() while true do end end, function() while true do end end) end",
         ),
@@ -114,6 +122,14 @@ fn loops_without_an_end_are_stopped() {
 #[test]
 fn functions_in_c_that_run_for_long_are_stopped() {
     stops(&[
+        (
+            "a long set",
+            "return ('a'):rep(400000):find('[^' .. ('b'):rep(400000) .. ']*')",
+        ),
+        (
+            "a long set at each start",
+            "return ('a'):rep(400000):find('[' .. ('b'):rep(400000) .. ']')",
+        ),
         (
             "pattern bomb",
             "return ('a'):rep(30000):find(('a*'):rep(30) .. 'b')",
