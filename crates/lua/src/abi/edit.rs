@@ -140,7 +140,7 @@ pub(super) fn set_number(cx: &mut Cx, what: i32, number: f64) -> i32 {
     let Some(edits) = cx.target.edits_mut() else {
         return NO_REQUEST;
     };
-    let time = || Some(Duration::from_secs_f64(number.clamp(0.0, 1e9) / 1000.0));
+    let time = || Duration::try_from_secs_f64(number.clamp(0.0, 1e9) / 1000.0).ok();
     match what {
         Number::TargetPort => {
             if let Some((_, port)) = &mut edits.target_mut().address {

@@ -40,7 +40,7 @@ pub(super) fn say(cx: &mut Cx, status: i32, text: &[u8]) -> i32 {
         return NO_REQUEST;
     };
     let said = context.said.get_or_insert_with(|| Said {
-        status: status as u16,
+        status: u16::try_from(status).unwrap_or(0),
         body: Vec::new(),
         is_ended: false,
     });

@@ -45,7 +45,8 @@ pub(super) fn start(cx: &mut Cx, number: i32, seconds: f64) -> i32 {
         generation: handles::generation(),
         owner: std::thread::current().id(),
     };
-    let delay = Duration::from_secs_f64(seconds.clamp(0.0, LONGEST));
+    // NaN is no time.
+    let delay = Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST)).unwrap_or_default();
     worker.spawn(async move {
         tokio::time::sleep(delay).await;
         waiting.run().await;

@@ -157,6 +157,45 @@ fn a_response_made_in_header_filter_replaces_the_upstreams() {
     assert_eq!(outcome.client.header("x-after"), Some("1"));
 }
 
+/// Within a function of C, the end of a request is an error, which code can catch.
+#[test]
+fn a_response_whose_end_failed_reaches_no_other_request() {
+    let exit = "pcall(table.sort, {2, 1}, function() kong.response.exit(200, 'of another') end)";
+    let other = json!({"access": [exit], "log": [exit]});
+    case(def(), other).request("GET /").run_now();
+    let of_next = |config| {
+        case(def(), config)
+            .request("GET /")
+            .answered(Upstream::new(202).body("theirs"))
+            .run_now()
+    };
+    let outcome = of_next(json!({"header_filter": ["local x = 1"]}));
+    assert_eq!(
+        (outcome.client.status, outcome.client.text()),
+        (202, "theirs")
+    );
+    let outcome = of_next(json!({"access": ["coroutine.yield()"]}));
+    assert_eq!(outcome.client.text(), "theirs");
+}
+
+#[test]
+fn a_status_that_no_response_has_becomes_500() {
+    for code in [
+        "kong.response.exit(0 / 0)",
+        "ngx.exit(0 / 0)",
+        "ngx.status = 1 ngx.say('x')",
+        "ngx.status = 1000 ngx.say('x')",
+        "ngx.status = 65536 + 200 ngx.say('x')",
+        "ngx.status = -1 ngx.say('x')",
+        "ngx.status = 1 / 0 ngx.say('x')",
+    ] {
+        let outcome = case(def(), json!({"access": [code]}))
+            .request("GET /")
+            .run_now();
+        assert_eq!(outcome.client.status, 500, "{code}");
+    }
+}
+
 #[test]
 fn a_failed_rewrite_ends_the_request() {
     let config = json!({"rewrite": ["error('x')"], "access": ["kong.response.exit(200)"]});
