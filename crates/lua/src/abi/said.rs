@@ -36,6 +36,7 @@ pub(crate) fn context(cx: &mut Cx) -> Option<&mut Context> {
 
 /// Says a text. The first one fixes the status. Returns [`NONE`] after the end, and if it would be too much.
 pub(super) fn say(cx: &mut Cx, status: i32, text: &[u8]) -> i32 {
+    cx.keep(text.len());
     let Some(context) = context(cx) else {
         return NO_REQUEST;
     };
