@@ -143,6 +143,15 @@ fn a_whole_body_is_collected() {
 }
 
 #[test]
+fn a_body_that_is_only_read_is_sent() {
+    let code = "local b = kong.response.get_raw_body() if b then kong.ctx.shared.body = b end";
+    let upstream = Upstream::new(200).piece("one").piece("two");
+    let functions = case(def(), json!({"body_filter": [code]}));
+    let outcome = functions.request("GET /").answered(upstream).run_now();
+    assert_eq!(outcome.client.text(), "onetwo");
+}
+
+#[test]
 fn a_response_made_in_header_filter_replaces_the_upstreams() {
     let code = "kong.response.exit(203, {a = 1}) kong.response.set_header('X-After', '1')";
     let functions = case(def(), json!({"header_filter": [code]}));
