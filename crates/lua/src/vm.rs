@@ -28,7 +28,7 @@ use std::time::Instant;
 /// Maximum memory of the VM of a worker. A VM that comes near to it is replaced.
 const MAX_MEMORY: usize = 256 << 20;
 /// Maximum memory that a slice may add to a VM.
-const MAX_GROWTH: usize = 64 << 20;
+pub(crate) const MAX_GROWTH: usize = 64 << 20;
 
 /// The error of a slice that is stopped for its memory.
 pub(crate) const STOPPED_FOR_MEMORY: &str = "stopped: it used too much memory";
@@ -484,8 +484,13 @@ pub(crate) extern "C" fn on_signal(_: c_int) {
     stop();
 }
 
+/// Whether the running slice is stopped for its memory.
+pub(crate) fn is_full() -> bool {
+    IS_FULL.get()
+}
+
 /// Stops the running slice, because it may use no more memory. The error of LuaJIT alone could be caught.
-fn stop_for_memory() {
+pub(crate) fn stop_for_memory() {
     IS_FULL.set(true);
     stop();
 }
