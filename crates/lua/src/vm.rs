@@ -11,7 +11,9 @@
 
 use crate::abi::{self, Code, Cx, Ending, Pending, Said, WaitKind};
 use crate::globals::Globals;
-use crate::handles::{Context, Function, Suspended, Thread, begin_generation, take_released};
+use crate::handles::{
+    Context, Function, Suspended, Thread, begin_generation, contexts, take_released,
+};
 use crate::memory::Memory;
 use crate::metrics::{Meter, Slice, Stop};
 use crate::open::{Opened, open};
@@ -452,7 +454,9 @@ impl Vm {
             self.collect_garbage();
             self.is_worn_out = self.memory().free() < MAX_MEMORY / 4;
         }
-        self.is_worn_out && (self.waiting == 0 || self.memory().free() < MAX_MEMORY / 16)
+        // Requests that are in the middle would lose their tables, and those that wait would fail.
+        let is_idle = self.waiting == 0 && contexts() == 0;
+        self.is_worn_out && (is_idle || self.memory().free() < MAX_MEMORY / 16)
     }
 
     fn collect_garbage(&mut self) {
