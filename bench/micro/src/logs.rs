@@ -108,6 +108,7 @@ fn log(name: &str, is_logged: bool) -> Operation {
                 request_size: 200,
                 response_size: 700,
                 response_head: RESPONSE,
+                response_head_size: RESPONSE.len() as u64,
                 upstream_path: b"/17",
                 upstream_body: None,
             };

@@ -145,6 +145,7 @@ fn phases<Own: Count>(name: &str) -> Operation {
                 request_size: 200,
                 response_size: 700,
                 response_head: &[],
+                response_head_size: 0,
                 upstream_path: b"/",
                 upstream_body: None,
             };

@@ -12,6 +12,8 @@ thread_local! {
     static RELEASED: RefCell<Released> = RefCell::default();
     /// Identifies the VM of this thread.
     static GENERATION: Cell<u32> = const { Cell::new(0) };
+    /// Number of requests that have tables in the VM of this thread.
+    static CONTEXTS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// A coroutine with its reference in the registry.
@@ -58,7 +60,13 @@ pub(crate) fn begin_generation() -> u32 {
     // The list can be gone at the end of the thread.
     let _ = RELEASED.try_with(RefCell::take);
     GENERATION.set(GENERATION.get() + 1);
+    CONTEXTS.set(0);
     GENERATION.get()
+}
+
+/// Returns the number of requests that have tables in the VM of this thread.
+pub(crate) fn contexts() -> usize {
+    CONTEXTS.get()
 }
 
 /// A function of the VM of this thread. Dropping it releases it.
@@ -87,6 +95,7 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(number: u32) -> Self {
+        CONTEXTS.set(CONTEXTS.get() + 1);
         Self {
             number,
             said: None,
@@ -99,6 +108,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if std::thread::current().id() == self.thread && GENERATION.get() == self.generation {
+            CONTEXTS.set(CONTEXTS.get() - 1);
             release(|released| released.contexts.push(self.number));
         }
     }

@@ -130,7 +130,19 @@ fn class(c: u8, kind: u8) -> bool {
 
 impl Matcher<'_> {
     fn step(&mut self) -> Result<(), i32> {
-        self.steps += 1;
+        self.steps_of(1)
+    }
+
+    /// Counts the work on this number of bytes, if it is more than that of a step.
+    fn bytes(&mut self, count: usize) -> Result<(), i32> {
+        match count / 64 {
+            0 => Ok(()),
+            steps => self.steps_of(steps as u32),
+        }
+    }
+
+    fn steps_of(&mut self, count: u32) -> Result<(), i32> {
+        self.steps = self.steps.saturating_add(count);
         if self.steps >= LOOK {
             self.steps = 0;
             if self.stop.load(Relaxed) {
@@ -199,8 +211,10 @@ impl Matcher<'_> {
     }
 
     /// Whether the character at `s` fits the item at `p`.
-    fn at(&self, s: usize, p: usize, end: usize) -> bool {
-        s < self.subject.len() && self.single(self.subject[s], p, end)
+    fn at(&mut self, s: usize, p: usize, end: usize) -> Result<bool, i32> {
+        // A set may be as long as the pattern.
+        self.bytes(end - p)?;
+        Ok(s < self.subject.len() && self.single(self.subject[s], p, end))
     }
 
     /// Matches the rest of the pattern within another match.
@@ -272,6 +286,7 @@ impl Matcher<'_> {
                         return Err(MALFORMED - 5);
                     }
                     let end = self.item_end(p)?;
+                    self.bytes(end - p)?;
                     let before = if s == 0 { 0 } else { self.subject[s - 1] };
                     let here = self.subject.get(s).copied().unwrap_or(0);
                     if self.in_set(before, p, end) || !self.in_set(here, p, end) {
@@ -294,7 +309,7 @@ impl Matcher<'_> {
                     {
                         return Ok(None);
                     }
-                    self.steps = self.steps.wrapping_add((len / 64) as u32);
+                    self.bytes(len)?;
                     (s, p) = (s + len, p + 2);
                     continue;
                 }
@@ -303,7 +318,7 @@ impl Matcher<'_> {
             let end = self.item_end(p)?;
             match self.pattern.get(end) {
                 Some(b'?') => {
-                    if self.at(s, p, end)
+                    if self.at(s, p, end)?
                         && let Some(e) = self.deeper(s + 1, end + 1)?
                     {
                         return Ok(Some(e));
@@ -317,13 +332,13 @@ impl Matcher<'_> {
                     if let Some(e) = self.deeper(s, end + 1)? {
                         return Ok(Some(e));
                     }
-                    if !self.at(s, p, end) {
+                    if !self.at(s, p, end)? {
                         return Ok(None);
                     }
                     s += 1;
                 },
                 _ => {
-                    if !self.at(s, p, end) {
+                    if !self.at(s, p, end)? {
                         return Ok(None);
                     }
                     (s, p) = (s + 1, end);
@@ -335,11 +350,11 @@ impl Matcher<'_> {
     /// Matches as many repetitions of an item as possible, but `least` of them, and then the rest.
     fn greedy(&mut self, s: usize, p: usize, end: usize, least: usize) -> End {
         let mut n = 0;
-        while self.at(s + n, p, end) {
+        while self.at(s + n, p, end)? {
             n += 1;
         }
         // A long run costs as much as the steps of a short one; then each shorter length is a step of `run`.
-        self.steps = self.steps.wrapping_add((n / 64) as u32);
+        self.bytes(n)?;
         loop {
             if n < least {
                 return Ok(None);
@@ -370,9 +385,7 @@ impl Matcher<'_> {
                 depth += 1;
             }
         }
-        self.steps = self
-            .steps
-            .wrapping_add(((self.subject.len() - s) / 64) as u32);
+        self.bytes(self.subject.len() - s)?;
         Ok(None)
     }
 }

@@ -83,6 +83,10 @@ impl Scripts {
     // The functions below run within one use of the VM, so that it is not replaced between them.
 
     fn run_from(&self, vm: &mut Vm, first: usize, target: &Target<'_>) -> Outcome {
+        if first == 0 {
+            // Nothing of another request is left, such as what a snippet of it made before one that does not compile.
+            vm.cx.ending = None;
+        }
         for at in first..self.snippets.texts.len() {
             let (function, is_first) = match self.function(vm, at, target) {
                 Ok(found) => found,

@@ -11,7 +11,9 @@
 
 use crate::abi::{self, Code, Cx, Ending, Pending, Said, WaitKind};
 use crate::globals::Globals;
-use crate::handles::{Context, Function, Suspended, Thread, begin_generation, take_released};
+use crate::handles::{
+    Context, Function, Suspended, Thread, begin_generation, contexts, take_released,
+};
 use crate::memory::Memory;
 use crate::metrics::{Meter, Slice, Stop};
 use crate::open::{Opened, open};
@@ -28,7 +30,7 @@ use std::time::Instant;
 /// Maximum memory of the VM of a worker. A VM that comes near to it is replaced.
 const MAX_MEMORY: usize = 256 << 20;
 /// Maximum memory that a slice may add to a VM.
-const MAX_GROWTH: usize = 64 << 20;
+pub(crate) const MAX_GROWTH: usize = 64 << 20;
 
 /// The error of a slice that is stopped for its memory.
 pub(crate) const STOPPED_FOR_MEMORY: &str = "stopped: it used too much memory";
@@ -452,7 +454,9 @@ impl Vm {
             self.collect_garbage();
             self.is_worn_out = self.memory().free() < MAX_MEMORY / 4;
         }
-        self.is_worn_out && (self.waiting == 0 || self.memory().free() < MAX_MEMORY / 16)
+        // Requests that are in the middle would lose their tables, and those that wait would fail.
+        let is_idle = self.waiting == 0 && contexts() == 0;
+        self.is_worn_out && (is_idle || self.memory().free() < MAX_MEMORY / 16)
     }
 
     fn collect_garbage(&mut self) {
@@ -484,8 +488,13 @@ pub(crate) extern "C" fn on_signal(_: c_int) {
     stop();
 }
 
+/// Whether the running slice is stopped for its memory.
+pub(crate) fn is_full() -> bool {
+    IS_FULL.get()
+}
+
 /// Stops the running slice, because it may use no more memory. The error of LuaJIT alone could be caught.
-fn stop_for_memory() {
+pub(crate) fn stop_for_memory() {
     IS_FULL.set(true);
     stop();
 }

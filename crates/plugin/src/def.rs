@@ -197,12 +197,12 @@ pub enum Flow {
 }
 
 impl Flow {
-    /// Refuses a response whose status is 1xx. The client would wait for another response after it, or with 101 send
-    /// something that is not HTTP.
+    /// Refuses a response whose status no final response has. After 1xx, the client would wait for another response, or
+    /// with 101 send something that is not HTTP. A status has three digits.
     pub fn with_final_status(self) -> Result<Self, PluginError> {
         match &self {
             Self::Respond(response) | Self::Exit(response)
-                if (100..200).contains(&response.status) =>
+                if !(200..1000).contains(&response.status) =>
             {
                 Err(PluginError::not_final(response.status))
             }

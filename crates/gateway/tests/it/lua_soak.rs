@@ -80,7 +80,7 @@ const GOOD: [Kind; 8] = [
         "upvalue",
         &[(
             "access",
-            "local kept = {} return function()
+            "local number, kept = $N, {} return function()
                kept[#kept + 1] = ('x'):rep(20000 + #kept)
                kong.response.set_header('X-N', kong.request.get_header('x-n'))
              end",
@@ -367,6 +367,7 @@ fn hostile_lua_harms_nobody_else() {
     let url = format!("http://{}", backend.address);
     let gateway = launch()
         .set("nginx_worker_processes", WORKERS.to_string())
+        .set("nginx_http_client_body_buffer_size", "1m")
         .set("proxy_access_log", "off")
         .set("admin_access_log", "off")
         .configuration(&configuration(&url, 1))

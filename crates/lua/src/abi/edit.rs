@@ -56,6 +56,7 @@ pub(super) fn set_text(cx: &mut Cx, what: i32, text: &[u8]) -> i32 {
     let Some(what) = Text::numbered(what) else {
         return NONE;
     };
+    cx.keep(text.len());
     if what == Text::Chunk {
         return match cx.target.chunk_mut() {
             Some(chunk) => {
@@ -142,7 +143,7 @@ pub(super) fn set_number(cx: &mut Cx, what: i32, number: f64) -> i32 {
     let Some(edits) = cx.target.edits_mut() else {
         return NO_REQUEST;
     };
-    let time = || Some(Duration::from_secs_f64(number.clamp(0.0, 1e9) / 1000.0));
+    let time = || Duration::try_from_secs_f64(number.clamp(0.0, 1e9) / 1000.0).ok();
     match what {
         Number::TargetPort => {
             if let Some((_, port)) = &mut edits.target_mut().address {
@@ -167,6 +168,7 @@ pub(super) fn set_header(cx: &mut Cx, of: i32, change: i32, name: &[u8], value: 
     let (Some(of), Some(change)) = (Message::numbered(of), Change::numbered(change)) else {
         return NONE;
     };
+    cx.keep(name.len() + value.len());
     let edits = match of {
         Message::Request => match cx.target.edits_mut() {
             Some(edits) => &mut edits.headers,

@@ -39,6 +39,7 @@ pub(super) fn header(cx: &mut Cx, _: i32, change: i32, name: &[u8], value: &[u8]
     let Some(change) = Change::numbered(change) else {
         return NONE;
     };
+    cx.keep(name.len() + value.len());
     change_header(&mut cx.headers, change, name, value);
     FOUND
 }

@@ -25,6 +25,7 @@ pub(super) fn post(cx: &mut Cx, to: i32, text: &[u8]) -> i32 {
     let Some(node) = cx.target.node().cloned() else {
         return NO_REQUEST;
     };
+    cx.keep(text.len());
     let text: Arc<[u8]> = text.into();
     if to == 0 {
         let Ok(worker) = Handle::try_current() else {

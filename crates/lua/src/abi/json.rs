@@ -1,7 +1,8 @@
 //! JSON for Lua, as lua-cjson reads and writes it. Reading makes a list of tokens, of which Lua builds tables. Writing
 //! appends the parts that Lua names to a text. So no function of this crate touches a table.
 
-use super::{Cx, FOUND, NONE, REFUSED, length};
+use super::{Cx, FOUND, MAX_KEPT_BUFFER, NONE, REFUSED, length};
+use crate::vm::{self, MAX_GROWTH};
 use model::Value;
 use std::io::Write;
 
@@ -22,6 +23,23 @@ super::numbered! {
     }
 }
 
+impl Tokens {
+    /// Frees buffers that are larger than usual.
+    pub(super) fn shrink(&mut self) {
+        let Self {
+            tokens, texts, out, ..
+        } = self;
+        if tokens.capacity() + texts.capacity() + out.capacity() > MAX_KEPT_BUFFER {
+            (*tokens, *texts, *out) = Default::default();
+        }
+    }
+
+    /// Whether the tokens take so much memory that Lua could not build tables of them.
+    fn are_too_many(&self) -> bool {
+        self.tokens.len() > MAX_TOKENS
+    }
+}
+
 /// The tokens of the text that was read last, and the text that is being written.
 #[derive(Default)]
 pub(super) struct Tokens {
@@ -35,6 +53,9 @@ pub(super) struct Tokens {
 
 /// Maximum depth of nested arrays and objects, also if a snippet allows more: Lua builds the tables recursively.
 const MAX_DEPTH: usize = 10_000;
+
+/// Maximum number of tokens. Each takes 8 bytes in a table of Lua at the least.
+const MAX_TOKENS: usize = MAX_GROWTH / 8;
 
 /// Numbers with a form that JSON does not have are read, such as `0x10` and `nan`.
 const INVALID_NUMBERS: i32 = 1 << 30;
@@ -63,6 +84,9 @@ pub(super) fn read(cx: &mut Cx, settings: i32, text: &[u8]) -> i32 {
     match result {
         Ok(()) => FOUND,
         Err(error) => {
+            if cx.tokens.are_too_many() {
+                vm::stop_for_memory();
+            }
             cx.refuse(error);
             REFUSED
         }
@@ -134,6 +158,9 @@ impl Reader<'_> {
         let mut open: Vec<bool> = Vec::new();
         let mut next = Next::Value;
         loop {
+            if self.tokens.are_too_many() {
+                return Err("not enough memory".to_owned());
+            }
             self.blanks();
             let byte = self.text.get(self.at).copied();
             next = match (next, byte) {
@@ -365,6 +392,15 @@ pub(super) fn begin(cx: &mut Cx, settings: i32) -> i32 {
 
 pub(super) fn raw(cx: &mut Cx, text: &[u8]) -> i32 {
     cx.tokens.out.extend_from_slice(text);
+    stop_if_long(cx)
+}
+
+/// Stops the slice if the text is longer than what Lua could take.
+fn stop_if_long(cx: &mut Cx) -> i32 {
+    if cx.tokens.out.len() > MAX_GROWTH {
+        cx.tokens.out.clear();
+        vm::stop_for_memory();
+    }
     FOUND
 }
 
@@ -398,7 +434,7 @@ pub(super) fn string(cx: &mut Cx, text: &[u8]) -> i32 {
         }
     }
     out.push(b'"');
-    FOUND
+    stop_if_long(cx)
 }
 
 /// Appends a number. Returns [`NONE`] if JSON does not have it.

@@ -1,7 +1,8 @@
 //! Lists of names and values: headers, arguments and captures. A function fills the list, and Lua reads it item by item.
 
-use super::{Cx, FOUND, NO_REQUEST, NONE};
+use super::{Cx, FOUND, MAX_KEPT_BUFFER, NO_REQUEST, NONE};
 use crate::target::Raw;
+use crate::vm::{self, MAX_GROWTH};
 use plugin::{Multipart, args};
 use std::borrow::Cow;
 
@@ -21,6 +22,8 @@ super::numbered! {
 pub(super) struct List {
     bytes: Vec<u8>,
     items: Vec<Item>,
+    /// Whether something was left out, because the list takes as much memory as a slice may add.
+    is_full: bool,
 }
 
 struct Item {
@@ -39,6 +42,14 @@ impl List {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.items.clear();
+        self.is_full = false;
+    }
+
+    /// Frees a buffer that is larger than usual.
+    pub(super) fn shrink(&mut self) {
+        if self.bytes.capacity() + self.items.capacity() > MAX_KEPT_BUFFER {
+            *self = Self::default();
+        }
     }
 
     /// Adds a name without a value.
@@ -47,6 +58,11 @@ impl List {
     }
 
     fn push(&mut self, name: &[u8], value: &[u8], kind: i32) {
+        let used = self.bytes.len() + self.items.len() * size_of::<Item>();
+        if used + name.len() + value.len() > MAX_GROWTH {
+            self.is_full = true;
+            return;
+        }
         self.bytes.extend_from_slice(name);
         let name_end = self.bytes.len();
         self.bytes.extend_from_slice(value);
@@ -111,9 +127,17 @@ pub(super) fn make(cx: &mut Cx, of: i32, most: i32) -> i32 {
     cx.list = list;
     cx.number = f64::from(u8::from(has_more));
     match is_made {
-        Some(()) => i32::try_from(cx.list.items.len()).unwrap_or(i32::MAX),
+        Some(()) => count(cx),
         None => NO_REQUEST,
     }
+}
+
+/// Returns the number of items of the list. The slice is stopped if there would be too many.
+fn count(cx: &mut Cx) -> i32 {
+    if cx.list.is_full {
+        vm::stop_for_memory();
+    }
+    i32::try_from(cx.list.items.len()).unwrap_or(i32::MAX)
 }
 
 /// Visits the header lines of the response to the client. `None` if there is no response yet.
@@ -165,7 +189,7 @@ pub(super) fn fill(cx: &mut Cx, make: impl FnOnce(&mut dyn FnMut(&[u8], &[u8])))
     list.clear();
     make(&mut |name, value| list.push(name, value, PAIR));
     cx.list = list;
-    i32::try_from(cx.list.items.len()).unwrap_or(i32::MAX)
+    count(cx)
 }
 
 /// Returns the first value of a header of the response to the client.
@@ -190,6 +214,9 @@ pub(super) fn parse_args(cx: &mut Cx, most: i32, text: &[u8]) -> i32 {
     list.clear();
     let mut args = args::parse_all(text);
     for arg in args.by_ref().take(most) {
+        if list.is_full {
+            break;
+        }
         match &arg.value {
             Some(value) => list.push(&arg.name, value, PAIR),
             None => list.push(&arg.name, b"", BARE),
@@ -197,7 +224,7 @@ pub(super) fn parse_args(cx: &mut Cx, most: i32, text: &[u8]) -> i32 {
     }
     cx.number = f64::from(u8::from(args.next().is_some()));
     cx.list = list;
-    i32::try_from(cx.list.items.len()).unwrap_or(i32::MAX)
+    count(cx)
 }
 
 /// Makes a list of the parts of a body in the form `multipart/form-data`, and returns their number.
@@ -209,7 +236,7 @@ pub(super) fn multipart(cx: &mut Cx, content_type: &[u8], body: &[u8]) -> i32 {
     for part in multipart.parts() {
         cx.list.push(&part.name, &part.content, PAIR);
     }
-    i32::try_from(cx.list.items.len()).unwrap_or(i32::MAX)
+    count(cx)
 }
 
 /// Returns an item of the list, counted from 0: the name, the value, and the kind as the result.

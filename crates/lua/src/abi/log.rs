@@ -20,6 +20,7 @@ pub(super) fn write(cx: &mut Cx, level: i32, text: &[u8]) -> i32 {
 
 /// Notes a change of the log record. `kind` 0 removes the field; otherwise the value is JSON.
 pub(super) fn set_field(cx: &mut Cx, mode: i32, kind: i32, key: &[u8], value: &[u8]) -> i32 {
+    cx.keep(key.len() + value.len());
     let value: Option<Value> = match kind {
         0 => None,
         _ => match json::value(value) {

@@ -44,6 +44,7 @@ pub(crate) use wait::WaitKind;
 
 use crate::pattern;
 use crate::target::{Phase, Raw};
+use crate::vm;
 use crate::watchdog::Slot;
 use plugin::{HeaderEdits, PluginError};
 use std::fmt::Write;
@@ -59,6 +60,9 @@ pub(crate) const NO_REQUEST: i32 = -1;
 pub(crate) const PANIC: i32 = -2;
 /// The argument is wrong. The text of the error is the result.
 pub(crate) const REFUSED: i32 = -3;
+
+/// Buffers of results that are larger are freed after the slice.
+const MAX_KEPT_BUFFER: usize = 1 << 20;
 
 /// The memory that Lua and the functions share. Lua knows the fields up to `matched`.
 #[repr(C)]
@@ -96,6 +100,8 @@ pub(crate) struct Cx {
     scratch: Vec<u8>,
     list: list::List,
     wall: wall::Wall,
+    /// Bytes outside of the VM that the slice has added to its request and to what others keep.
+    kept: usize,
     /// Bytes that the VM used when the slice began.
     pub(crate) memory_used: usize,
     regexes: regex::Regexes,
@@ -132,6 +138,7 @@ impl Cx {
             scratch: Vec::new(),
             list: list::List::default(),
             wall: wall::Wall::new(),
+            kept: 0,
             memory_used: 0,
             regexes: regex::Regexes::default(),
             tokens: json::Tokens::default(),
@@ -152,6 +159,17 @@ impl Cx {
         self.target = target;
         self.wait = 0;
         self.level = 0;
+        self.kept = 0;
+        // What the former slice began and did not finish must not become part of this one: code can catch the error of an
+        // end or a wait within a function of C. In header_filter, the ending of a former snippet of the plugin counts.
+        if target.phase != Phase::HeaderFilter {
+            self.ending = None;
+        }
+        self.waiting = None;
+        self.result = None;
+        if !self.headers.is_empty() {
+            self.headers.clear();
+        }
         if said::has_begun(self) != 0 {
             self.phase = Phase::BodyFilter as u32;
         }
@@ -162,6 +180,19 @@ impl Cx {
         self.phase = Phase::None as u32;
         self.nginx = self.phase;
         self.target = Raw::NONE;
+        if self.scratch.capacity() > MAX_KEPT_BUFFER {
+            self.scratch = Vec::new();
+        }
+        self.list.shrink();
+        self.tokens.shrink();
+    }
+
+    /// Counts bytes that the slice adds outside of the VM. They have the same limit as those in it.
+    fn keep(&mut self, bytes: usize) {
+        self.kept = self.kept.saturating_add(bytes);
+        if self.kept > vm::MAX_GROWTH {
+            vm::stop_for_memory();
+        }
     }
 
     /// Returns a text to Lua. It must live until the function that Lua calls next.
@@ -432,7 +463,7 @@ fn result(cx: &mut Cx, text: &[u8]) -> i32 {
 
 /// Whether the slice must stop.
 fn stopped(cx: &mut Cx) -> i32 {
-    i32::from(cx.slot.must_stop.load(Relaxed))
+    i32::from(cx.slot.must_stop.load(Relaxed) || vm::is_full())
 }
 
 /// Finds a pattern of Lua (`crate::pattern`).

@@ -12,10 +12,11 @@ use pcre2_sys::*;
 use std::ptr::{NonNull, null, null_mut};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
-/// Maximum number of compiled regexes, and of the bytes of their patterns.
+/// Maximum number of compiled regexes, and of the bytes of their patterns, their compiled forms and their machine code.
 const MAX_REGEXES: usize = 1024;
-const MAX_PATTERNS: usize = 1 << 20;
+const MAX_MEMORY: usize = 32 << 20;
 /// Maximum length of a pattern, and of its compiled form.
 const MAX_PATTERN: usize = 64 << 10;
 const MAX_COMPILED: usize = 1 << 20;
@@ -24,16 +25,45 @@ const MATCH_LIMIT: u32 = 100_000;
 /// Maximum depth of backtracking, and its memory in KiB, where PCRE2 interprets.
 const DEPTH_LIMIT: u32 = 10_000;
 const HEAP_LIMIT: u32 = 20_000;
-/// Number of bytes in which a match may start before the watchdog's mark is looked at.
+/// Maximum number of bytes in which a match may start before the watchdog's mark is looked at.
 const PIECE: usize = 256;
+/// Maximum number of bytes that these starts see if each sees the subject to its end. One repetition of a character may do
+/// that in one step. So the first piece of a long subject is shorter.
+const SEEN: usize = 4 << 20;
+/// The next piece is longer after one that took less than this time, and shorter after others.
+const SHORT: Duration = Duration::from_micros(100);
 
 /// The compiled regexes of a worker, and the memory of the last match.
 pub(crate) struct Regexes {
     known: LruCache<Key, Rc<Regex>>,
-    patterns: usize,
+    memory: usize,
     limits: Limits,
-    /// The regex of the last match, whose data Lua reads.
+    /// The result of the last match, which Lua reads. All regexes share it, because PCRE2 keeps in it the memory that a
+    /// match needs for backtracking.
+    data: Option<MatchData>,
+    /// The regex that was compiled last.
     last: Option<Rc<Regex>>,
+}
+
+/// The data of a match, with room for this number of pairs of positions.
+struct MatchData {
+    data: NonNull<pcre2_match_data_8>,
+    pairs: u32,
+}
+
+impl MatchData {
+    fn new(pairs: u32) -> Option<Self> {
+        // SAFETY: it has no preconditions but that the result is freed.
+        let data = NonNull::new(unsafe { pcre2_match_data_create_8(pairs, null_mut()) })?;
+        Some(Self { data, pairs })
+    }
+}
+
+impl Drop for MatchData {
+    fn drop(&mut self) {
+        // SAFETY: nothing else frees it.
+        unsafe { pcre2_match_data_free_8(self.data.as_ptr()) };
+    }
 }
 
 /// What a compiled regex is found by.
@@ -51,7 +81,8 @@ struct Limits {
 
 struct Regex {
     code: NonNull<pcre2_code_8>,
-    data: NonNull<pcre2_match_data_8>,
+    /// Bytes of the compiled form and the machine code.
+    memory: usize,
     is_dfa: bool,
     is_utf: bool,
     is_anchored: bool,
@@ -85,8 +116,9 @@ impl Default for Regexes {
         }
         Self {
             known: LruCache::unbounded(),
-            patterns: 0,
+            memory: 0,
             limits,
+            data: None,
             last: None,
         }
     }
@@ -105,11 +137,8 @@ impl Drop for Limits {
 
 impl Drop for Regex {
     fn drop(&mut self) {
-        // SAFETY: nothing else frees them.
-        unsafe {
-            pcre2_match_data_free_8(self.data.as_ptr());
-            pcre2_code_free_8(self.code.as_ptr());
-        }
+        // SAFETY: nothing else frees it.
+        unsafe { pcre2_code_free_8(self.code.as_ptr()) };
     }
 }
 
@@ -132,11 +161,11 @@ pub(super) fn compile(cx: &mut Cx, pattern: &[u8], flags: &[u8]) -> i32 {
             Err(error) => return cx.refuse(error),
             Ok(regex) => {
                 let regex = Rc::new(regex);
-                regexes.patterns += pattern.len();
+                regexes.memory += pattern.len() + regex.memory;
                 regexes.known.put(key, regex.clone());
-                while regexes.known.len() > MAX_REGEXES || regexes.patterns > MAX_PATTERNS {
+                while regexes.known.len() > MAX_REGEXES || regexes.memory > MAX_MEMORY {
                     match regexes.known.pop_lru() {
-                        Some((key, _)) => regexes.patterns -= key.pattern.len(),
+                        Some((key, regex)) => regexes.memory -= key.pattern.len() + regex.memory,
                         None => break,
                     }
                 }
@@ -173,11 +202,19 @@ pub(super) fn run(cx: &mut Cx, from: i32, subject: &[u8]) -> i32 {
     if from > subject.len() {
         return NONE;
     }
-    let code = regex.find(subject, from, &cx.regexes.limits, || {
+    let pairs = regex.groups + 1;
+    let regexes = &mut cx.regexes;
+    if regexes.data.as_ref().is_none_or(|data| data.pairs < pairs) {
+        regexes.data = MatchData::new(pairs.max(16));
+    }
+    let Some(data) = &regexes.data else {
+        return PANIC;
+    };
+    let code = regex.find(subject, from, data, &regexes.limits, || {
         cx.slot.must_stop.load(Relaxed)
     });
-    // SAFETY: the data is that of the regex, which `last` keeps.
-    let positions = unsafe { pcre2_get_ovector_pointer_8(regex.data.as_ptr()) };
+    // SAFETY: the data lives until the next match.
+    let positions = unsafe { pcre2_get_ovector_pointer_8(data.data.as_ptr()) };
     cx.ptr = positions.cast::<u8>();
     match code {
         PCRE2_ERROR_NOMATCH => NONE,
@@ -241,21 +278,13 @@ impl Regex {
             });
         };
         // SAFETY: the code is valid. Without memory for the code of the machine, PCRE2 interprets.
-        let data = unsafe {
-            if is_jit && !is_dfa {
-                pcre2_jit_compile_8(code.as_ptr(), PCRE2_JIT_COMPLETE);
-            }
-            pcre2_match_data_create_from_pattern_8(code.as_ptr(), null_mut())
-        };
-        let Some(data) = NonNull::new(data) else {
-            // SAFETY: nothing else has the code.
-            unsafe { pcre2_code_free_8(code.as_ptr()) };
-            return Err("no memory".to_owned());
-        };
+        if is_jit && !is_dfa {
+            unsafe { pcre2_jit_compile_8(code.as_ptr(), PCRE2_JIT_COMPLETE) };
+        }
         let all = info(code, PCRE2_INFO_ALLOPTIONS);
         Ok(Self {
             code,
-            data,
+            memory: size(code, PCRE2_INFO_SIZE) + size(code, PCRE2_INFO_JITSIZE),
             is_dfa,
             is_utf: all & PCRE2_UTF != 0,
             is_anchored: all & PCRE2_ANCHORED != 0,
@@ -276,14 +305,21 @@ impl Regex {
         &self,
         subject: &[u8],
         from: usize,
+        data: &MatchData,
         limits: &Limits,
         must_stop: impl Fn() -> bool,
     ) -> i32 {
+        // A DFA also follows all alternatives at once.
+        let mut piece = match self.is_dfa {
+            true => 1,
+            false => (SEEN / subject.len().max(1)).clamp(1, PIECE),
+        };
         let mut workspace = [0_i32; 1024];
         let matching = limits.matching.as_ptr();
         let (mut start, mut options) = (from, 0);
         loop {
-            let mut limit = start.saturating_add(PIECE);
+            let began = Instant::now();
+            let mut limit = start.saturating_add(piece);
             let is_last = self.is_anchored || limit >= subject.len();
             if is_last {
                 limit = usize::MAX;
@@ -292,7 +328,7 @@ impl Regex {
             // first call if it must be UTF-8, so later calls need no check.
             let code = unsafe {
                 pcre2_set_offset_limit_8(matching, limit);
-                let (code, data) = (self.code.as_ptr(), self.data.as_ptr());
+                let (code, data) = (self.code.as_ptr(), data.data.as_ptr());
                 let (at, length) = (subject.as_ptr(), subject.len());
                 if self.is_dfa {
                     let space = (workspace.as_mut_ptr(), workspace.len());
@@ -311,6 +347,10 @@ impl Regex {
             if must_stop() {
                 return STOPPED;
             }
+            piece = match began.elapsed() < SHORT {
+                true => (piece * 2).min(PIECE),
+                false => (piece / 2).max(1),
+            };
             start = limit + 1;
             if self.is_utf {
                 options = PCRE2_NO_UTF_CHECK;
@@ -331,6 +371,13 @@ const STOPPED: i32 = -2;
 fn info(code: NonNull<pcre2_code_8>, what: u32) -> u32 {
     let mut value = 0_u32;
     // SAFETY: these values are numbers of 32 bits.
+    unsafe { pcre2_pattern_info_8(code.as_ptr(), what, (&raw mut value).cast()) };
+    value
+}
+
+fn size(code: NonNull<pcre2_code_8>, what: u32) -> usize {
+    let mut value = 0_usize;
+    // SAFETY: these values are of the type `size_t`.
     unsafe { pcre2_pattern_info_8(code.as_ptr(), what, (&raw mut value).cast()) };
     value
 }

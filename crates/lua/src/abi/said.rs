@@ -43,11 +43,12 @@ pub(crate) fn context(cx: &mut Cx) -> Option<&mut Context> {
 /// Says a text. The first one fixes the status. Returns [`NONE`] after the end, and if it would be too much.
 pub(super) fn say(cx: &mut Cx, status: i32, text: &[u8]) -> i32 {
     let has_type = super::ending::has_type(cx, &HeaderEdits::new());
+    cx.keep(text.len());
     let Some(context) = context(cx) else {
         return NO_REQUEST;
     };
     let said = context.said.get_or_insert_with(|| Said {
-        status: status as u16,
+        status: u16::try_from(status).unwrap_or(0),
         body: Vec::new(),
         is_ended: false,
         has_type,

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 /// Maximum number of timers of a worker that wait (`lua_max_pending_timers`) and that run (`lua_max_running_timers`).
 const MAX_PENDING: usize = 16_384;
@@ -22,6 +23,36 @@ thread_local! {
     /// The timers of this thread's VM that wait, by number.
     static PENDING: RefCell<BTreeMap<i32, Timer>> = const { RefCell::new(BTreeMap::new()) };
     static RUNNING: Cell<u32> = const { Cell::new(0) };
+    static PACE: Cell<Pace> = const { Cell::new(Pace { next: None, cost: Duration::ZERO }) };
+}
+
+/// When the timers of a worker begin. Those that are due begin one after the other, so that they leave half of the time to
+/// requests: timers that start timers would otherwise fill the worker.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// When the next timer may begin.
+    next: Option<Instant>,
+    /// Mean time of the first slices of the latest timers.
+    cost: Duration,
+}
+
+impl Pace {
+    /// A timer begins at once if its turn is not later than this.
+    const SOON: Duration = Duration::from_millis(1);
+    /// Maximum time that a timer waits for its turn. Those that reach it begin together.
+    const LONGEST: Duration = Duration::from_secs(300);
+
+    /// Returns when a timer that is due may begin, if that is not now.
+    fn turn(&mut self, now: Instant) -> Option<Instant> {
+        let turn = self.next.map_or(now, |next| next.max(now));
+        let turn = turn.min(now + Self::LONGEST);
+        self.next = Some(turn + self.cost * 2);
+        (turn > now + Self::SOON).then_some(turn)
+    }
+
+    fn note(&mut self, took: Duration) {
+        self.cost = (self.cost * 3 + took) / 4;
+    }
 }
 
 /// Starts a timer. Lua knows the function by the number. Returns [`REFUSED`] with an error if there are too many.
@@ -45,7 +76,8 @@ pub(super) fn start(cx: &mut Cx, number: i32, seconds: f64) -> i32 {
         generation: handles::generation(),
         owner: std::thread::current().id(),
     };
-    let delay = Duration::from_secs_f64(seconds.clamp(0.0, LONGEST));
+    // NaN is no time.
+    let delay = Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST)).unwrap_or_default();
     worker.spawn(async move {
         tokio::time::sleep(delay).await;
         waiting.run().await;
@@ -138,6 +170,13 @@ impl Waiting {
     }
 
     async fn run(self) {
+        let mut pace = PACE.get();
+        let turn = pace.turn(Instant::now());
+        PACE.set(pace);
+        if let Some(turn) = turn {
+            tokio::time::sleep_until(turn).await;
+        }
+        let began = Instant::now();
         let mut state = RequestState::default();
         // The VM may be replaced before it is entered. So the timer is taken after that.
         let started = vm::with(|vm| {
@@ -150,6 +189,9 @@ impl Waiting {
             let coroutine = timer.start(vm, self.number, false, &mut state)?;
             Some((timer, running, coroutine))
         });
+        let mut pace = PACE.get();
+        pace.note(began.elapsed());
+        PACE.set(pace);
         if let Some((timer, _running, coroutine)) = started {
             timer.run_to_end(coroutine, &mut state).await;
         }
@@ -203,3 +245,26 @@ impl Drop for Running {
 }
 
 const _: () = assert!(REFUSED < 0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_leave_half_of_the_time_to_others() {
+        let mut pace = PACE.get();
+        let now = Instant::now();
+        assert_eq!(pace.turn(now), None);
+        for _ in 0..100 {
+            pace.note(Duration::from_millis(10));
+        }
+        pace.turn(now);
+        for number in 1..=100 {
+            let turn = pace.turn(now).expect("others come first") - now;
+            let wanted = Duration::from_millis(20 * number);
+            assert!(turn.abs_diff(wanted) < wanted / 100, "{number}: {turn:?}");
+        }
+        // Later, nobody waits any more.
+        assert_eq!(pace.turn(now + Duration::from_secs(600)), None);
+    }
+}

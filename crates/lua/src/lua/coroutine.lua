@@ -2,28 +2,37 @@
 -- the scheduler and its answer back. What the user yields stops at the user's `resume`, as in OpenResty.
 local SB = ...
 local co = coroutine
-local create, native_resume, native_yield, native_status = co.create, co.resume, co.yield, co.status
+local create, running = co.create, co.running
+local native_resume, native_yield, native_status = co.resume, co.yield, co.status
 local setmetatable, error = setmetatable, error
 local cx = SB.cx
 local WAIT = {}
--- Coroutines within which something waits. Nobody may resume them: another handler of this VM could have them too.
+-- Coroutines within which something waits, also those of handlers. Nobody may resume them: another handler of this VM could
+-- have them too, and would go on with its own request in them.
 local waiting = setmetatable({}, {__mode = "k"})
 
 -- Maximum number of coroutines within each other. Each takes some of the thread's stack.
 local MAX_LEVEL = 190
 
+-- Yields a wait from the running coroutine.
+local function gone_on(c, ...)
+  waiting[c] = nil
+  return ...
+end
+local function wait(...)
+  local c = running()
+  waiting[c] = true
+  return gone_on(c, native_yield(WAIT, ...))
+end
+
 local pass
 local function answered(c, ...)
-  waiting[c] = nil
   cx.level = cx.level + 1
   return pass(c, native_resume(c, ...))
 end
 pass = function(c, ok, first, ...)
   cx.level = cx.level - 1
-  if first == WAIT and ok then
-    waiting[c] = true
-    return answered(c, native_yield(WAIT, ...))
-  end
+  if first == WAIT and ok then return answered(c, wait(...)) end
   return ok, first, ...
 end
 
@@ -59,5 +68,5 @@ end
 co.isyieldable = nil
 
 function SB.yield()
-  return native_yield(WAIT)
+  return wait()
 end

@@ -253,8 +253,8 @@ end
 
 local BODY_LIST = "body_filter"
 
--- Collects the pieces of the body, which are not sent on. Returns the body with the last one. Each plugin collects what
--- those before it have sent on.
+-- Collects the pieces of the body. With the last one, it returns the body and sends it on. Each plugin collects what those
+-- before it have sent on.
 response.get_raw_body = function(...)
   if cx.phase ~= BODY_FILTER then wrong_phase(BODY_LIST, nil, 3) end
   local context, arg = SB.context(), ngx.arg
@@ -272,7 +272,9 @@ response.get_raw_body = function(...)
   pieces[#pieces + 1] = chunk
   if is_last then
     bodies[cx.plugin] = nil
-    return concat(pieces)
+    local body = concat(pieces)
+    arg[1] = body
+    return body
   end
   arg[1] = nil
   return nil

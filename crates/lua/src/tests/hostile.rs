@@ -58,6 +58,14 @@ fn loops_without_an_end_are_stopped() {
             "xpcall(function() error('x') end, function() while true do end end) while true do end",
         ),
         (
+            "xpcall, handler loops on a stop for memory",
+            "xpcall(function()
+               pcall(function() local t = {} while true do t[#t + 1] = string.rep('x', 1000000) .. #t end end)
+               local x = 1
+               x = x + 1
+             end, function() while true do end end)",
+        ),
+        (
             "xpcall, handler loops on stop",
             "while true do xpcall(function() while true do end end, function() while true do end end) end",
         ),
@@ -114,6 +122,18 @@ fn loops_without_an_end_are_stopped() {
 #[test]
 fn functions_in_c_that_run_for_long_are_stopped() {
     stops(&[
+        (
+            "regex: each start sees all of a long subject",
+            "return ngx.re.find(('a'):rep(4000000), 'a*[bc]')",
+        ),
+        (
+            "a long set",
+            "return ('a'):rep(400000):find('[^' .. ('b'):rep(400000) .. ']*')",
+        ),
+        (
+            "a long set at each start",
+            "return ('a'):rep(400000):find('[' .. ('b'):rep(400000) .. ']')",
+        ),
         (
             "pattern bomb",
             "return ('a'):rep(30000):find(('a*'):rep(30) .. 'b')",
@@ -297,4 +317,40 @@ fn memory_cannot_be_taken_bit_by_bit_within_a_slice() {
         run("local t = {} while true do pcall(function() t[#t + 1] = ('x'):rep(1e5 + #t) end) end")
     });
     assert_eq!(result, Err("stopped: it used too much memory".to_owned()));
+}
+
+/// What Rust keeps for Lua counts as the memory of the slice.
+#[test]
+fn memory_outside_of_the_vm_has_a_limit() {
+    for text in [
+        "local s = ('a'):rep(10000000) require('cjson').encode({s, s, s, s, s, s, s})",
+        "require('cjson').decode('[' .. ('1,'):rep(9000000) .. '1]')",
+        "ngx.decode_args(('a&'):rep(3000000), 0)",
+        "local s = ('a'):rep(10000000) for i = 1, 7 do kong.worker_events.post_local('a', 'b', s) end",
+    ] {
+        let result = on_worker(move || run(text));
+        // On a busy machine, the time can end first.
+        let error = result.expect_err(text);
+        assert!(error.starts_with("stopped: "), "{text}: {error}");
+    }
+}
+
+/// PCRE2 keeps the memory of a match for backtracking with its result.
+#[test]
+fn many_regexes_take_little_memory() {
+    let resident = || {
+        let pages = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+        let pages = pages.split(' ').nth(1).and_then(|pages| pages.parse().ok());
+        pages.unwrap_or(0_usize) * 4096
+    };
+    let text = "local s = ('ab'):rep(20000) for i = 1, 100 do ngx.re.find(s, '(?:a|b|' .. n .. 'x' .. i .. ')*[cd]') end";
+    let grown = on_worker(move || {
+        let before = resident();
+        for n in 0..10 {
+            // A run may be stopped for its time.
+            let _ = run(&format!("n = {n} {text}"));
+        }
+        resident().saturating_sub(before)
+    });
+    assert!(grown < 200 << 20, "{grown}");
 }

@@ -207,6 +207,28 @@ fn coroutines_that_wait_delay_the_replacement_until_there_is_hardly_any_memory()
 }
 
 #[test]
+fn requests_with_tables_delay_the_replacement_so_that_they_keep_them() {
+    on_worker(|| {
+        let node = Node::bare().unwrap();
+        let (set, get) = (
+            scripts("ngx.ctx.a = 'kept'"),
+            scripts("assert(ngx.ctx.a == 'kept')"),
+        );
+        let mut state = RequestState::default();
+        let outcome = set.run(&Target::timer(&node, &mut state).of(PLUGIN));
+        assert!(matches!(outcome, Outcome::Done), "{}", text_of(&outcome));
+        let memory = || sample(&node, "silverback_lua_memory_bytes{worker=\"none\"}");
+        fill(&node, || memory() < f64::from(200 << 20));
+        let outcome = get.run(&Target::timer(&node, &mut state).of(PLUGIN));
+        assert!(matches!(outcome, Outcome::Done), "{}", text_of(&outcome));
+        assert_eq!(replaced(&node), 0.0);
+        drop(state);
+        assert!(matches!(run(&node, "return 1"), Outcome::Done));
+        assert_eq!(replaced(&node), 1.0);
+    });
+}
+
+#[test]
 fn code_after_a_stop_for_memory_has_the_memory_of_the_vm() {
     on_worker(|| {
         let node = Node::bare().unwrap();

@@ -109,3 +109,26 @@ fn an_abandoned_wait_is_not_used_again() {
     });
     assert_eq!(result, Ok(()));
 }
+
+#[test]
+fn a_coroutine_that_waits_is_not_resumed_by_others() {
+    let waits = on_worker(|| {
+        run_with_waits(
+            "local main = coroutine.running()
+             local other
+             other = coroutine.wrap(function()
+               ngx.sleep(1)
+               return coroutine.status(main)
+             end)
+             assert(other() == 'normal')
+             ngx.timer.at(0, function()
+               seen = {coroutine.status(main), coroutine.resume(main)}
+             end)
+             ngx.sleep(1)
+             assert(seen[1] == 'normal' and seen[2] == false, tostring(seen[1]))
+             assert(seen[3] == 'cannot resume non-suspended coroutine')
+             assert(coroutine.status(main) == 'running')",
+        )
+    });
+    assert_eq!(waits, Ok(2));
+}

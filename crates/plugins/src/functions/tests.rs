@@ -143,6 +143,15 @@ fn a_whole_body_is_collected() {
 }
 
 #[test]
+fn a_body_that_is_only_read_is_sent() {
+    let code = "local b = kong.response.get_raw_body() if b then kong.ctx.shared.body = b end";
+    let upstream = Upstream::new(200).piece("one").piece("two");
+    let functions = case(def(), json!({"body_filter": [code]}));
+    let outcome = functions.request("GET /").answered(upstream).run_now();
+    assert_eq!(outcome.client.text(), "onetwo");
+}
+
+#[test]
 fn a_response_made_in_header_filter_replaces_the_upstreams() {
     let code = "kong.response.exit(203, {a = 1}) kong.response.set_header('X-After', '1')";
     let functions = case(def(), json!({"header_filter": [code]}));
@@ -155,6 +164,45 @@ fn a_response_made_in_header_filter_replaces_the_upstreams() {
         (203, r#"{"a":1}"#)
     );
     assert_eq!(outcome.client.header("x-after"), Some("1"));
+}
+
+/// Within a function of C, the end of a request is an error, which code can catch.
+#[test]
+fn a_response_whose_end_failed_reaches_no_other_request() {
+    let exit = "pcall(table.sort, {2, 1}, function() kong.response.exit(200, 'of another') end)";
+    let other = json!({"access": [exit], "log": [exit]});
+    case(def(), other).request("GET /").run_now();
+    let of_next = |config| {
+        case(def(), config)
+            .request("GET /")
+            .answered(Upstream::new(202).body("theirs"))
+            .run_now()
+    };
+    let outcome = of_next(json!({"header_filter": ["local x = 1"]}));
+    assert_eq!(
+        (outcome.client.status, outcome.client.text()),
+        (202, "theirs")
+    );
+    let outcome = of_next(json!({"access": ["coroutine.yield()"]}));
+    assert_eq!(outcome.client.text(), "theirs");
+}
+
+#[test]
+fn a_status_that_no_response_has_becomes_500() {
+    for code in [
+        "kong.response.exit(0 / 0)",
+        "ngx.exit(0 / 0)",
+        "ngx.status = 1 ngx.say('x')",
+        "ngx.status = 1000 ngx.say('x')",
+        "ngx.status = 65536 + 200 ngx.say('x')",
+        "ngx.status = -1 ngx.say('x')",
+        "ngx.status = 1 / 0 ngx.say('x')",
+    ] {
+        let outcome = case(def(), json!({"access": [code]}))
+            .request("GET /")
+            .run_now();
+        assert_eq!(outcome.client.status, 500, "{code}");
+    }
 }
 
 #[test]

@@ -3,12 +3,13 @@ use super::*;
 fn find(pattern: &str, flags: &str, subject: &[u8]) -> Result<Option<(usize, usize)>, String> {
     let regexes = Regexes::default();
     let regex = Regex::new(pattern.as_bytes(), flags.as_bytes(), &regexes.limits)?;
-    match regex.find(subject, 0, &regexes.limits, || false) {
+    let data = MatchData::new(16).expect("there is memory");
+    match regex.find(subject, 0, &data, &regexes.limits, || false) {
         PCRE2_ERROR_NOMATCH => Ok(None),
         code if code < 0 => Err(code.to_string()),
         _ => {
             // SAFETY: a match has at least one pair.
-            let at = unsafe { pcre2_get_ovector_pointer_8(regex.data.as_ptr()) };
+            let at = unsafe { pcre2_get_ovector_pointer_8(data.data.as_ptr()) };
             Ok(Some(unsafe { (*at, *at.add(1)) }))
         }
     }
@@ -43,6 +44,19 @@ fn all_starts_around_the_border_of_a_piece_are_tried() {
 }
 
 #[test]
+fn all_starts_of_a_long_subject_are_tried() {
+    let mut subject = vec![b'a'; SEEN * 2];
+    subject.extend_from_slice(b"bc");
+    for flags in ["j", "ju"] {
+        assert_eq!(
+            find("b[c]", flags, &subject),
+            Ok(Some((SEEN * 2, SEEN * 2 + 2))),
+            "{flags}"
+        );
+    }
+}
+
+#[test]
 fn exponential_backtracking_ends_at_the_limit() {
     let subject = ["a".repeat(40), "b".to_owned()].concat();
     for flags in ["", "j"] {
@@ -57,8 +71,9 @@ fn exponential_backtracking_ends_at_the_limit() {
 fn a_match_is_stopped_between_pieces() {
     let regexes = Regexes::default();
     let regex = Regex::new(b"b", b"", &regexes.limits).unwrap();
+    let data = MatchData::new(1).expect("there is memory");
     assert_eq!(
-        regex.find(&[b'a'; 1000], 0, &regexes.limits, || true),
+        regex.find(&[b'a'; 1000], 0, &data, &regexes.limits, || true),
         STOPPED
     );
 }
