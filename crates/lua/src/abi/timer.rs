@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::Instant;
 
 /// Maximum number of timers of a worker that wait (`lua_max_pending_timers`) and that run (`lua_max_running_timers`).
 const MAX_PENDING: usize = 16_384;
@@ -22,6 +24,40 @@ thread_local! {
     /// The timers of this thread's VM that wait, by number.
     static PENDING: RefCell<BTreeMap<i32, Timer>> = const { RefCell::new(BTreeMap::new()) };
     static RUNNING: Cell<u32> = const { Cell::new(0) };
+    /// The turn of the timers of this thread.
+    static TURN: Turn = Turn::default();
+}
+
+/// Timers that are due begin one after the other, and leave half of the time to requests: timers that start timers would
+/// otherwise fill the worker.
+#[derive(Default)]
+struct Turn {
+    only: Arc<Mutex<()>>,
+    /// The end of the time that the latest timers have used and must leave to others.
+    rests_until: Cell<Option<Instant>>,
+}
+
+impl Turn {
+    /// Timers follow each other at once if the end of the rest is not later than this.
+    const SOON: Duration = Duration::from_millis(1);
+
+    /// Notes a slice. Returns the end of the rest if the next timer must wait for it.
+    fn note(&self, began: Instant, ended: Instant) -> Option<Instant> {
+        let from = self.rests_until.get().map_or(began, |end| end.max(began));
+        let end = from + (ended - began) * 2;
+        self.rests_until.set(Some(end));
+        (end > ended + Self::SOON).then_some(end)
+    }
+
+    /// Gives the turn to the next timer, at once or after a rest.
+    fn pass(turn: OwnedMutexGuard<()>, began: Instant) {
+        if let Some(end) = TURN.with(|all| all.note(began, Instant::now())) {
+            tokio::spawn(async move {
+                tokio::time::sleep_until(end).await;
+                drop(turn);
+            });
+        }
+    }
 }
 
 /// Starts a timer. Lua knows the function by the number. Returns [`REFUSED`] with an error if there are too many.
@@ -44,6 +80,7 @@ pub(super) fn start(cx: &mut Cx, number: i32, seconds: f64) -> i32 {
         number,
         generation: handles::generation(),
         owner: std::thread::current().id(),
+        is_taken: false,
     };
     // NaN is no time.
     let delay = Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST)).unwrap_or_default();
@@ -125,11 +162,16 @@ struct Waiting {
     number: i32,
     generation: u32,
     owner: std::thread::ThreadId,
+    /// Whether the timer was taken. Its number may be that of another one then.
+    is_taken: bool,
 }
 
 impl Waiting {
-    /// Returns the timer, unless it was called already because its VM was replaced.
-    fn take(&self) -> Option<Timer> {
+    /// Returns the timer, unless it was called already, also because its VM was replaced.
+    fn take(&mut self) -> Option<Timer> {
+        if std::mem::replace(&mut self.is_taken, true) {
+            return None;
+        }
         let is_of_vm = self.generation == handles::generation();
         let take = |pending: &RefCell<BTreeMap<i32, Timer>>| {
             is_of_vm.then(|| pending.borrow_mut().remove(&self.number))?
@@ -138,19 +180,23 @@ impl Waiting {
         PENDING.try_with(take).ok().flatten()
     }
 
-    async fn run(self) {
+    async fn run(mut self) {
+        let turn = TURN.with(|turn| turn.only.clone()).lock_owned().await;
+        let began = Instant::now();
         let mut state = RequestState::default();
         // The VM may be replaced before it is entered. So the timer is taken after that.
         let started = vm::with(|vm| {
             let timer = self.take()?;
             if RUNNING.get() >= MAX_RUNNING {
                 tracing::error!("{MAX_RUNNING} lua_max_running_timers are not enough");
+                vm.drop_timer(self.number);
                 return None;
             }
             let running = Running::new();
             let coroutine = timer.start(vm, self.number, false, &mut state)?;
             Some((timer, running, coroutine))
         });
+        Turn::pass(turn, began);
         if let Some((timer, _running, coroutine)) = started {
             timer.run_to_end(coroutine, &mut state).await;
         }
@@ -204,3 +250,20 @@ impl Drop for Running {
 }
 
 const _: () = assert!(REFUSED < 0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_leave_half_of_the_time_to_others() {
+        let (turn, start) = (Turn::default(), Instant::now());
+        let at = |micros| start + Duration::from_micros(micros);
+        // Short ones follow each other until they have used half a millisecond.
+        assert_eq!(turn.note(at(0), at(400)), None);
+        assert_eq!(turn.note(at(400), at(700)), None);
+        assert_eq!(turn.note(at(700), at(1200)), Some(at(2400)));
+        assert_eq!(turn.note(at(2400), at(12_400)), Some(at(22_400)));
+        assert_eq!(turn.note(at(60_000), at(60_100)), None);
+    }
+}
