@@ -274,6 +274,19 @@ impl Vm {
         is_premature: bool,
         target: &Target<'_>,
     ) -> Ran {
+        match self.take_timer(number, is_premature) {
+            Ok(function) => self.start(&function, target),
+            Err(error) => Ran::Failed(error),
+        }
+    }
+
+    /// Forgets the function of a timer that does not run.
+    pub(crate) fn drop_timer(&mut self, number: i32) {
+        // Without memory, the function stays.
+        let _ = self.take_timer(number, false);
+    }
+
+    fn take_timer(&mut self, number: i32, is_premature: bool) -> Result<Function, String> {
         self.cx.number = number.into();
         self.cx.flags = is_premature.into();
         let mut job = Job {
@@ -286,10 +299,9 @@ impl Vm {
             lua_cpcall(l, keep_result, (&raw mut job).cast())
         });
         if status != 0 {
-            return Ran::Failed(self.take_error(self.l));
+            return Err(self.take_error(self.l));
         }
-        let function = self.function(job.reference);
-        self.start(&function, target)
+        Ok(self.function(job.reference))
     }
 
     /// Continues a coroutine that waits.

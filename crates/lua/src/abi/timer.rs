@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 
 /// Maximum number of timers of a worker that wait (`lua_max_pending_timers`) and that run (`lua_max_running_timers`).
@@ -23,35 +24,39 @@ thread_local! {
     /// The timers of this thread's VM that wait, by number.
     static PENDING: RefCell<BTreeMap<i32, Timer>> = const { RefCell::new(BTreeMap::new()) };
     static RUNNING: Cell<u32> = const { Cell::new(0) };
-    static PACE: Cell<Pace> = const { Cell::new(Pace { next: None, cost: Duration::ZERO }) };
+    /// The turn of the timers of this thread.
+    static TURN: Turn = Turn::default();
 }
 
-/// When the timers of a worker begin. Those that are due begin one after the other, so that they leave half of the time to
-/// requests: timers that start timers would otherwise fill the worker.
-#[derive(Clone, Copy)]
-struct Pace {
-    /// When the next timer may begin.
-    next: Option<Instant>,
-    /// Mean time of the first slices of the latest timers.
-    cost: Duration,
+/// Timers that are due begin one after the other, and leave half of the time to requests: timers that start timers would
+/// otherwise fill the worker.
+#[derive(Default)]
+struct Turn {
+    only: Arc<Mutex<()>>,
+    /// The end of the time that the latest timers have used and must leave to others.
+    rests_until: Cell<Option<Instant>>,
 }
 
-impl Pace {
-    /// A timer begins at once if its turn is not later than this.
+impl Turn {
+    /// Timers follow each other at once if the end of the rest is not later than this.
     const SOON: Duration = Duration::from_millis(1);
-    /// Maximum time that a timer waits for its turn. Those that reach it begin together.
-    const LONGEST: Duration = Duration::from_secs(300);
 
-    /// Returns when a timer that is due may begin, if that is not now.
-    fn turn(&mut self, now: Instant) -> Option<Instant> {
-        let turn = self.next.map_or(now, |next| next.max(now));
-        let turn = turn.min(now + Self::LONGEST);
-        self.next = Some(turn + self.cost * 2);
-        (turn > now + Self::SOON).then_some(turn)
+    /// Notes a slice. Returns the end of the rest if the next timer must wait for it.
+    fn note(&self, began: Instant, ended: Instant) -> Option<Instant> {
+        let from = self.rests_until.get().map_or(began, |end| end.max(began));
+        let end = from + (ended - began) * 2;
+        self.rests_until.set(Some(end));
+        (end > ended + Self::SOON).then_some(end)
     }
 
-    fn note(&mut self, took: Duration) {
-        self.cost = (self.cost * 3 + took) / 4;
+    /// Gives the turn to the next timer, at once or after a rest.
+    fn pass(turn: OwnedMutexGuard<()>, began: Instant) {
+        if let Some(end) = TURN.with(|all| all.note(began, Instant::now())) {
+            tokio::spawn(async move {
+                tokio::time::sleep_until(end).await;
+                drop(turn);
+            });
+        }
     }
 }
 
@@ -75,6 +80,7 @@ pub(super) fn start(cx: &mut Cx, number: i32, seconds: f64) -> i32 {
         number,
         generation: handles::generation(),
         owner: std::thread::current().id(),
+        is_taken: false,
     };
     // NaN is no time.
     let delay = Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST)).unwrap_or_default();
@@ -156,11 +162,16 @@ struct Waiting {
     number: i32,
     generation: u32,
     owner: std::thread::ThreadId,
+    /// Whether the timer was taken. Its number may be that of another one then.
+    is_taken: bool,
 }
 
 impl Waiting {
-    /// Returns the timer, unless it was called already because its VM was replaced.
-    fn take(&self) -> Option<Timer> {
+    /// Returns the timer, unless it was called already, also because its VM was replaced.
+    fn take(&mut self) -> Option<Timer> {
+        if std::mem::replace(&mut self.is_taken, true) {
+            return None;
+        }
         let is_of_vm = self.generation == handles::generation();
         let take = |pending: &RefCell<BTreeMap<i32, Timer>>| {
             is_of_vm.then(|| pending.borrow_mut().remove(&self.number))?
@@ -169,13 +180,8 @@ impl Waiting {
         PENDING.try_with(take).ok().flatten()
     }
 
-    async fn run(self) {
-        let mut pace = PACE.get();
-        let turn = pace.turn(Instant::now());
-        PACE.set(pace);
-        if let Some(turn) = turn {
-            tokio::time::sleep_until(turn).await;
-        }
+    async fn run(mut self) {
+        let turn = TURN.with(|turn| turn.only.clone()).lock_owned().await;
         let began = Instant::now();
         let mut state = RequestState::default();
         // The VM may be replaced before it is entered. So the timer is taken after that.
@@ -183,15 +189,14 @@ impl Waiting {
             let timer = self.take()?;
             if RUNNING.get() >= MAX_RUNNING {
                 tracing::error!("{MAX_RUNNING} lua_max_running_timers are not enough");
+                vm.drop_timer(self.number);
                 return None;
             }
             let running = Running::new();
             let coroutine = timer.start(vm, self.number, false, &mut state)?;
             Some((timer, running, coroutine))
         });
-        let mut pace = PACE.get();
-        pace.note(began.elapsed());
-        PACE.set(pace);
+        Turn::pass(turn, began);
         if let Some((timer, _running, coroutine)) = started {
             timer.run_to_end(coroutine, &mut state).await;
         }
@@ -252,19 +257,13 @@ mod tests {
 
     #[test]
     fn timers_leave_half_of_the_time_to_others() {
-        let mut pace = PACE.get();
-        let now = Instant::now();
-        assert_eq!(pace.turn(now), None);
-        for _ in 0..100 {
-            pace.note(Duration::from_millis(10));
-        }
-        pace.turn(now);
-        for number in 1..=100 {
-            let turn = pace.turn(now).expect("others come first") - now;
-            let wanted = Duration::from_millis(20 * number);
-            assert!(turn.abs_diff(wanted) < wanted / 100, "{number}: {turn:?}");
-        }
-        // Later, nobody waits any more.
-        assert_eq!(pace.turn(now + Duration::from_secs(600)), None);
+        let (turn, start) = (Turn::default(), Instant::now());
+        let at = |micros| start + Duration::from_micros(micros);
+        // Short ones follow each other until they have used half a millisecond.
+        assert_eq!(turn.note(at(0), at(400)), None);
+        assert_eq!(turn.note(at(400), at(700)), None);
+        assert_eq!(turn.note(at(700), at(1200)), Some(at(2400)));
+        assert_eq!(turn.note(at(2400), at(12_400)), Some(at(22_400)));
+        assert_eq!(turn.note(at(60_000), at(60_100)), None);
     }
 }

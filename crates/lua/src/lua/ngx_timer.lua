@@ -6,18 +6,22 @@ local ffi_string = require("ffi").string
 local type, error, unpack, select, tostring = type, error, unpack, select, tostring
 local c_start, c_count = functions.timer_start, functions.timer_count
 
--- The functions of the timers that wait, by number.
-local timers, last = {}, 0
+-- The functions of the timers that wait, by number. Numbers are used again, so that the table stays an array.
+local timers, last, free, free_count, counter = {}, 0, {}, 0, 0
 
 -- Keeps a function and starts its timer. Returns the name, or nil and an error.
 local function start(delay, run)
-  repeat last = last % 2147483646 + 1 until not timers[last]
-  local number = last
+  local number = free[free_count] or last + 1
+  -- First, because the code may be stopped at any moment: then the number is not used any more.
+  if number > last then last = number else free_count = free_count - 1 end
   local code = c_start(cx, number, delay)
   if code == 1 then
     timers[number] = run
-    return "unix_timestamp=" .. tostring(own.now()) .. ";counter=" .. number
+    counter = counter + 1
+    return "unix_timestamp=" .. tostring(own.now()) .. ";counter=" .. counter
   end
+  free_count = free_count + 1
+  free[free_count] = number
   if code == -3 then return nil, ffi_string(cx.ptr, cx.len) end
   return nil, "process exiting"
 end
@@ -29,6 +33,10 @@ function SB.take_timer()
   if number == 0 then return SB.deliver_event end
   local run = timers[number]
   timers[number] = nil
+  if run then
+    free_count = free_count + 1
+    free[free_count] = number
+  end
   if premature then SB.is_exiting = true end
   return function()
     if run then run(premature) end
