@@ -191,7 +191,10 @@ async fn note(
     request: Request<Incoming>,
     seen: Arc<Mutex<Vec<Reading>>>,
 ) -> Result<Response<http_body_util::Full<Bytes>>, Infallible> {
-    let (method, target) = (request.method().to_string(), request.uri().to_string());
+    let method = request.method().to_string();
+    // As for the other readers, each character is one byte.
+    let target = request.uri().to_string();
+    let target = target.bytes().map(char::from).collect();
     // A request whose body is incomplete does not count.
     if let Ok(body) = request.into_body().collect().await {
         let body = body.to_bytes().to_vec();

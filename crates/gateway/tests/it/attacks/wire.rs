@@ -97,9 +97,11 @@ impl Wire {
         let [method, target, "HTTP/1.1"] = words[..] else {
             return Err(End::Wrong(format!("request line {line:?}")));
         };
-        let visible =
-            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte > b' ' && byte < 0x7f);
-        if !method.bytes().all(is_token) || !visible(target) {
+        // Only a query may contain bytes that are not ASCII.
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let is_visible = |character: char| character > ' ' && character != '\x7f';
+        let is_path = !path.is_empty() && path.is_ascii() && path.chars().all(is_visible);
+        if !method.bytes().all(is_token) || !is_path || !query.chars().all(is_visible) {
             return Err(End::Wrong(format!("request line {line:?}")));
         }
         let hosts = lines.iter().filter(|line| is_named(line, "host")).count();
