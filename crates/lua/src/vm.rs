@@ -5,7 +5,7 @@
 //! - Nothing that may raise an error of Lua is called outside of a protected call. With a memory limit, everything that
 //!   allocates may raise. So texts go in by FFI: Lua asks for them.
 //! - Frames that an error of Lua unwinds have no destructors.
-//! - A VM belongs to its thread. What other threads or drops during a slice release waits in a list ([`Released`]).
+//! - A VM belongs to its thread. What other threads or drops during a slice release waits in a list ([`take_released`]).
 
 #![expect(unsafe_code, reason = "LuaJIT's interface is C's")]
 
