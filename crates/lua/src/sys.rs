@@ -82,7 +82,7 @@ unsafe extern "C-unwind" {
     pub(crate) fn lua_newthread(L: *mut lua_State) -> *mut lua_State;
     pub(crate) fn lua_xmove(from: *mut lua_State, to: *mut lua_State, n: c_int);
     pub(crate) fn lua_pushcclosure(L: *mut lua_State, f: lua_CFunction, n: c_int);
-    /// Of LPeg (`vendor/lpeg`).
+    /// Opens the library LPeg (`vendor/lpeg`).
     pub(crate) fn luaopen_lpeg(L: *mut lua_State) -> c_int;
     pub(crate) fn lua_setfield(L: *mut lua_State, i: c_int, k: *const c_char);
     pub(crate) fn luaL_ref(L: *mut lua_State, t: c_int) -> c_int;

@@ -109,7 +109,7 @@ pub(crate) fn end_timers(vm: &mut Vm) -> usize {
     for (number, timer) in timers {
         timer.start(vm, number, true, &mut RequestState::default());
     }
-    // Those that these functions have started would not find their VM any more.
+    // Timers that these functions have started would not find their VM any more.
     PENDING.take();
     count
 }

@@ -192,7 +192,7 @@ async fn note(
     seen: Arc<Mutex<Vec<Reading>>>,
 ) -> Result<Response<http_body_util::Full<Bytes>>, Infallible> {
     let method = request.method().to_string();
-    // As for the other readers, each character is one byte.
+    // Each character is one byte, as for the other readers.
     let target = request.uri().to_string();
     let target = target.bytes().map(char::from).collect();
     // A request whose body is incomplete does not count.

@@ -113,7 +113,7 @@ pub(super) fn write(number: f64, precision: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(zero);
         return;
     }
-    // As in C, the exponent after rounding decides about the form.
+    // The exponent after rounding decides about the form, as in C.
     let scientific = format!("{:.*e}", precision - 1, number);
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
