@@ -1,12 +1,10 @@
-//! Lua's patterns, with a mark that stops them: a pattern can need time that grows with a power of the length of the
+//! Lua's patterns, with a question that stops them: a pattern can need time that grows with a power of the length of the
 //! subject, and no hook of LuaJIT interrupts a function of C. It follows the description in Lua's manual. It backtracks,
 //! and recurses to a limited depth.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
 pub const MAX_CAPTURES: usize = 32;
 const MAX_DEPTH: u32 = 200;
-/// Steps between two looks at the mark.
+/// Steps between two questions whether to stop.
 const LOOK: u32 = 1024;
 
 pub const NO_MATCH: i32 = -1;
@@ -52,16 +50,23 @@ struct Matcher<'a> {
     captures: &'a mut [Capture; MAX_CAPTURES],
     /// Number of calls of [`Matcher::run`] within each other.
     depth: u32,
-    /// Steps since the last look at the mark.
+    /// Steps since the last question whether to stop.
     steps: u32,
-    stop: &'a AtomicBool,
+    must_stop: &'a dyn Fn() -> bool,
 }
 
 /// The end of a match in the subject, `None` if there is no match, or a code.
 type End = Result<Option<usize>, i32>;
 
 /// Finds the first match at or after `init`. Returns the number of captures, or a negative code.
-pub fn find(s: &[u8], p: &[u8], init: usize, mode: i32, stop: &AtomicBool, m: &mut Match) -> i32 {
+pub fn find(
+    s: &[u8],
+    p: &[u8],
+    init: usize,
+    mode: i32,
+    must_stop: &dyn Fn() -> bool,
+    m: &mut Match,
+) -> i32 {
     let special: &[u8] = if mode == FIND {
         b"^$*+?.([%-"
     } else {
@@ -88,7 +93,7 @@ pub fn find(s: &[u8], p: &[u8], init: usize, mode: i32, stop: &AtomicBool, m: &m
         captures: &mut m.captures,
         depth: 0,
         steps: 0,
-        stop,
+        must_stop,
     };
     let mut at = init;
     loop {
@@ -145,7 +150,7 @@ impl Matcher<'_> {
         self.steps = self.steps.saturating_add(count);
         if self.steps >= LOOK {
             self.steps = 0;
-            if self.stop.load(Relaxed) {
+            if (self.must_stop)() {
                 return Err(STOPPED);
             }
         }

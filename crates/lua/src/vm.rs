@@ -19,12 +19,11 @@ use crate::metrics::{Meter, Slice, Stop};
 use crate::open::{Opened, open};
 use crate::sys::*;
 use crate::target::Target;
-use crate::watchdog::Watched;
+use crate::watchdog::{Slot, Watched};
 use libc::c_int;
 use std::cell::{Cell, RefCell};
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Maximum memory of the VM of a worker. A VM that comes near to it is replaced.
@@ -64,8 +63,8 @@ thread_local! {
     static RUNNING: Cell<*mut lua_State> = const { Cell::new(null_mut()) };
     /// The registry indexes of the errors of a stop: for its time and for its memory.
     static STOPPED: Cell<[c_int; 2]> = const { Cell::new([0; 2]) };
-    /// The watchdog's mark of the VM of this thread.
-    static STOP_MARK: Cell<*const AtomicBool> = const { Cell::new(std::ptr::null()) };
+    /// The state that the VM of this thread shares with the watchdog.
+    static SLOT: Cell<*const Slot> = const { Cell::new(std::ptr::null()) };
     /// Whether the running slice is stopped for its memory.
     static IS_FULL: Cell<bool> = const { Cell::new(false) };
 }
@@ -130,7 +129,7 @@ impl Vm {
             (l, memory, opened)
         };
         STOPPED.set(opened.stopped);
-        STOP_MARK.set(&raw const watched.slot().must_stop);
+        SLOT.set(Arc::as_ptr(watched.slot()));
         Self {
             l,
             memory,
@@ -191,10 +190,11 @@ impl Vm {
         RUNNING.set(self.l);
         self.watched.slot().begin();
         let status = run(self.l);
-        self.watched.slot().end();
+        // A signal that comes later finds no VM, and one that came before has left its mark.
         RUNNING.set(null_mut());
+        let is_late = self.watched.slot().must_stop();
+        self.watched.slot().end();
         self.memory().end_slice();
-        let is_late = self.watched.slot().must_stop.swap(false, Relaxed);
         self.stop = match IS_FULL.get() {
             true => Some(Stop::Memory),
             false => is_late.then_some(Stop::Time),
@@ -486,7 +486,7 @@ impl Vm {
 impl Drop for Vm {
     fn drop(&mut self) {
         begin_generation();
-        STOP_MARK.set(std::ptr::null());
+        SLOT.set(std::ptr::null());
         // SAFETY: nothing runs in the VM, and the memory is freed after it.
         unsafe {
             lua_close(self.l);
@@ -496,8 +496,18 @@ impl Drop for Vm {
 }
 
 /// The signal handler of the watchdog. It runs on the worker's own thread, so nothing of the VM runs at the same time.
+/// It can come after the slice that it is for; then the next one goes on.
 pub(crate) extern "C" fn on_signal(_: c_int) {
-    stop();
+    if is_late() {
+        stop();
+    }
+}
+
+/// Whether the watchdog has stopped the running slice.
+fn is_late() -> bool {
+    let slot = SLOT.get();
+    // SAFETY: the VM of this thread keeps the slot, and clears the pointer before it is dropped.
+    !slot.is_null() && unsafe { &*slot }.must_stop()
 }
 
 /// Whether the running slice is stopped for its memory.
@@ -596,10 +606,7 @@ unsafe extern "C-unwind" fn new_thread(l: *mut lua_State) -> c_int {
 /// Whether the running slice must stop. LPeg asks for it while it matches.
 #[unsafe(no_mangle)]
 extern "C" fn silverback_lua_is_stopped() -> c_int {
-    let mark = STOP_MARK.get();
-    // SAFETY: the mark is of the VM of this thread, whose code is calling.
-    let must_stop = !mark.is_null() && unsafe { &*mark }.load(Relaxed);
-    c_int::from(must_stop || IS_FULL.get())
+    c_int::from(is_late() || IS_FULL.get())
 }
 
 unsafe extern "C-unwind" fn collect_garbage(l: *mut lua_State) -> c_int {

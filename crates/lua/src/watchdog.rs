@@ -10,7 +10,7 @@
 
 use crate::vm::on_signal;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -29,8 +29,9 @@ const SIGNAL: libc::c_int = libc::SIGURG;
 pub(crate) struct Slot {
     /// Number of begun and ended slices: odd while one runs.
     slice: AtomicU64,
-    /// Whether the running slice must stop. Functions of this crate that can run for long look at it.
-    pub(crate) must_stop: AtomicBool,
+    /// The last slice that the watchdog has stopped. It is a number and no flag, because the slice that took too long
+    /// may have ended when the watchdog writes it; the next one must go on.
+    stopped: AtomicU64,
     thread: libc::pthread_t,
     /// The slice that the watchdog saw last, and for how many ticks.
     seen: AtomicU64,
@@ -38,6 +39,18 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    fn here() -> Self {
+        Self {
+            slice: AtomicU64::new(0),
+            // No slice has this number.
+            stopped: AtomicU64::new(u64::MAX),
+            // SAFETY: it has no preconditions.
+            thread: unsafe { libc::pthread_self() },
+            seen: AtomicU64::new(0),
+            ticks: AtomicU32::new(0),
+        }
+    }
+
     #[inline]
     pub(crate) fn begin(&self) {
         self.slice.store(self.slice.load(Relaxed) + 1, Release);
@@ -46,6 +59,12 @@ impl Slot {
     #[inline]
     pub(crate) fn end(&self) {
         self.slice.store(self.slice.load(Relaxed) + 1, Release);
+    }
+
+    /// Whether the running slice must stop. Functions of this crate that can run for long ask this.
+    #[inline]
+    pub(crate) fn must_stop(&self) -> bool {
+        self.stopped.load(Relaxed) == self.slice.load(Relaxed)
     }
 
     fn look(&self) {
@@ -58,7 +77,7 @@ impl Slot {
         if self.ticks.fetch_add(1, Relaxed) < MAX_TICKS {
             return;
         }
-        self.must_stop.store(true, Relaxed);
+        self.stopped.store(now, Relaxed);
         // Again at each tick until the slice has ended: a signal can be lost.
         // SAFETY: the thread runs, because it removes the slot under the lock before it ends.
         unsafe { libc::pthread_kill(self.thread, SIGNAL) };
@@ -79,14 +98,7 @@ impl Watched {
     pub(crate) fn here() -> Self {
         static STARTED: OnceLock<()> = OnceLock::new();
         STARTED.get_or_init(start);
-        let slot = Arc::new(Slot {
-            slice: AtomicU64::new(0),
-            must_stop: AtomicBool::new(false),
-            // SAFETY: it has no preconditions.
-            thread: unsafe { libc::pthread_self() },
-            seen: AtomicU64::new(0),
-            ticks: AtomicU32::new(0),
-        });
+        let slot = Arc::new(Slot::here());
         slots().push(slot.clone());
         Self(slot)
     }
@@ -119,4 +131,28 @@ fn start() {
     };
     let thread = std::thread::Builder::new().name("lua-watchdog".to_owned());
     thread.spawn(watch).expect("a thread can be started");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_TICKS, Slot, start};
+
+    #[test]
+    fn only_the_slice_that_took_too_long_is_stopped() {
+        start();
+        let slot = Slot::here();
+        let look_too_often = || (0..=MAX_TICKS + 1).for_each(|_| slot.look());
+        assert!(!slot.must_stop(), "no slice has begun");
+        slot.begin();
+        slot.look();
+        assert!(!slot.must_stop());
+        look_too_often();
+        assert!(slot.must_stop());
+        slot.end();
+        assert!(!slot.must_stop());
+        slot.begin();
+        assert!(!slot.must_stop(), "a mark for the slice before");
+        look_too_often();
+        assert!(slot.must_stop());
+    }
 }

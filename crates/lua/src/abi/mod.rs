@@ -50,7 +50,6 @@ use plugin::{HeaderEdits, PluginError};
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// A function returns this, or a value of its own that is not negative, or an error.
 pub(crate) const FOUND: i32 = 1;
@@ -463,14 +462,14 @@ fn result(cx: &mut Cx, text: &[u8]) -> i32 {
 
 /// Whether the slice must stop.
 fn stopped(cx: &mut Cx) -> i32 {
-    i32::from(cx.slot.must_stop.load(Relaxed) || vm::is_full())
+    i32::from(cx.slot.must_stop() || vm::is_full())
 }
 
 /// Finds a pattern of Lua (`crate::pattern`).
 fn find(cx: &mut Cx, subject: &[u8], pattern: &[u8], from: i32, mode: i32) -> i32 {
     let from = usize::try_from(from).unwrap_or(0).min(subject.len());
     let Cx { slot, matched, .. } = cx;
-    pattern::find(subject, pattern, from, mode, &slot.must_stop, matched)
+    pattern::find(subject, pattern, from, mode, &|| slot.must_stop(), matched)
 }
 
 /// Notes the number of the tables that Lua has made for the request, so that they are freed with it.

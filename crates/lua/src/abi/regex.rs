@@ -11,7 +11,6 @@ use lru::LruCache;
 use pcre2_sys::*;
 use std::ptr::{NonNull, null, null_mut};
 use std::rc::Rc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Maximum number of compiled regexes, and of the bytes of their patterns, their compiled forms and their machine code.
@@ -210,9 +209,7 @@ pub(super) fn run(cx: &mut Cx, from: i32, subject: &[u8]) -> i32 {
     let Some(data) = &regexes.data else {
         return PANIC;
     };
-    let code = regex.find(subject, from, data, &regexes.limits, || {
-        cx.slot.must_stop.load(Relaxed)
-    });
+    let code = regex.find(subject, from, data, &regexes.limits, || cx.slot.must_stop());
     // SAFETY: the data lives until the next match.
     let positions = unsafe { pcre2_get_ovector_pointer_8(data.data.as_ptr()) };
     cx.ptr = positions.cast::<u8>();

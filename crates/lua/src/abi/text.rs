@@ -1,6 +1,6 @@
 //! Single values of the request, the response and the node.
 
-use super::{Cx, NO_REQUEST, NONE};
+use super::{Cx, FOUND, NO_REQUEST, NONE, length};
 use crate::target::Raw;
 use model::EntityKind;
 use net::http1::{Framing, Version};
@@ -341,6 +341,14 @@ fn consumer(cx: &mut Cx, target: &Raw) -> i32 {
 
 /// Returns the first value of a header: 0 is the request's, 1 the response's, 2 the upstream's.
 pub(super) fn header(cx: &mut Cx, of: i32, name: &[u8]) -> i32 {
+    // Most calls end here, before the target is copied.
+    if of == 0
+        && let Some(request) = cx.target.request()
+        && let Some(value) = plain_line(request, name)
+    {
+        (cx.ptr, cx.len) = (value.as_ptr(), length(value));
+        return FOUND;
+    }
     let target = cx.target;
     if of == 0 {
         return match target.request() {
@@ -360,24 +368,30 @@ pub(super) fn header(cx: &mut Cx, of: i32, name: &[u8]) -> i32 {
     }
 }
 
-/// Returns the first value of a header of the request, as nginx's variables do: cookies are joined, and underscores are
-/// like dashes if no header has the name itself.
+/// Returns the first line of a header by its own name, unless the value is not that of one line.
+fn plain_line<'r>(request: &'r Request<'_>, name: &[u8]) -> Option<&'r [u8]> {
+    let is_made =
+        name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"cookie");
+    if is_made {
+        return None;
+    }
+    request.every_header_line(name).next()
+}
+
+/// Returns the value of a header of the request that [`plain_line`] does not have, as nginx's variables do: cookies are
+/// joined, and underscores are like dashes if no header has the name itself.
 fn request_header(cx: &mut Cx, request: &Request<'_>, name: &[u8]) -> i32 {
     if name.eq_ignore_ascii_case(b"content-length")
         && let Some(body) = &request.upstream.body
     {
         return shown(cx, body.len());
     }
-    let mut lines = request.every_header_line(name);
     if name.eq_ignore_ascii_case(b"cookie") {
-        let lines: Vec<&[u8]> = lines.collect();
+        let lines: Vec<&[u8]> = request.every_header_line(name).collect();
         return match lines.is_empty() {
             true => NONE,
             false => cx.made(|out| out.extend_from_slice(&lines.join(&b"; "[..]))),
         };
-    }
-    if let Some(value) = lines.next() {
-        return cx.text(value);
     }
     if !name.iter().any(|byte| matches!(byte, b'-' | b'_')) {
         return NONE;

@@ -100,9 +100,82 @@ impl Field {
     }
 }
 
+/// Whether two header names are equal, compared without case. Compares eight letters at a time: names are short, and the
+/// standard library compares what is shorter than 16 bytes one by one.
+#[inline]
+pub(super) fn is_same_name(one: &[u8], other: &[u8]) -> bool {
+    let (Some(last), Some(other_last)) = (one.last_chunk(), other.last_chunk()) else {
+        return one.eq_ignore_ascii_case(other);
+    };
+    let words = one.as_chunks().0.iter().zip(other.as_chunks().0);
+    one.len() == other.len()
+        && is_same_word(last, other_last)
+        && words
+            .into_iter()
+            .all(|(one, other)| is_same_word(one, other))
+}
+
+/// Whether eight letters are equal, compared without case.
+#[inline]
+fn is_same_word(one: &[u8; 8], other: &[u8; 8]) -> bool {
+    const EACH: u64 = u64::from_ne_bytes([1; 8]);
+    const TOP: u64 = EACH * 0x80;
+    let (one, other) = (u64::from_ne_bytes(*one), u64::from_ne_bytes(*other));
+    let differs = one ^ other;
+    // The case of a letter is its bit 0x20. Two other characters may differ in this bit alone: `[` and `{`.
+    if differs & !(EACH * 0x20) != 0 {
+        return false;
+    }
+    let small = (one | EACH * 0x20) & !TOP;
+    let from_a = small + EACH * u64::from(0x80 - b'a');
+    let after_z = small + EACH * u64::from(0x80 - b'z' - 1);
+    let letters = from_a & !after_z & !one & TOP;
+    (differs << 2) & !letters == 0
+}
+
 /// Whether a comma-separated header value contains a token, compared without case.
 pub fn list_contains(value: &[u8], token: &[u8]) -> bool {
     value
         .split(|&byte| byte == b',')
         .any(|item| item.trim_ascii().eq_ignore_ascii_case(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_same_name;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn names_are_compared_as_by_the_standard_library(
+            one in prop::collection::vec(any::<u8>(), 0..40),
+            flips in prop::collection::vec((0_usize..40, prop::sample::select(vec![0x20_u8, 0x20, 0x20, 1, 0x80])), 0..4),
+        ) {
+            let mut other = one.clone();
+            for (at, bit) in flips {
+                if let Some(byte) = other.get_mut(at) {
+                    *byte ^= bit;
+                }
+            }
+            prop_assert_eq!(is_same_name(&one, &other), one.eq_ignore_ascii_case(&other));
+        }
+    }
+
+    #[test]
+    fn each_pair_of_bytes_is_compared_as_by_the_standard_library() {
+        for one in 0..=u8::MAX {
+            for other in 0..=u8::MAX {
+                let names = (
+                    [b'a', one, b'-', b'x', b'y', b'z', b'A', b'0', one],
+                    [b'A', other, b'-', b'x', b'Y', b'z', b'A', b'0', other],
+                );
+                let expected = one.eq_ignore_ascii_case(&other);
+                assert_eq!(
+                    is_same_name(&names.0, &names.1),
+                    expected,
+                    "{one} and {other}"
+                );
+            }
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! list of such stores. A new head takes one from the list, and a dropped head returns it. Thus a request usually
 //! allocates nothing, and an idle connection owns no buffer.
 
-use super::field::{Field, KnownHeader};
+use super::field::{Field, KnownHeader, is_same_name};
 use super::request::{Facts, HostName};
 use super::scan::{self, BadLine};
 use std::cell::RefCell;
@@ -201,8 +201,7 @@ impl Head {
             .iter()
             .take(lines)
             .filter(move |field| {
-                usize::from(field.name_len) == name.len()
-                    && self.name(field).eq_ignore_ascii_case(name)
+                usize::from(field.name_len) == name.len() && is_same_name(self.name(field), name)
             })
             .map(|field| self.value(field))
     }
