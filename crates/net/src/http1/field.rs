@@ -126,7 +126,7 @@ fn is_same_word(one: &[u8; 8], other: &[u8; 8]) -> bool {
     if differs & !(EACH * 0x20) != 0 {
         return false;
     }
-    let small = (one | EACH * 0x20) & !TOP;
+    let small = (one | (EACH * 0x20)) & !TOP;
     let from_a = small + EACH * u64::from(0x80 - b'a');
     let after_z = small + EACH * u64::from(0x80 - b'z' - 1);
     let letters = from_a & !after_z & !one & TOP;
