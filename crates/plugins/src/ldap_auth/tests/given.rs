@@ -43,7 +43,10 @@ fn the_first_colon_ends_the_username() {
     for (decoded, wanted) in [
         (&b"otto:pa:ss:wd"[..], Some(("otto", "pa:ss:wd"))),
         (b"otto::", Some(("otto", ":"))),
-        ("lena:p\u{e4}ss\u{20ac}".as_bytes(), Some(("lena", "p\u{e4}ss\u{20ac}"))),
+        (
+            "lena:p\u{e4}ss\u{20ac}".as_bytes(),
+            Some(("lena", "p\u{e4}ss\u{20ac}")),
+        ),
         ("\u{e4}:pw".as_bytes(), Some(("\u{e4}", "pw"))),
         (b"otto:", None),
         (b"otto", None),

@@ -73,7 +73,12 @@ async fn a_user_is_who_the_directory_accepts() {
     let outcome = run(&case, &lines).await;
     let sent = outcome.sent();
     assert_eq!(sent.header("x-credential-identifier"), Some("nora"));
-    for name in ["x-consumer-id", "x-consumer-username", "x-consumer-custom-id", "x-anonymous-consumer"] {
+    for name in [
+        "x-consumer-id",
+        "x-consumer-username",
+        "x-consumer-custom-id",
+        "x-anonymous-consumer",
+    ] {
         assert_eq!(sent.header(name), None, "{name}");
     }
     assert!(sent.header("authorization").is_some());
@@ -96,7 +101,10 @@ async fn a_user_is_who_the_directory_accepts() {
 async fn the_credential_is_the_same_for_each_password_and_another_for_each_user() {
     let directory = Directory::start();
     let case = case(def(), config(directory.address, json!({})));
-    let lines = [authorization("nora", "nora-pw"), authorization("otto", "otto-pw")];
+    let lines = [
+        authorization("nora", "nora-pw"),
+        authorization("otto", "otto-pw"),
+    ];
     let mut ids = Vec::new();
     for line in &lines {
         ids.push(run(&case, &[line]).await.state.credential);
@@ -143,7 +151,7 @@ async fn results_are_kept_for_their_time_by_all_instances_with_equal_settings() 
     binds(2);
     assert_eq!(user(&longer, "nora", "nora-pw").await, "nora");
     binds(1);
-    case.clock().advance(Duration::from_secs(30));
+    case.node().clock.advance(Duration::from_secs(30));
     assert_eq!(user(&case, "nora", "nora-pw").await, "nora");
     assert_eq!(user(&case, "nora", "wrong").await, "401 LDAP");
     binds(2);
@@ -157,7 +165,10 @@ async fn what_is_known_needs_no_wait() {
     let case = case(def(), config(directory.address, json!({})));
     let line = authorization("nora", "nora-pw");
     run(&case, &[&line]).await;
-    assert_eq!(shown(&case.request("GET /").lines(&[&line]).run_now()), "nora");
+    assert_eq!(
+        shown(&case.request("GET /").lines(&[&line]).run_now()),
+        "nora"
+    );
 }
 
 #[tokio::test]
@@ -254,7 +265,10 @@ async fn another_plugin_is_enough_only_with_anonymous() {
     let outcome = run(&all, &["apikey: good", &otto]).await;
     assert_eq!(shown(&outcome), "otto");
     assert_eq!(outcome.sent().header("x-consumer-id"), None);
-    assert_ne!(outcome.state.credential.map(|credential| credential.id), Some(NORA));
+    assert_ne!(
+        outcome.state.credential.map(|credential| credential.id),
+        Some(NORA)
+    );
 }
 
 #[test]
@@ -263,7 +277,10 @@ fn the_challenge_has_the_scheme_and_the_realm() {
     for (more, wanted) in [
         (json!({}), "401 LDAP"),
         (json!({"header_type": "LdAp"}), "401 LdAp"),
-        (json!({"header_type": "Basic", "realm": "a b"}), "401 Basic realm=\"a b\""),
+        (
+            json!({"header_type": "Basic", "realm": "a b"}),
+            "401 Basic realm=\"a b\"",
+        ),
     ] {
         let case = case(def(), config(address, more));
         assert_eq!(shown(&case.request("OPTIONS /").run_now()), wanted);
@@ -290,7 +307,10 @@ fn settings_are_those_of_the_configuration() {
     assert_eq!(start_tls.security, Security::StartTls);
     assert_eq!(start_tls.timeout, ten);
     assert_eq!(config(json!({"timeout": 0})).settings().timeout, sixty);
-    assert_eq!(config(json!({"cache_ttl": 0.5})).ttl(), Duration::from_millis(500));
+    assert_eq!(
+        config(json!({"cache_ttl": 0.5})).ttl(),
+        Duration::from_millis(500)
+    );
     assert_eq!(config(json!({"cache_ttl": -1})).ttl(), Duration::ZERO);
 }
 

@@ -26,7 +26,7 @@ cn: root
 sn: root
 userPassword: root-pw
 
-dn: uid=Berg\, Nora\+\"<x>\"\;\#=\\,ou=people,dc=case,dc=test
+dn: uid=Berg\, Nora\+\"\<x\>\"\;\#\=\\,ou=people,dc=case,dc=test
 objectClass: inetOrgPerson
 uid: Berg, Nora+"<x>";#=\
 cn: nora

@@ -18,7 +18,10 @@ fn a_result_lasts_for_its_time() {
     results.insert(bad, false, at(0), TTL);
     for (seconds, wanted) in [(0, Some(true)), (59, Some(true)), (60, None)] {
         assert_eq!(results.get(&good, at(seconds)), wanted);
-        assert_eq!(results.get(&bad, at(seconds)), wanted.map(|is_good| !is_good));
+        assert_eq!(
+            results.get(&bad, at(seconds)),
+            wanted.map(|is_good| !is_good)
+        );
     }
 }
 
