@@ -26,9 +26,13 @@ pub struct Slapd {
     pub address: SocketAddr,
     /// LDAP over TLS.
     pub tls: SocketAddr,
-    child: Child,
+    _process: Process,
     _directory: TempDir,
 }
+
+/// A process that is killed when this is dropped.
+#[derive(Debug)]
+struct Process(Child);
 
 /// A certificate and its key, as PEM.
 #[derive(Debug, Clone, Copy)]
@@ -56,20 +60,20 @@ impl Slapd {
         load(&program, &configuration, tree);
         // Another process may take a port before the server does.
         let started = (0..5).find_map(|_| run(&program, &configuration));
-        let (child, address, tls) = started.expect("the LDAP server starts");
+        let (process, address, tls) = started.expect("the LDAP server starts");
         Some(Self {
             address,
             tls,
-            child,
+            _process: process,
             _directory: directory,
         })
     }
 }
 
-impl Drop for Slapd {
+impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -122,27 +126,29 @@ fn load(program: &Path, configuration: &Path, tree: &str) {
     assert!(status.success(), "the LDAP server refuses the tree");
 }
 
-fn run(program: &Path, configuration: &Path) -> Option<(Child, SocketAddr, SocketAddr)> {
+/// Starts the server. Returns `None` if it ends at once.
+fn run(program: &Path, configuration: &Path) -> Option<(Process, SocketAddr, SocketAddr)> {
     let (address, tls) = (free(), free());
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    let listeners = format!("ldap://{address} ldaps://{tls}");
+    command
         .arg("-f")
         .arg(configuration)
-        .args(["-h", &format!("ldap://{address} ldaps://{tls}")])
-        // In the foreground, without a log.
-        .args(["-d", "0"])
-        .spawn()
-        .expect("the LDAP server's program runs");
+        .args(["-h", &listeners]);
+    // In the foreground, without a log.
+    let child = command.args(["-d", "0"]).spawn();
+    let mut process = Process(child.expect("the LDAP server's program runs"));
     let end = Instant::now() + LIMIT;
     while Instant::now() < end {
         if TcpStream::connect(address).is_ok() {
-            return Some((child, address, tls));
+            return Some((process, address, tls));
         }
-        if child.try_wait().expect("the state of a child").is_some() {
+        let ended = process.0.try_wait().expect("the state of a child");
+        if ended.is_some() {
             return None;
         }
         thread::sleep(POLL_INTERVAL);
     }
-    let _ = child.kill();
     None
 }
 
