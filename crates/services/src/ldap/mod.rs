@@ -16,6 +16,10 @@
 //! - Referrals are not followed. A referral is a refusal.
 //! - Names are resolved by the gateway's resolver. TLS is the gateway's.
 //! - Neither errors nor logs contain passwords.
+//!
+//! The crate `ldap3` (0.12) is not used. What a directory sends can end the process there: its parser (`lber`) recurses
+//! for each level of nesting, so that an answer of 96 KB overflows the stack. It panics on answers that lack a part, and
+//! its buffer has no maximum. `ldap3_proto` has limits, but `deny.toml` does not allow its licence (MPL-2.0).
 
 mod connection;
 mod message;
