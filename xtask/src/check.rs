@@ -5,6 +5,7 @@ use crate::shell::{self, cargo};
 use crate::{compat, edges, fuzz, pages, sanitizer, sizes, soak};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use testkit::Slapd;
 
 /// File with the committed instruction counts.
 const INSTRUCTIONS: &str = "bench/instructions.json";
@@ -102,8 +103,15 @@ pub(crate) fn run(only: &[&str]) -> Result<(), String> {
 }
 
 /// Runs every test of the workspace. Tests also compare the generated files. The gateway's tests run its real binary,
-/// which cargo builds for them.
+/// which cargo builds for them. Some start servers of others, where they are installed.
 pub(crate) fn test() -> Result<(), String> {
+    if !Slapd::is_installed() {
+        let missing = testkit::slapd::MISSING;
+        if std::env::var_os("CI").is_some() {
+            return Err(missing.to_owned());
+        }
+        eprintln!("note: {missing}");
+    }
     shell::run(&mut cargo(&["test", "--workspace", "--no-fail-fast"]))
 }
 

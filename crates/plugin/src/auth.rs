@@ -1,7 +1,7 @@
 //! Functions that all authentication plugins share: consumer headers for the upstream, and the rules of `anonymous`.
 //! Sources: kong/pdk/client.lua authenticate(), the `set_consumer` and `set_anonymous_consumer` of Kong's plugins.
 
-use crate::def::{PluginError, Step};
+use crate::def::{Flow, PluginError, Step};
 use crate::edits::{HeaderEdits, HeaderValue};
 use crate::request::{Consumer, Credential, RequestCx};
 use crate::response::Response;
@@ -32,17 +32,32 @@ pub fn attempt<'c, 'r>(
     anonymous: Option<&str>,
     attempt: impl FnOnce(&mut RequestCx<'c, 'r>) -> Result<Attempt, PluginError>,
 ) -> Result<Step<'static>, PluginError> {
-    if anonymous.is_some() && cx.state.credential.is_some() {
+    if is_settled(cx, anonymous) {
         return Ok(Step::Continue);
     }
-    match (attempt(cx)?, anonymous) {
-        (Attempt::Succeeded, _) => Ok(Step::Continue),
-        (Attempt::NeedsBody, _) => Ok(Step::ReadBody),
-        (Attempt::Refused(response), None) => Ok(Step::Respond(response)),
+    let attempt = attempt(cx)?;
+    Ok(conclude(cx, anonymous, attempt)?.into())
+}
+
+/// Whether no attempt is needed: `anonymous` is set, and another plugin has found a credential.
+pub fn is_settled(cx: &RequestCx<'_, '_>, anonymous: Option<&str>) -> bool {
+    anonymous.is_some() && cx.state.credential.is_some()
+}
+
+/// Returns what follows from an attempt. Plugins whose attempts wait call it and [`is_settled`] instead of [`attempt`].
+pub fn conclude(
+    cx: &mut RequestCx<'_, '_>,
+    anonymous: Option<&str>,
+    attempt: Attempt,
+) -> Result<Flow, PluginError> {
+    match (attempt, anonymous) {
+        (Attempt::Succeeded, _) => Ok(Flow::Continue),
+        (Attempt::NeedsBody, _) => Ok(Flow::ReadBody),
+        (Attempt::Refused(response), None) => Ok(Flow::Respond(response)),
         (Attempt::Refused(_), Some(anonymous)) => {
             let consumer = anonymous_consumer(cx, anonymous)?;
             become_anonymous(cx, consumer);
-            Ok(Step::Continue)
+            Ok(Flow::Continue)
         }
     }
 }
@@ -67,6 +82,27 @@ pub fn authenticated(
     headers.set(CREDENTIAL_IDENTIFIER, identifier);
     headers.remove(ANONYMOUS);
     cx.state.consumer = Some(consumer);
+    cx.state.credential = Some(credential);
+}
+
+/// Records a credential that belongs to no consumer, such as one that a directory has accepted. A consumer that another
+/// plugin has found is forgotten. `identifier` is the value of `X-Credential-Identifier`.
+pub fn authenticated_without_consumer(
+    cx: &mut RequestCx<'_, '_>,
+    credential: Credential,
+    identifier: impl Into<HeaderValue>,
+) {
+    let headers = &mut cx.request.upstream.headers;
+    for name in [
+        CONSUMER_ID,
+        CONSUMER_CUSTOM_ID,
+        CONSUMER_USERNAME,
+        ANONYMOUS,
+    ] {
+        headers.remove(name);
+    }
+    headers.set(CREDENTIAL_IDENTIFIER, identifier);
+    cx.state.consumer = None;
     cx.state.credential = Some(credential);
 }
 

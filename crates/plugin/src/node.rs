@@ -5,7 +5,7 @@ use crate::entities::{Entities, NoEntities};
 use expr::Block;
 use net::dns::Resolver;
 use net::tls::{CertificateError, Trust};
-use services::{Background, Clock, Dicts, Metrics, Queues, Shared, Workers, http};
+use services::{Background, Clock, Dicts, Metrics, Queues, Shared, Workers, http, ldap};
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -26,6 +26,7 @@ pub struct Node {
     /// Queues to slow receivers, such as log servers.
     pub queues: Queues,
     pub http: http::Client,
+    pub ldap: ldap::Client,
     pub metrics: Metrics,
     /// The shared dictionaries of Lua code (`ngx.shared`).
     pub dicts: Dicts,
@@ -62,7 +63,7 @@ pub struct NodeParts {
     pub entities: Arc<dyn Entities>,
     /// Number of workers.
     pub workers: usize,
-    /// The certificates that the HTTP client trusts.
+    /// The certificates that the HTTP client and the LDAP client trust.
     pub trust: Trust,
     pub resolver: Resolver,
     pub background: Background,
@@ -105,6 +106,7 @@ impl Node {
             shared: Shared::default(),
             clock: Clock::system(),
             workers: Workers::default(),
+            ldap: ldap::Client::new(trust.clone(), resolver.clone(), background.clone())?,
             http: http::Client::new(trust, resolver, background.clone())?,
             background,
             queues,

@@ -123,15 +123,6 @@ pub(crate) fn oauth2() -> PluginDef {
         "Tokens are neither issued nor verified.",
     )
 }
-pub(crate) fn ldap_auth() -> PluginDef {
-    closed(
-        "ldap-auth",
-        1_200,
-        Phases::ACCESS,
-        Scopes::NO_CONSUMER,
-        "Credentials are not checked with an LDAP server.",
-    )
-}
 pub(crate) fn hmac_auth() -> PluginDef {
     closed(
         "hmac-auth",

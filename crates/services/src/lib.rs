@@ -1,5 +1,5 @@
-//! The services of a node that plugins use: an HTTP client, queues, metrics, timers on workers, background tasks, shared
-//! state, shared dictionaries and the clock.
+//! The services of a node that plugins use: an HTTP client, an LDAP client, queues, metrics, timers on workers,
+//! background tasks, shared state, shared dictionaries and the clock.
 //!
 //! The gateway creates the services once per process, and they live as long as the process: configurations come and go
 //! without them. Nothing here makes a worker of the data plane wait. What talks to the network runs on the thread of
@@ -13,6 +13,7 @@ pub mod background;
 pub mod clock;
 pub mod dict;
 pub mod http;
+pub mod ldap;
 pub mod metrics;
 pub mod queue;
 pub mod shared;

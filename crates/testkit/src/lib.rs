@@ -20,6 +20,7 @@ mod message;
 pub mod random;
 pub mod rules;
 pub mod sink;
+pub mod slapd;
 pub mod upstream;
 
 pub use backend::Backend;
@@ -28,4 +29,5 @@ pub use echo::Echo;
 pub use gateway::{Gateway, Launch};
 pub use http::{Client, HttpResponse, get, request};
 pub use sink::Sink;
+pub use slapd::Slapd;
 pub use upstream::Scripted;

@@ -53,7 +53,7 @@ impl Connector {
     }
 
     async fn open(self) -> Result<Transport, ConnectError> {
-        let stream = self.connect_tcp().await?;
+        let stream = connect_tcp(&self.host, self.timeout).await?;
         match self.scheme {
             HttpScheme::Http => Ok(Transport::Plain(stream)),
             HttpScheme::Https => {
@@ -63,46 +63,50 @@ impl Connector {
             }
         }
     }
+}
 
-    /// Tries the addresses of the host in turn.
-    async fn connect_tcp(&self) -> Result<TcpStream, ConnectError> {
-        let mut tried: Vec<SocketAddr> = Vec::new();
-        let mut failed = None;
-        while tried.len() < MAX_ADDRESSES {
-            let address = self.address(&tried).await?;
-            if tried.contains(&address) {
-                break;
-            }
-            match TcpStream::connect(address).await {
-                Ok(stream) => {
-                    // Only an optimisation: without it, a small write can wait for an acknowledgement.
-                    let _ = stream.set_nodelay(true);
-                    return Ok(stream);
-                }
-                Err(error) => failed = Some(error),
-            }
-            tried.push(address);
+/// Connects to a host: tries its addresses in turn. `limit` is the maximum time of the name resolution.
+pub(crate) async fn connect_tcp(host: &Host, limit: Duration) -> Result<TcpStream, ConnectError> {
+    let mut tried: Vec<SocketAddr> = Vec::new();
+    let mut failed = None;
+    while tried.len() < MAX_ADDRESSES {
+        let address = address(host, limit, &tried).await?;
+        if tried.contains(&address) {
+            break;
         }
-        let error = failed.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into());
-        Err(ConnectError::Tcp(Arc::new(error)))
-    }
-
-    async fn address(&self, tried: &[SocketAddr]) -> Result<SocketAddr, ConnectError> {
-        match self.host.next(tried) {
-            Next::Address(address) => Ok(address),
-            Next::Error(error) => Err(ConnectError::Resolve(error)),
-            Next::Wait => {
-                let answer = self.host.resolved(self.timeout).await;
-                let answer = answer.map_err(ConnectError::Resolve)?;
-                Ok(answer.pick(0, tried).address)
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                // Only an optimisation: without it, a small write can wait for an acknowledgement.
+                let _ = stream.set_nodelay(true);
+                return Ok(stream);
             }
+            Err(error) => failed = Some(error),
+        }
+        tried.push(address);
+    }
+    let error = failed.unwrap_or_else(|| io::ErrorKind::AddrNotAvailable.into());
+    Err(ConnectError::Tcp(Arc::new(error)))
+}
+
+async fn address(
+    host: &Host,
+    limit: Duration,
+    tried: &[SocketAddr],
+) -> Result<SocketAddr, ConnectError> {
+    match host.next(tried) {
+        Next::Address(address) => Ok(address),
+        Next::Error(error) => Err(ConnectError::Resolve(error)),
+        Next::Wait => {
+            let answer = host.resolved(limit).await;
+            let answer = answer.map_err(ConnectError::Resolve)?;
+            Ok(answer.pick(0, tried).address)
         }
     }
 }
 
 /// A connection, with TLS or without.
 #[derive(Debug)]
-pub(super) enum Transport {
+pub(crate) enum Transport {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }

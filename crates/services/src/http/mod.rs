@@ -14,7 +14,7 @@
 //! - Neither errors nor logs contain the user information of a URL, headers or bodies.
 
 mod body;
-mod connect;
+pub(crate) mod connect;
 mod pools;
 #[cfg(test)]
 mod tests;
