@@ -40,7 +40,7 @@ static ENTITIES: LazyLock<HashMap<EntityKind, Shape>> = LazyLock::new(|| {
 static PLUGINS: LazyLock<HashMap<String, Shape>> = LazyLock::new(|| {
     registry()
         .plugins()
-        .map(|plugin| (plugin.name.to_owned(), record(&plugin.schema_json())))
+        .map(|plugin| (plugin.name.to_owned(), record(&plugin.whole_schema_json())))
         .collect()
 });
 

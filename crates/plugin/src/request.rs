@@ -107,7 +107,8 @@ pub struct RequestState {
     pub credential: Option<Credential>,
     /// Groups of the client that an authentication plugin has found, for instance in a directory.
     pub groups: Vec<CompactString>,
-    /// Values that plugins share (`kong.ctx.shared`).
+    /// Values that plugins share (`kong.ctx.shared`). Lua code has a table of its own: when it reads it, it takes all
+    /// values out of here.
     pub shared: Object,
     /// Headers for the response, set before there is one. They come before the upstream's headers with the same names.
     pub headers: HeaderEdits,
@@ -343,6 +344,22 @@ impl Request<'_> {
         }
     }
 
+    /// Returns the first value of a header by a configured name, as [`Request::header_field`] finds it.
+    pub fn first_header_field(&self, name: &str) -> Option<&[u8]> {
+        let dashed = || {
+            let dashed: CompactString = name.chars().map(dash).collect();
+            name.contains('_').then(|| self.header(&dashed)).flatten()
+        };
+        self.header(name).or_else(dashed)
+    }
+
+    /// Returns the first cookie with this name, which may be empty. The case of names does not matter.
+    /// Source: nginx, ngx_http_parse_multi_header_lines().
+    pub fn cookie(&self, name: &str) -> Option<&[u8]> {
+        let mut lines = self.every_header_line("cookie");
+        lines.find_map(|line| cookie(line, name.as_bytes()))
+    }
+
     fn header_field_exact(&self, name: &str) -> Field<'_> {
         Field::collect(self.header_lines(name).map(|line| Some(Cow::from(line))))
     }
@@ -441,6 +458,61 @@ impl Request<'_> {
     }
 }
 
+/// A comma ends a cookie that has another name, but is part of a value.
+fn cookie<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
+    let mut rest = line;
+    while !rest.is_empty() {
+        if let Some((start, after)) = rest.split_at_checked(name.len())
+            && start.eq_ignore_ascii_case(name)
+            && let Some(value) = after.trim_ascii_start().strip_prefix(b"=")
+        {
+            let end = memchr::memchr(b';', value).unwrap_or(value.len());
+            return Some(value[..end].trim_ascii_start());
+        }
+        let end = memchr::memchr2(b';', b',', rest)?;
+        rest = rest[end + 1..].trim_ascii_start();
+    }
+    None
+}
+
 fn dash(letter: char) -> char {
     if letter == '_' { '-' } else { letter }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cookie;
+
+    #[test]
+    fn cookies_are_found_as_by_nginx() {
+        let cases = [
+            ("jwt=a", Some("a")),
+            ("x=1; jwt=a; jwt=b", Some("a")),
+            ("x=1;JWT=a", Some("a")),
+            ("x=1, jwt=a,b; y=2", Some("a,b")),
+            ("jwt = a ;y=1", Some("a ")),
+            ("jwt=", Some("")),
+            ("jwt=a=b", Some("a=b")),
+            ("x-jwt=a; jwtx=b; jwt", None),
+            ("", None),
+        ];
+        for (line, wanted) in cases {
+            let found = cookie(line.as_bytes(), b"jwt");
+            assert_eq!(found, wanted.map(str::as_bytes), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_costs_as_much_to_find_as_the_line_is_long() {
+        testkit::cost::assert_linear(
+            5_000,
+            |size| ["jwt;", "jwt ", "jwt=,", ",", " "].map(|piece| piece.repeat(size)),
+            |lines| {
+                for line in &lines {
+                    std::hint::black_box(cookie(line.as_bytes(), b"nope"));
+                    std::hint::black_box(cookie(line.as_bytes(), b"jwt"));
+                }
+            },
+        );
+    }
 }

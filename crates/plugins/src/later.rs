@@ -105,15 +105,6 @@ pub(crate) fn acme() -> PluginDef {
         "No certificates are requested or renewed.",
     )
 }
-pub(crate) fn jwt() -> PluginDef {
-    closed(
-        "jwt",
-        1_450,
-        Phases::ACCESS,
-        Scopes::NO_CONSUMER,
-        "Tokens are not verified.",
-    )
-}
 pub(crate) fn oauth2() -> PluginDef {
     closed(
         "oauth2",

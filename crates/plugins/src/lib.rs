@@ -66,7 +66,7 @@ pub mod kinds {
     pub use crate::acme::ACME_STORAGE;
     pub use crate::basic_auth::source::BASICAUTH_CREDENTIALS;
     pub use crate::hmac_auth::HMACAUTH_CREDENTIALS;
-    pub use crate::jwt::JWT_SECRETS;
+    pub use crate::jwt::source::JWT_SECRETS;
     pub use crate::key_auth::source::KEYAUTH_CREDENTIALS;
     pub use crate::oauth2::{OAUTH2_AUTHORIZATION_CODES, OAUTH2_CREDENTIALS, OAUTH2_TOKENS};
     pub use crate::rate_limiting::source::RATELIMITING_METRICS;
@@ -76,7 +76,13 @@ pub mod kinds {
 /// The credentials of plugins, as the plugins read them.
 pub mod credentials {
     pub use crate::basic_auth::credential::BasicauthCredential;
+    pub use crate::jwt::credential::JwtSecret;
     pub use crate::key_auth::credential::KeyauthCredential;
+}
+
+/// The reading of JSON Web Tokens, for fuzzing.
+pub mod json_web_token {
+    pub use crate::jwt::token::{BadToken, Key, Token, decode};
 }
 
 /// What the bundled plugins bring to the registry of schemas, by name.
@@ -103,7 +109,7 @@ pub fn sources() -> &'static [PluginSource] {
         hmac_auth::SOURCE,
         http_log::source::SOURCE,
         ip_restriction::SOURCE,
-        jwt::SOURCE,
+        jwt::source::SOURCE,
         key_auth::source::SOURCE,
         ldap_auth::source::SOURCE,
         loggly::SOURCE,
@@ -157,7 +163,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::cors(),
         later::session(),
         later::acme(),
-        later::jwt(),
+        jwt::def(),
         later::oauth2(),
         key_auth::def(),
         ldap_auth::def(),

@@ -90,6 +90,8 @@ pub(crate) struct Cx {
     pub(crate) nginx: u32,
     /// Flags of a value, or a count.
     pub(crate) flags: u32,
+    /// Whether plugins in Rust have set values that `kong.ctx.shared` does not have yet.
+    shared: u32,
     pub(crate) matched: pattern::Match,
 
     // Lua does not know these.
@@ -131,6 +133,7 @@ impl Cx {
             level: 0,
             nginx: 0,
             flags: 0,
+            shared: 0,
             matched: pattern::Match::default(),
             target: Raw::NONE,
             slot,
@@ -156,6 +159,7 @@ impl Cx {
         self.plugin = u32::from(target.plugin);
         self.context = context;
         self.target = target;
+        self.shared = u32::from(target.state().is_some_and(|state| !state.shared.is_empty()));
         self.wait = 0;
         self.level = 0;
         self.kept = 0;
@@ -388,6 +392,7 @@ functions! {
     has_said(_) => said::has_begun;
     // The tables of a request.
     keep_context(i) => keep_context;
+    take_shared(_) => take_shared;
 }
 
 /// Returns the declarations of all types for LuaJIT's FFI.
@@ -397,7 +402,7 @@ pub(crate) fn declarations() -> String {
         typedef struct {{
           const char *ptr; const char *ptr2; double number; double number2; uint32_t len; uint32_t len2;
           uint32_t phase; uint32_t plugin; uint32_t context; uint32_t wait; uint32_t level;
-          uint32_t nginx; uint32_t flags;
+          uint32_t nginx; uint32_t flags; uint32_t shared;
           uint32_t start; uint32_t end; sb_capture captures[{}];
         }} sb_cx;
         {FUNCTION_DECLARATIONS}",
@@ -470,6 +475,20 @@ fn find(cx: &mut Cx, subject: &[u8], pattern: &[u8], from: i32, mode: i32) -> i3
     let from = usize::try_from(from).unwrap_or(0).min(subject.len());
     let Cx { slot, matched, .. } = cx;
     pattern::find(subject, pattern, from, mode, &|| slot.must_stop(), matched)
+}
+
+/// Returns the values that plugins in Rust have set for `kong.ctx.shared`, as JSON, and removes them: from then on, Lua's
+/// table has them.
+fn take_shared(cx: &mut Cx) -> i32 {
+    cx.shared = 0;
+    let Some(state) = cx.target.state_mut() else {
+        return NONE;
+    };
+    let values = std::mem::take(&mut state.shared);
+    match serde_json::to_vec(&values) {
+        Ok(json) => cx.made(|out| out.extend_from_slice(&json)),
+        Err(error) => cx.refuse(error),
+    }
 }
 
 /// Notes the number of the tables that Lua has made for the request, so that they are freed with it.

@@ -122,10 +122,7 @@ fn prefixed(cx: &mut Cx, target: &Raw, request: &Request<'_>, name: &str) -> Opt
         return Some(cx.text_or_none(found.map(|(_, value)| value)));
     }
     if let Some(name) = name.strip_prefix("cookie_") {
-        let found = request
-            .header("cookie")
-            .and_then(|cookies| cookie(cookies, name.as_bytes()));
-        return Some(cx.text_or_none(found));
+        return Some(cx.text_or_none(request.cookie(name)));
     }
     if let Some(name) = name.strip_prefix("http_") {
         let pairs = request.header_pairs();
@@ -194,16 +191,6 @@ fn joined<'h>(
         all.extend_from_slice(value);
     }
     Some(all)
-}
-
-fn cookie<'c>(cookies: &'c [u8], name: &[u8]) -> Option<&'c [u8]> {
-    let mut pairs = cookies.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-    pairs.find_map(|pair| {
-        let equals = memchr::memchr(b'=', pair)?;
-        pair[..equals]
-            .eq_ignore_ascii_case(name)
-            .then(|| &pair[equals + 1..])
-    })
 }
 
 /// The query, after changes. Only a changed one can be empty.

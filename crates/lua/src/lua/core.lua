@@ -157,6 +157,16 @@ function SB.context(...)
   return context
 end
 
+-- Returns `kong.ctx.shared`, with what plugins in Rust have set since it was last read.
+local c_take_shared = functions.take_shared
+function SB.shared(...)
+  local shared = SB.context().shared
+  if cx.shared ~= 0 and c_take_shared(cx) == 1 then
+    for name, value in next, SB.json.read(ffi_string(cx.ptr, cx.len)) do shared[name] = value end
+  end
+  return shared
+end
+
 function SB.forget(number)
   if contexts[number] then
     contexts[number] = nil

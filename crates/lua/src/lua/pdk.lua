@@ -13,7 +13,7 @@ kong = {
 -- Values of the request that runs.
 kong.ctx = setmetatable({}, {
   __index = function(_, name)
-    if name == "shared" then return SB.context().shared end
+    if name == "shared" then return SB.shared() end
     if name == "plugin" then
       if cx.plugin == 65535 then return nil end
       local plugins = SB.context().plugins

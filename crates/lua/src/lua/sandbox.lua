@@ -94,7 +94,7 @@ local makers = {
     for name, value in next, captures.named do all[name] = value end
     return all
   end,
-  shared = function() return SB.context().shared end,
+  shared = SB.shared,
 }
 
 -- A template is Lua code that returns a function, which returns the pieces of the text.

@@ -30,6 +30,10 @@ pub(crate) struct Field {
     pub(crate) referenceable: bool,
     /// Whether the field is accepted as input and handled by the Admin API, but never stored: `snis` of certificates.
     pub(crate) transient: bool,
+    /// Whether Kong does not have the field. Then output has it only if it is set, so that responses and hashes of
+    /// configurations that do not use it are Kong's. The schemas that the Admin API shows do not have it. Such a field has
+    /// no default.
+    pub(crate) own: bool,
     /// Replaces the error text of every constraint that fails.
     pub(crate) error_text: Option<CompactString>,
     /// Constraints in the order in which Kong tries them.

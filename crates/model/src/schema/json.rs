@@ -81,27 +81,42 @@ impl EntitySchema {
             RouterFlavor::Expressions => "expressions",
         };
         match self.definition["flavors"].get(name) {
-            Some(changes) => described(&changed(&self.definition, changes)),
-            None => described(&self.definition),
+            Some(changes) => described(&changed(&self.definition, changes), Own::Hidden),
+            None => described(&self.definition, Own::Hidden),
         }
     }
 
     /// The response of `GET /schemas/vaults/<name>`.
     pub fn subschema_json(&self, name: &str) -> Option<Json> {
-        self.definition["subschemas"].get(name).map(described)
+        let definition = self.definition["subschemas"].get(name);
+        definition.map(|definition| described(definition, Own::Hidden))
     }
 }
 
 impl PluginSchema {
-    /// The response of `GET /schemas/plugins/<name>`.
+    /// The response of `GET /schemas/plugins/<name>`. It has no fields that Kong does not have.
     pub fn schema_json(&self) -> Json {
-        described(&self.definition)
+        described(&self.definition, Own::Hidden)
+    }
+
+    /// The schema with all fields that input may have.
+    pub fn whole_schema_json(&self) -> Json {
+        described(&self.definition, Own::Shown)
     }
 }
 
+/// What happens to fields that Kong does not have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Own {
+    Hidden,
+    Shown,
+}
+
 fn spell_out(record: &Record, object: &Object) -> Object {
-    let fields = record.fields.iter().filter(|field| !field.transient);
-    let all = fields.map(|field| {
+    let is_written = |field: &&Field| {
+        !field.transient && !(field.own && object.get(&field.name).is_none())
+    };
+    let all = record.fields.iter().filter(is_written).map(|field| {
         let value = object.get(&field.name);
         let value = match value {
             Some(value) => spell_out_value(field, value),
@@ -145,6 +160,9 @@ fn write_fields(record: &Record, object: &Object, out: &mut Vec<u8>) {
             Some((name, _)) if *name == field.name => entries.next().map(|(_, value)| value),
             _ => None,
         };
+        if field.own && value.is_none() {
+            continue;
+        }
         out.extend_from_slice(separator);
         separator = b",";
         out.extend_from_slice(field.json_key.as_bytes());
@@ -286,10 +304,10 @@ pub(super) fn write_string(text: &str, out: &mut Vec<u8>) {
 }
 
 /// Returns a definition as clients see it, without attributes that only this program uses.
-fn described(definition: &Json) -> Json {
+fn described(definition: &Json, own: Own) -> Json {
     let checks = definition["entity_checks"].as_array();
     json!({
-        "fields": fields(&definition["fields"]),
+        "fields": fields(&definition["fields"], own),
         "entity_checks": checks.into_iter().flatten().map(check).collect::<Vec<_>>(),
     })
 }
@@ -311,24 +329,28 @@ fn changed(definition: &Json, changes: &Json) -> Json {
     json!({ "fields": fields, "entity_checks": checks })
 }
 
-fn fields(list: &Json) -> Vec<Json> {
+fn fields(list: &Json, own: Own) -> Vec<Json> {
     let entries = list.as_array().into_iter().flatten();
+    let is_shown = |entry: &&Map<String, Json>| {
+        own == Own::Shown || entry.values().all(|attributes| attributes["own"] != true)
+    };
     entries
         .filter_map(Json::as_object)
+        .filter(is_shown)
         .map(|entry| {
-            let described = entry.iter().map(|(name, one)| (name.clone(), field(one)));
+            let described = entry.iter().map(|(name, one)| (name.clone(), field(one, own)));
             Json::Object(described.collect())
         })
         .collect()
 }
 
-fn field(attributes: &Json) -> Json {
+fn field(attributes: &Json, own: Own) -> Json {
     let mut shown = Map::new();
     for (name, value) in attributes.as_object().into_iter().flatten() {
         let value = match name.as_str() {
             "validator" | "func" | "into" => continue,
-            "fields" | "shorthand_fields" => Json::Array(fields(value)),
-            "elements" | "keys" | "values" => field(value),
+            "fields" | "shorthand_fields" => Json::Array(fields(value, own)),
+            "elements" | "keys" | "values" => field(value, own),
             "entity_checks" => {
                 Json::Array(value.as_array().into_iter().flatten().map(check).collect())
             }

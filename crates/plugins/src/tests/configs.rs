@@ -15,7 +15,7 @@ fn working() -> impl Iterator<Item = &'static Arc<PluginDef>> {
 
 fn schema(def: &PluginDef) -> Json {
     let schema = install().plugin(&def.name);
-    schema.expect("the plugin has a schema").schema_json()
+    schema.expect("the plugin has a schema").whole_schema_json()
 }
 
 /// The fields of a record, by name.
