@@ -32,6 +32,7 @@ fn entities_with_only_what_is_required_can_be_typed() {
         "keyauth_credentials",
         &format!("{{{consumer}}}"),
     );
+    typed::<plugins::credentials::JwtSecret>("jwt_secrets", &format!("{{{consumer}}}"));
 }
 
 #[test]

@@ -113,9 +113,8 @@ enum Own {
 }
 
 fn spell_out(record: &Record, object: &Object) -> Object {
-    let is_written = |field: &&Field| {
-        !field.transient && !(field.own && object.get(&field.name).is_none())
-    };
+    let is_written =
+        |field: &&Field| !field.transient && !(field.own && object.get(&field.name).is_none());
     let all = record.fields.iter().filter(is_written).map(|field| {
         let value = object.get(&field.name);
         let value = match value {
@@ -338,7 +337,9 @@ fn fields(list: &Json, own: Own) -> Vec<Json> {
         .filter_map(Json::as_object)
         .filter(is_shown)
         .map(|entry| {
-            let described = entry.iter().map(|(name, one)| (name.clone(), field(one, own)));
+            let described = entry
+                .iter()
+                .map(|(name, one)| (name.clone(), field(one, own)));
             Json::Object(described.collect())
         })
         .collect()

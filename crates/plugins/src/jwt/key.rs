@@ -2,8 +2,8 @@
 
 use super::algorithm::Algorithm;
 use aws_lc_rs::hmac;
-use aws_lc_rs::signature::{self as sig, ParsedPublicKey, RsaParameters, VerificationAlgorithm};
 use aws_lc_rs::signature::RsaPssSaltLength::{self, Max};
+use aws_lc_rs::signature::{self as sig, ParsedPublicKey, RsaParameters, VerificationAlgorithm};
 use x509_parser::asn1_rs::FromDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::pem::Pem;
@@ -129,6 +129,3 @@ fn rsa_bits(der: &[u8]) -> Option<u32> {
     };
     RsaParameters::public_modulus_len(&inner).ok()
 }
-
-#[cfg(test)]
-mod tests;

@@ -46,7 +46,9 @@ impl Members {
     /// Returns `None` if the text is not JSON.
     pub(super) fn read(text: &[u8], key_claim: &str) -> Option<Json> {
         let mut deserializer = serde_json::Deserializer::from_slice(text);
-        let json = deserializer.deserialize_any(JsonVisitor { key_claim }).ok()?;
+        let json = deserializer
+            .deserialize_any(JsonVisitor { key_claim })
+            .ok()?;
         deserializer.end().ok()?;
         Some(json)
     }

@@ -178,9 +178,8 @@ impl Jwt {
             let verify = |secret: &[u8]| {
                 // Everybody could sign with an empty secret, to which a base64 text of padding decodes.
                 let is_given = !secret.is_empty();
-                is_given.then(|| {
-                    verify_hmac(token.algorithm, secret, token.signed, &token.signature)
-                })
+                is_given
+                    .then(|| verify_hmac(token.algorithm, secret, token.signed, &token.signature))
             };
             let Some(secret) = &credential.secret else {
                 return Ok(None);
@@ -242,7 +241,8 @@ impl Jwt {
     }
 }
 
-const SHORT_KEY: &str = "its RSA key has less than 2048 bits, and config.accept_short_rsa_keys is not set";
+const SHORT_KEY: &str =
+    "its RSA key has less than 2048 bits, and config.accept_short_rsa_keys is not set";
 
 /// The body of a response to a token outside of its time.
 #[derive(Default, Serialize)]
