@@ -113,8 +113,10 @@ enum Own {
 }
 
 fn spell_out(record: &Record, object: &Object) -> Object {
-    let is_written =
-        |field: &&Field| !field.transient && !(field.own && object.get(&field.name).is_none());
+    let is_written = |field: &&Field| {
+        let is_left_out = field.own && object.get(&field.name).is_none();
+        !(field.transient || is_left_out)
+    };
     let all = record.fields.iter().filter(is_written).map(|field| {
         let value = object.get(&field.name);
         let value = match value {
