@@ -1,5 +1,6 @@
 //! Tests of jwt.
 
+mod data;
 mod keys;
 mod reading;
 mod signer;
