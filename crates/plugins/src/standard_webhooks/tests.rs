@@ -115,7 +115,7 @@ fn headers_and_body_are_required() {
     let time = NOW.to_string();
     let right = signature("msg_1", &time, "");
     let lines = [
-        format!("webhook-id: msg_1"),
+        "webhook-id: msg_1".to_owned(),
         format!("webhook-timestamp: {time}"),
         format!("webhook-signature: {right}"),
     ];
