@@ -1,5 +1,6 @@
 //! The look-up of entities while a request is processed: by id, by the value of a unique field, or all that reference
-//! another entity. The gateway implements it with the entity tables of the store. The trait keeps the data plane independent of the store.
+//! another entity. The gateway implements it with the entity tables of the store. The trait keeps the data plane
+//! independent of the store.
 
 use model::codec::DecodeError;
 use model::declarative::DEFAULT_WORKSPACE;

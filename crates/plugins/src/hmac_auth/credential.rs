@@ -13,9 +13,9 @@ pub struct HmacauthCredential {
     pub id: CredentialId,
     pub consumer: ConsumerId,
     pub username: CompactString,
-    /// The key of the signatures. It is stored as it is, because both sides compute with it.
-    #[serde(default)]
-    pub(super) secret: String,
+    /// The key of the signatures. It is stored as it is, because both sides compute with it. `None` if a change has set
+    /// it to null.
+    pub(super) secret: Option<String>,
 }
 
 impl Entity for HmacauthCredential {

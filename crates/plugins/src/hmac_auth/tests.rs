@@ -168,6 +168,20 @@ fn refusals_name_the_first_failed_check() {
 }
 
 #[test]
+fn a_credential_without_a_secret_verifies_nothing() {
+    let credential = json!({"id": CREDENTIAL, "consumer": {"id": NORA}, "username": "nora-h"});
+    let entities = people().with(HMACAUTH_CREDENTIALS, credential);
+    let case = case(def(), json!({})).entities(entities);
+    let key = hmac::Key::new(hmac::HMAC_SHA256, b"");
+    let text = format!("date: {DATE}");
+    let signature = BASE64.encode(hmac::sign(&key, text.as_bytes()).as_ref());
+    let authorization = format!(
+        "hmac username=\"nora-h\", algorithm=\"hmac-sha256\", headers=\"date\", signature=\"{signature}\""
+    );
+    assert_eq!(run(call(&case, "GET /", &authorization)), NOT_VERIFIABLE);
+}
+
+#[test]
 fn a_list_of_signed_headers_is_limited() {
     let case = hmac_auth(json!({}));
     for (number, wanted) in [(MAX_SIGNED, "nora"), (MAX_SIGNED + 1, NOT_VERIFIABLE)] {
