@@ -1,6 +1,6 @@
 //! Fuzz target for JSON Web Tokens. Every text must be refused or read in the same way as by another reader of JSON.
 
-use plugins::json_web_token::{Key, Token, decode};
+use plugins::parsers::{Key, Token, decode};
 use serde_json::Value;
 
 /// Checks a text: up to the first line break the name of the claim with the key, and then a token.

@@ -113,11 +113,8 @@ enum Own {
 }
 
 fn spell_out(record: &Record, object: &Object) -> Object {
-    let is_written = |field: &&Field| {
-        let is_left_out = field.own && object.get(&field.name).is_none();
-        !(field.transient || is_left_out)
-    };
-    let all = record.fields.iter().filter(is_written).map(|field| {
+    let fields = record.shown_fields(object);
+    let all = fields.filter(|field| !field.transient).map(|field| {
         let value = object.get(&field.name);
         let value = match value {
             Some(value) => spell_out_value(field, value),

@@ -131,8 +131,8 @@ impl Loader<'_> {
             kind,
         };
         if field.own {
-            if field.required || field.default.is_some() {
-                return Err("a field that Kong does not have is always set".to_owned());
+            if field.required || field.default.is_some() || field.auto.is_some() {
+                return Err("a field that Kong lacks is optional and has no default".to_owned());
             }
             return Ok(field);
         }
