@@ -17,13 +17,14 @@ mod lua;
 mod opening;
 mod router;
 mod schema;
+mod session;
 mod uri;
 
 /// A target: its name and its check.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target. Its name is also the name of its file in `fuzz/fuzz_targets` and of its directory in `fuzz/corpus`.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 17] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("chunked_body", chunked_body),
@@ -40,6 +41,7 @@ pub const TARGETS: [Target; 16] = [
     ("codec", codec),
     ("body", body),
     ("lua", lua),
+    ("session", session),
 ];
 
 pub use self::lua::lua;
@@ -54,6 +56,7 @@ pub use head::{request_head, response_head};
 pub use opening::{client_hello, proxy_header};
 pub use router::router;
 pub use schema::schema;
+pub use session::session;
 pub use uri::uri;
 
 /// Maximum number of prefixes of an input that a check tries.

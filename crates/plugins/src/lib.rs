@@ -79,6 +79,11 @@ pub mod credentials {
     pub use crate::key_auth::credential::KeyauthCredential;
 }
 
+/// The reading of cookies of the plugin session, for its fuzz target.
+pub mod session_cookies {
+    pub use crate::session::reading::{encode_again, find, open, seal};
+}
+
 /// What the bundled plugins bring to the registry of schemas, by name.
 pub fn sources() -> &'static [PluginSource] {
     static SOURCES: [PluginSource; 45] = [

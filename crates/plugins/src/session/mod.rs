@@ -6,6 +6,7 @@ mod config;
 mod format;
 mod jar;
 mod payload;
+pub(crate) mod reading;
 mod sessions;
 pub(crate) mod source;
 
