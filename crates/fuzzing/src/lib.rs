@@ -13,6 +13,7 @@ mod document;
 mod events;
 mod expression;
 mod head;
+mod hmac_header;
 mod lua;
 mod opening;
 mod router;
@@ -24,7 +25,7 @@ mod uri;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target. Its name is also the name of its file in `fuzz/fuzz_targets` and of its directory in `fuzz/corpus`.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("chunked_body", chunked_body),
@@ -42,6 +43,7 @@ pub const TARGETS: [Target; 17] = [
     ("body", body),
     ("lua", lua),
     ("session", session),
+    ("hmac_header", hmac_header),
 ];
 
 pub use self::lua::lua;
@@ -53,6 +55,7 @@ pub use document::document;
 pub use events::events;
 pub use expression::expression;
 pub use head::{request_head, response_head};
+pub use hmac_header::hmac_header;
 pub use opening::{client_hello, proxy_header};
 pub use router::router;
 pub use schema::schema;

@@ -5,9 +5,9 @@
 
 use model::address::{Address, Host};
 use model::schema::{Context, EntitySchema, Form, RouterFlavor};
-use model::{Object, Value};
+use model::{EntityKind, Object, Value, codec};
 use plugins::install as registry;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use std::time::Duration;
 
 const NOW: i64 = 1_790_000_000;
@@ -266,6 +266,42 @@ fn patch_to_another_plugin_reports_every_field_it_does_not_have() {
         "{text}"
     );
     assert!(text.ends_with("config.sync_rate: unknown field; config.year: unknown field)"));
+}
+
+/// hmac-auth has fields of this kind.
+#[test]
+fn fields_that_kong_lacks_are_shown_only_where_they_are_set() {
+    let schema = registry().entity(EntityKind::Plugins);
+    let shown_config = |config: &str| {
+        let input = format!(r#"{{"name":"hmac-auth","config":{config}}}"#);
+        let plugin = complete("plugins", &input).unwrap();
+        let mut stored = Vec::new();
+        let bytes = codec::encode(&plugin);
+        let read = schema.write_stored_json(&bytes, RouterFlavor::default(), &mut stored);
+        read.unwrap();
+        let stored: Json = serde_json::from_slice(&stored).unwrap();
+        let built = shown(schema, &plugin);
+        assert_eq!(built, stored);
+        built["config"].clone()
+    };
+    let plain = shown_config("{}");
+    assert_eq!(plain.get("realm"), Some(&Json::Null));
+    assert_eq!(plain.get("refuse_replays"), None);
+    assert_eq!(shown_config(r#"{"refuse_replays":null}"#), plain);
+    let set = shown_config(r#"{"refuse_replays":false}"#);
+    assert_eq!(set.get("refuse_replays"), Some(&json!(false)));
+    let plugin = registry().plugin("hmac-auth").expect("it is bundled");
+    assert!(!plugin.schema_json().to_string().contains("refuse_replays"));
+    let set = complete(
+        "plugins",
+        r#"{"name":"hmac-auth","config":{"refuse_replays":true}}"#,
+    );
+    let unset = merge(
+        "plugins",
+        &set.unwrap(),
+        r#"{"config":{"refuse_replays":null}}"#,
+    );
+    assert_eq!(shown(schema, &unset.unwrap())["config"], plain);
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! The look-up of entities while a request is processed: by id, or by the value of a unique field. The gateway
-//! implements it with the entity tables of the store. The trait keeps the data plane independent of the store.
+//! The look-up of entities while a request is processed: by id, by the value of a unique field, or all that reference
+//! another entity. The gateway implements it with the entity tables of the store. The trait keeps the data plane
+//! independent of the store.
 
 use model::codec::DecodeError;
 use model::declarative::DEFAULT_WORKSPACE;
@@ -16,6 +17,15 @@ pub trait Entities: Send + Sync {
     /// Returns an entity at its latest revision. An implementation may keep the decoded entity, so it must always get
     /// the same `decode` for a kind.
     fn find(&self, key: EntityKey<'_>, decode: Decode) -> Result<Option<Decoded>, LookupError>;
+
+    /// Returns all entities that reference another one, in the order of their ids. `decode` gets their stored forms. An
+    /// implementation may keep the result, so it must always get the same `decode` for a kind and a field.
+    fn find_children(&self, key: ParentKey, decode: DecodeAll) -> Result<Decoded, LookupError> {
+        let _ = (key, decode);
+        Err(LookupError(
+            "entities are not found by reference here".into(),
+        ))
+    }
 
     /// Returns an entity with all its fields, for plugins that show it.
     fn object(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError>;
@@ -81,6 +91,20 @@ pub enum EntityKey<'k> {
     },
 }
 
+/// Decodes all entities that reference another one.
+pub type DecodeAll = fn(&[&[u8]]) -> Result<Decoded, DecodeError>;
+
+/// Names the entities that reference another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParentKey {
+    /// The kind of the entities.
+    pub kind: EntityKind,
+    /// Name of the field that has the reference.
+    pub field: &'static str,
+    /// The entity that they reference.
+    pub parent: Uuid,
+}
+
 /// A struct with the fields of an entity that plugins use.
 pub trait Entity: DeserializeOwned + Send + Sync + 'static {
     const KIND: EntityKind;
@@ -104,6 +128,28 @@ impl dyn Entities + '_ {
         self.typed(EntityKey::Unique { kind, field, value })
     }
 
+    /// Returns all entities whose reference `field` is `parent`, in the order of their ids.
+    pub fn children<E: Entity>(
+        &self,
+        field: &'static str,
+        parent: Uuid,
+    ) -> Result<Arc<Vec<E>>, LookupError> {
+        let kind = E::KIND;
+        let key = ParentKey {
+            kind,
+            field,
+            parent,
+        };
+        let found = self.find_children(key, |stored| {
+            let entities = stored.iter().map(|stored| model::codec::decode(stored));
+            let entities: Vec<E> = entities.collect::<Result<_, _>>()?;
+            Ok(Arc::new(entities))
+        })?;
+        found
+            .downcast()
+            .map_err(|_| LookupError(TWO_STRUCTS.into()))
+    }
+
     fn typed<E: Entity>(&self, key: EntityKey<'_>) -> Result<Option<Arc<E>>, LookupError> {
         let found = self.find(key, |stored| {
             let entity: E = model::codec::decode(stored)?;
@@ -112,9 +158,11 @@ impl dyn Entities + '_ {
         let typed = found.map(|entity| entity.downcast());
         typed
             .transpose()
-            .map_err(|_| LookupError("two plugins read an entity into different structs".into()))
+            .map_err(|_| LookupError(TWO_STRUCTS.into()))
     }
 }
+
+const TWO_STRUCTS: &str = "two plugins read an entity into different structs";
 
 /// The store could not be read, or an entity in it could not be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +175,10 @@ pub struct NoEntities;
 impl Entities for NoEntities {
     fn find(&self, _: EntityKey<'_>, _: Decode) -> Result<Option<Decoded>, LookupError> {
         Ok(None)
+    }
+
+    fn find_children(&self, _: ParentKey, decode: DecodeAll) -> Result<Decoded, LookupError> {
+        decode(&[]).map_err(|error| LookupError(Box::new(error)))
     }
 
     fn object(&self, _: EntityKind, _: Uuid) -> Result<Option<Object>, LookupError> {

@@ -45,7 +45,9 @@ pub use edits::{
 pub use endpoint::{
     Endpoint, EndpointAnswer, EndpointHandler, EndpointOperation, EndpointReply, EndpointRequest,
 };
-pub use entities::{Decode, Decoded, Entities, Entity, EntityKey, LookupError, NoEntities};
+pub use entities::{
+    Decode, DecodeAll, Decoded, Entities, Entity, EntityKey, LookupError, NoEntities, ParentKey,
+};
 pub use handler::{Handler, Maker, OwnSlot, OwnStates};
 pub use log::{Latencies, LogCx, LogEntry, RecordError, Try, TryEnd, write_entity};
 pub use node::{BODY_BUFFER, CACHE_SIZE, Connections, CountConnections, Node, NodeParts};

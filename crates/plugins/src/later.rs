@@ -123,15 +123,6 @@ pub(crate) fn ldap_auth() -> PluginDef {
         "Credentials are not checked with an LDAP server.",
     )
 }
-pub(crate) fn hmac_auth() -> PluginDef {
-    closed(
-        "hmac-auth",
-        1_030,
-        Phases::ACCESS,
-        Scopes::NO_CONSUMER,
-        "Signatures of requests are not verified.",
-    )
-}
 pub(crate) fn grpc_gateway() -> PluginDef {
     closed(
         "grpc-gateway",
@@ -159,15 +150,6 @@ pub(crate) fn request_size_limiting() -> PluginDef {
         Phases::ACCESS,
         Scopes::ALL,
         "The size of request bodies is not limited by the plugin.",
-    )
-}
-pub(crate) fn acl() -> PluginDef {
-    closed(
-        "acl",
-        950,
-        Phases::ACCESS,
-        Scopes::NO_CONSUMER,
-        "Consumers are not checked by their groups.",
     )
 }
 pub(crate) fn response_ratelimiting() -> PluginDef {
@@ -251,15 +233,6 @@ pub(crate) fn ai_response_transformer() -> PluginDef {
         Phases::ACCESS,
         Scopes::ALL,
         "Responses are not changed by a language model.",
-    )
-}
-pub(crate) fn standard_webhooks() -> PluginDef {
-    closed(
-        "standard-webhooks",
-        760,
-        Phases::ACCESS,
-        Scopes::NO_CONSUMER,
-        "Signatures of webhooks are not verified.",
     )
 }
 pub(crate) fn aws_lambda() -> PluginDef {

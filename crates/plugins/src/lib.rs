@@ -62,10 +62,10 @@ use std::sync::{Arc, LazyLock};
 
 /// The kinds of the plugins' entities.
 pub mod kinds {
-    pub use crate::acl::ACLS;
+    pub use crate::acl::source::ACLS;
     pub use crate::acme::ACME_STORAGE;
     pub use crate::basic_auth::source::BASICAUTH_CREDENTIALS;
-    pub use crate::hmac_auth::HMACAUTH_CREDENTIALS;
+    pub use crate::hmac_auth::source::HMACAUTH_CREDENTIALS;
     pub use crate::jwt::JWT_SECRETS;
     pub use crate::key_auth::source::KEYAUTH_CREDENTIALS;
     pub use crate::oauth2::{OAUTH2_AUTHORIZATION_CODES, OAUTH2_CREDENTIALS, OAUTH2_TOKENS};
@@ -84,10 +84,15 @@ pub mod session_cookies {
     pub use crate::session::reading::{encode_again, find, open, seal};
 }
 
+/// Parsers of what clients send, for fuzzing.
+pub mod parsers {
+    pub use crate::hmac_auth::header::{SignatureParams, parse as hmac_signature_params};
+}
+
 /// What the bundled plugins bring to the registry of schemas, by name.
 pub fn sources() -> &'static [PluginSource] {
     static SOURCES: [PluginSource; 45] = [
-        acl::SOURCE,
+        acl::source::SOURCE,
         acme::SOURCE,
         ai_prompt_decorator::SOURCE,
         ai_prompt_guard::SOURCE,
@@ -105,7 +110,7 @@ pub fn sources() -> &'static [PluginSource] {
         file_log::SOURCE,
         grpc_gateway::SOURCE,
         grpc_web::source::SOURCE,
-        hmac_auth::SOURCE,
+        hmac_auth::source::SOURCE,
         http_log::source::SOURCE,
         ip_restriction::SOURCE,
         jwt::SOURCE,
@@ -167,11 +172,11 @@ fn load() -> Vec<Arc<PluginDef>> {
         key_auth::def(),
         later::ldap_auth(),
         basic_auth::def(),
-        later::hmac_auth(),
+        hmac_auth::def(),
         later::grpc_gateway(),
         later::ip_restriction(),
         later::request_size_limiting(),
-        later::acl(),
+        acl::def(),
         rate_limiting::def().with_shortcoming(limits::shortcoming),
         later::response_ratelimiting(),
         request_transformer::def(),
@@ -183,7 +188,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::ai_prompt_guard(),
         later::ai_proxy(),
         later::ai_response_transformer(),
-        later::standard_webhooks(),
+        standard_webhooks::def(),
         later::aws_lambda(),
         later::azure_functions(),
         proxy_cache::def(),

@@ -10,7 +10,7 @@ use model::EntityKind;
 use model::Object;
 use model::codec;
 use model::declarative::DEFAULT_WORKSPACE;
-use plugin::{Decode, Decoded, Entities, EntityKey, LookupError};
+use plugin::{Decode, DecodeAll, Decoded, Entities, EntityKey, LookupError, ParentKey};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::{Reader, Revision, Store, StoreError, TagFilter, View};
@@ -48,6 +48,8 @@ enum ReadError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Decode(#[from] codec::DecodeError),
+    #[error("the entity {0} is in an index of the store, but not in its table")]
+    Missing(Uuid),
 }
 
 impl From<ReadError> for LookupError {
@@ -104,6 +106,32 @@ fn workspace(view: &View<'_>) -> Result<Uuid, ReadError> {
     Ok(found.unwrap_or(DEFAULT_WORKSPACE))
 }
 
+/// Returns the stored forms of the entities that reference another one.
+fn stored_children<'v>(view: &'v View<'_>, key: ParentKey) -> Result<Vec<&'v [u8]>, ReadError> {
+    let ParentKey {
+        kind,
+        field,
+        parent,
+    } = key;
+    let mut found = Vec::new();
+    for id in view.child_ids(kind, field, parent)? {
+        let id = id?;
+        found.push(view.get(kind, id)?.ok_or(ReadError::Missing(id))?);
+    }
+    Ok(found)
+}
+
+/// Writes what distinguishes the entities that reference another one from all other entries. An entry for one entity
+/// has a `0` after the number of the kind, or a field name, whose letters are smaller than this byte.
+fn write_children_name(key: ParentKey, out: &mut Vec<u8>) {
+    out.clear();
+    out.push(key.kind.number());
+    out.push(0xff);
+    out.extend_from_slice(key.field.as_bytes());
+    out.push(0);
+    out.extend_from_slice(key.parent.as_bytes());
+}
+
 /// Writes what distinguishes an entity from all others.
 fn write_name(key: EntityKey<'_>, out: &mut Vec<u8>) {
     out.clear();
@@ -139,6 +167,23 @@ impl Entities for StoreEntities {
             if let Some(entity) = &found {
                 local.found.put(tag, revision, entity.clone());
             }
+            Ok(found)
+        })
+    }
+
+    fn find_children(&self, key: ParentKey, decode: DecodeAll) -> Result<Decoded, LookupError> {
+        let since = self.store.last_change(key.kind);
+        self.with_local(|local| {
+            write_children_name(key, &mut local.name);
+            let tag = local.found.tag(&local.name);
+            if let Some(entities) = local.found.get(tag, since) {
+                return Ok(entities);
+            }
+            let (revision, found) = read(&local.reader, |view| {
+                let entities = decode(&stored_children(view, key)?)?;
+                Ok((view.revision(), entities))
+            })?;
+            local.found.put(tag, revision, found.clone());
             Ok(found)
         })
     }

@@ -110,8 +110,8 @@ fn json_lines_tell_route_service_upstream_and_times() {
 fn json_lines_name_the_plugin_that_responded() {
     let echo = Echo::start();
     let open = "      - name: open\n        paths: [/open]\n";
-    let acl = "        plugins: [{name: acl, config: {allow: [a]}}]\n";
-    let text = shop(&echo).replace(open, &format!("{open}{acl}"));
+    let guarded = "        plugins: [{name: ai-prompt-guard, config: {allow_patterns: [a]}}]\n";
+    let text = shop(&echo).replace(open, &format!("{open}{guarded}"));
     let gateway = launch()
         .set("proxy_access_log", "access.log json")
         .configuration(&text)
@@ -135,7 +135,10 @@ fn json_lines_name_the_plugin_that_responded() {
         line["plugin"].as_str().expect("a text").to_owned()
     });
     let plugins: Vec<String> = plugins.collect();
-    assert_eq!(plugins, ["acl", "key-auth", "request-termination", "", ""]);
+    assert_eq!(
+        plugins,
+        ["ai-prompt-guard", "key-auth", "request-termination", "", ""]
+    );
 }
 
 #[test]

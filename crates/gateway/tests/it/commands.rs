@@ -150,9 +150,9 @@ fn check_names_settings_that_are_not_implemented_and_plugins_of_streams() {
 fn check_names_plugins_that_are_not_implemented_and_where_they_are() {
     let text = "_format_version: '3.0'\n\
                 services: [{name: all, url: 'http://h', routes: [\
-                {name: search, paths: [/s], plugins: [{name: acl, config: {allow: [a]}}, {name: file-log, config: {path: /x}}]}]}]\n\
+                {name: search, paths: [/s], plugins: [{name: ai-prompt-guard, config: {allow_patterns: [a]}}, {name: file-log, config: {path: /x}}]}]}]\n\
                 plugins: [{name: prometheus}]\n";
-    let warnings = "warning: plugin acl is not implemented: every request it applies to (routes: search) gets 500\n\
+    let warnings = "warning: plugin ai-prompt-guard is not implemented: every request it applies to (routes: search) gets 500\n\
                     warning: plugin file-log is not implemented: it is ignored (routes: search)\n\
                     warning: plugin prometheus is not implemented: it is ignored (all requests)\n";
     assert_eq!(
@@ -346,8 +346,11 @@ fn check_without_a_file_looks_into_the_store() {
         errors
     };
     assert_eq!(valid(1, 1), "");
-    write("/plugins", r#"{"name": "acl", "config": {"allow": ["a"]}}"#);
-    let warning = "warning: plugin acl is not implemented: every request it applies to (all requests) gets 500\n";
+    write(
+        "/plugins",
+        r#"{"name": "ai-prompt-guard", "config": {"allow_patterns": ["a"]}}"#,
+    );
+    let warning = "warning: plugin ai-prompt-guard is not implemented: every request it applies to (all requests) gets 500\n";
     assert_eq!(valid(2, 2), warning);
     write("/services", r#"{"name": "b", "host": "h"}"#);
     assert!(gateway.stop().success());

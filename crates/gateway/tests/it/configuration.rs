@@ -64,7 +64,7 @@ fn unimplemented_plugins_that_guard_or_limit_refuse_requests() {
     let configuration = json!({
         "_format_version": "3.0",
         "services": [{"name": "all", "url": echo.url(), "routes": [
-            route("guarded", "acl", json!({"allow": ["staff"]})),
+            route("guarded", "ai-prompt-guard", json!({"allow_patterns": ["staff"]})),
             route("limited", "request-size-limiting", json!({})),
             route("counted", "rate-limiting", json!({"hour": 9, "policy": "redis", "redis": {"host": "r"}})),
             route("stripped", "response-transformer", json!({"remove": {"headers": ["x-secret"]}})),
@@ -81,7 +81,7 @@ fn unimplemented_plugins_that_guard_or_limit_refuse_requests() {
     }
     assert_eq!(gateway.get("/decorated", &[]).status, 200);
     for (plugin, route) in [
-        ("acl", "guarded"),
+        ("ai-prompt-guard", "guarded"),
         ("request-size-limiting", "limited"),
         ("response-transformer", "stripped"),
     ] {

@@ -333,11 +333,11 @@ fn reload_prints_warnings_about_the_declarative_file() {
     let gateway = launch_in(prefix.path())
         .configuration(&one_route(&echo.url(), "/before"))
         .start();
-    let acl = "plugins: [{name: acl, config: {allow: [b]}}]\n";
+    let guarded = "plugins: [{name: ai-prompt-guard, config: {allow_patterns: [b]}}]\n";
     let twice = "_format_version: '3.0'\n_format_version: '3.0'\n";
     let warnings = "warning: the declarative configuration: line 2: `_format_version` was given already in line 1; the later value is used\n\
-                    warning: plugin acl is not implemented: every request it applies to (all requests) gets 500\n";
-    std::fs::write(prefix.path().join("kong.yml"), format!("{twice}{acl}")).expect("writable");
+                    warning: plugin ai-prompt-guard is not implemented: every request it applies to (all requests) gets 500\n";
+    std::fs::write(prefix.path().join("kong.yml"), format!("{twice}{guarded}")).expect("writable");
     // The second reload finds the same configuration and must print the same warnings.
     for _ in 0..2 {
         let output = reload(prefix.path(), &[]);

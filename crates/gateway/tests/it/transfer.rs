@@ -282,9 +282,9 @@ fn a_missing_store_or_database_is_reported() {
 #[test]
 fn an_import_prints_its_warnings_with_and_without_a_gateway() {
     let text = "_format_version: '3.0'\nservices:\n- name: a\n  host: h\n  host: i\n  \
-                routes: [{name: search, paths: [/s], plugins: [{name: acl, config: {allow: [b]}}]}]\n";
+                routes: [{name: search, paths: [/s], plugins: [{name: ai-prompt-guard, config: {allow_patterns: [b]}}]}]\n";
     let expected = "warning: the imported configuration: line 5: `host` was given already in line 4; the later value is used\n\
-                    warning: plugin acl is not implemented: every request it applies to (routes: search) gets 500\n";
+                    warning: plugin ai-prompt-guard is not implemented: every request it applies to (routes: search) gets 500\n";
     let prefix = tempfile::tempdir().expect("a temporary directory");
     let offline = launch_in(prefix.path());
     let gateway = launch().start();

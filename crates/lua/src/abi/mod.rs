@@ -272,6 +272,8 @@ numbered! {
         Snippet = "snippet",
         Template = "template",
         Field = "field",
+        /// Not a text of the user, but the reader of the groups that Lua code has set.
+        Groups = "groups",
     }
 }
 

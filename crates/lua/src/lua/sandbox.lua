@@ -166,6 +166,29 @@ compile[code.field] = function(text, globals)
   end
 end
 
+-- The groups of the client that Lua code has set. Each is written as its kind, its length and its text.
+-- Source: kong/plugins/acl/groups.lua get_authenticated_groups().
+compile[code.groups] = function()
+  return function()
+    local context = SB.context()
+    local groups = context.shared.authenticated_groups
+    if type(groups) ~= "table" then groups = context.ctx.authenticated_groups end
+    if type(groups) ~= "table" then return end
+    local written = {}
+    for i = 1, #groups do
+      local group = groups[i]
+      local kind = type(group)
+      if kind ~= "string" and kind ~= "number" then
+        error("authenticated_groups has a " .. kind .. " at index " .. i, 0)
+      end
+      local text = tostring(group)
+      written[i] = (kind == "string" and "s" or "n") .. #text .. ":" .. text
+    end
+    written = concat(written)
+    c_result(cx, written, #written)
+  end
+end
+
 -- Compiles the text at `cx.ptr`, with the globals at `cx.ptr2`.
 function SB.compile()
   local text, settings, kind = ffi_string(cx.ptr, cx.len), ffi_string(cx.ptr2, cx.len2), cx.number

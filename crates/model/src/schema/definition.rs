@@ -30,13 +30,15 @@ pub(crate) struct Field {
     pub(crate) referenceable: bool,
     /// Whether the field is accepted as input and handled by the Admin API, but never stored: `snis` of certificates.
     pub(crate) transient: bool,
+    /// Whether Kong lacks the field. It is shown only where it is set, so that everything else is as in Kong.
+    pub(crate) own: bool,
     /// Replaces the error text of every constraint that fails.
     pub(crate) error_text: Option<CompactString>,
     /// Constraints in the order in which Kong tries them.
     pub(crate) constraints: Vec<Constraint>,
     /// The JSON key: `"name":`.
     pub(crate) json_key: String,
-    /// The JSON text of the absent field: `,"name":null`, or the default.
+    /// The JSON text of the absent field: `,"name":null`, or the default, or nothing if Kong lacks the field.
     pub(crate) json_absent: String,
 }
 
@@ -133,6 +135,12 @@ impl Record {
         }
     }
 
+    /// The fields with which an object is shown.
+    pub(crate) fn shown_fields(&self, object: &Object) -> impl Iterator<Item = &Field> {
+        let fields = self.fields.iter();
+        fields.filter(|field| !field.own || object.get(&field.name).is_some())
+    }
+
     /// Whether stored entities have a field of this name.
     pub(crate) fn is_shown(&self, name: &[u8]) -> bool {
         let mut fields = self.fields.iter();
@@ -161,7 +169,7 @@ impl Record {
 
     /// Adds explicit nulls to a canonical object and its records.
     pub(crate) fn with_nulls(&self, object: &Object) -> Object {
-        let fields = self.fields.iter().map(|field| {
+        let fields = self.shown_fields(object).map(|field| {
             let value = match (&field.kind, object.get(&field.name)) {
                 (Kind::Record(record), Some(Value::Object(inner))) => {
                     Value::Object(record.with_nulls(inner))

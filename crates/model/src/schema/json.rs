@@ -100,8 +100,8 @@ impl PluginSchema {
 }
 
 fn spell_out(record: &Record, object: &Object) -> Object {
-    let fields = record.fields.iter().filter(|field| !field.transient);
-    let all = fields.map(|field| {
+    let fields = record.shown_fields(object);
+    let all = fields.filter(|field| !field.transient).map(|field| {
         let value = object.get(&field.name);
         let value = match value {
             Some(value) => spell_out_value(field, value),
@@ -145,6 +145,9 @@ fn write_fields(record: &Record, object: &Object, out: &mut Vec<u8>) {
             Some((name, _)) if *name == field.name => entries.next().map(|(_, value)| value),
             _ => None,
         };
+        if field.own && value.is_none() {
+            continue;
+        }
         out.extend_from_slice(separator);
         separator = b",";
         out.extend_from_slice(field.json_key.as_bytes());
@@ -315,6 +318,7 @@ fn fields(list: &Json) -> Vec<Json> {
     let entries = list.as_array().into_iter().flatten();
     entries
         .filter_map(Json::as_object)
+        .filter(|entry| !entry.values().any(|field| field["own"] == true))
         .map(|entry| {
             let described = entry.iter().map(|(name, one)| (name.clone(), field(one)));
             Json::Object(described.collect())

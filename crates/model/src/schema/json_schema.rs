@@ -80,7 +80,7 @@ fn object(record: &Record, form: Form) -> Json {
             } else {
                 either.push(any_required([name].into_iter().chain(ways)));
             }
-        } else if form == Form::Shown {
+        } else if form == Form::Shown && !one.own {
             required.push(name);
         }
     }

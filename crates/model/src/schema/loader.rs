@@ -131,10 +131,17 @@ impl Loader<'_> {
             unique: flag("unique"),
             referenceable: flag("referenceable"),
             transient: flag("transient"),
+            own: flag("own"),
             error_text: attributes.get("err").and_then(Json::as_str).map(Into::into),
             constraints: self.constraints(attributes, &kind)?,
             kind,
         };
+        if field.own {
+            if field.required || field.default.is_some() || field.auto.is_some() {
+                return Err("a field that Kong lacks is optional and has no default".to_owned());
+            }
+            return Ok(field);
+        }
         let mut absent = Vec::new();
         json::write_value(field.absent(), &mut absent);
         let absent = String::from_utf8(absent).map_err(|error| error.to_string())?;

@@ -1,7 +1,7 @@
 //! Entities in memory.
 
-use crate::entities::{Decode, Decoded, Entities, EntityKey, LookupError};
-use model::{EntityKind, Object};
+use crate::entities::{Decode, DecodeAll, Decoded, Entities, EntityKey, LookupError, ParentKey};
+use model::{EntityKind, Object, Value};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use uuid::Uuid;
 
@@ -92,6 +92,27 @@ impl Entities for FakeEntities {
         let decoded = found.map(|entity| decode(&model::codec::encode(entity)));
         let decoded = decoded.transpose();
         decoded.map_err(|error| LookupError(Box::new(error)))
+    }
+
+    fn find_children(&self, key: ParentKey, decode: DecodeAll) -> Result<Decoded, LookupError> {
+        let content = self.read();
+        let parent = key.parent.to_string();
+        content.check(&parent)?;
+        let references = |entity: &Object| {
+            let reference = entity.get(key.field).and_then(Value::as_object);
+            reference.and_then(|reference| reference.str("id")) == Some(&*parent)
+        };
+        let all = content.entities.iter();
+        let mut found: Vec<&Stored> = all
+            .filter(|stored| stored.kind == key.kind && references(&stored.entity))
+            .collect();
+        found.sort_unstable_by_key(|stored| stored.id);
+        let stored: Vec<Vec<u8>> = found
+            .iter()
+            .map(|stored| model::codec::encode(&stored.entity))
+            .collect();
+        let stored: Vec<&[u8]> = stored.iter().map(Vec::as_slice).collect();
+        decode(&stored).map_err(|error| LookupError(Box::new(error)))
     }
 
     fn object(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError> {

@@ -509,6 +509,35 @@ fn entities_are_found_by_id_and_by_unique_fields_until_they_are_removed() {
 }
 
 #[test]
+fn entities_are_found_by_what_they_reference() {
+    use crate::Entity;
+    #[derive(serde::Deserialize)]
+    struct Owned {
+        id: Uuid,
+    }
+    impl Entity for Owned {
+        const KIND: model::EntityKind = model::EntityKind::new(60);
+    }
+    let owned =
+        |number: u128, owner: Uuid| json!({"id": Uuid::from_u128(number), "owner": {"id": owner}});
+    let owner = Uuid::from_u128(7);
+    let other = Uuid::from_u128(8);
+    let entities = FakeEntities::default()
+        .with(Owned::KIND, owned(3, owner))
+        .with(Owned::KIND, owned(2, other))
+        .with(Owned::KIND, owned(1, owner))
+        .failing(other);
+    let entities: &dyn crate::Entities = &entities;
+    let ids = |owner| {
+        let found = entities.children::<Owned>("owner", owner);
+        found.map(|found| found.iter().map(|one| one.id.as_u128()).collect::<Vec<_>>())
+    };
+    assert_eq!(ids(owner).expect("readable"), [1, 3]);
+    assert_eq!(ids(Uuid::from_u128(9)).expect("readable"), []);
+    assert!(ids(other).is_err());
+}
+
+#[test]
 fn the_clock_of_the_node_stands_still_until_it_is_advanced() {
     let case = Case::complete(probe("probe", 1, ALL), json!({}));
     let before = case.request("GET /").run_now().log.started_at;

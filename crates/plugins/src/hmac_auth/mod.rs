@@ -1,17 +1,320 @@
-//! hmac-auth, which is not implemented yet: its schema and its entity.
+//! hmac-auth: admits only consumers, identified by a signature of the request. Source of the behaviour:
+//! kong/plugins/hmac-auth/access.lua.
 
-use model::EntityKind;
-use model::schema::{Checks, EntitySource, PluginSource};
+mod config;
+mod credential;
+pub(crate) mod header;
+mod replay;
+mod signature;
+pub(crate) mod source;
 
-pub const HMACAUTH_CREDENTIALS: EntityKind = EntityKind::new(34);
-
-pub(crate) const SOURCE: PluginSource = PluginSource {
-    name: "hmac-auth",
-    schema: include_str!("schema.json"),
-    entities: &[EntitySource {
-        kind: HMACAUTH_CREDENTIALS,
-        name: "hmacauth_credentials",
-        schema: include_str!("entities/hmacauth_credentials.json"),
-    }],
-    checks: Checks::NONE,
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest;
+use config::{Algorithm, Config};
+use credential::HmacauthCredential;
+use data_encoding::BASE64;
+use header::SignatureParams;
+use plugin::auth::{self, Attempt, Owned};
+use plugin::base64;
+use plugin::{
+    BuildCx, BuildError, Credential, HeaderValue, Node, Phases, Plugin, PluginDef, PluginError,
+    Request, RequestBody, RequestCx, Response, Scopes, Step,
 };
+use replay::{Signatures, Use};
+use signature::{MAX_SIGNED, names};
+use std::sync::{Arc, OnceLock};
+
+const NAME: &str = "hmac-auth";
+
+pub(crate) fn def() -> PluginDef {
+    PluginDef::bundled::<HmacAuth>(NAME, 1030, Phases::ACCESS, Scopes::NO_CONSUMER)
+}
+
+/// Default of `clock_skew`, in seconds.
+const CLOCK_SKEW: f64 = 300.0;
+
+const NO_DATE: &str = "HMAC signature cannot be verified, a valid date or x-date header is required for HMAC Authentication";
+const NOT_VERIFIABLE: &str = "HMAC signature cannot be verified";
+const NO_MATCH: &str = "HMAC signature does not match";
+const USED: &str = "HMAC signature was used before";
+
+/// The headers that can have the date, in the order in which they are searched.
+const DATE_HEADERS: [&str; 2] = ["x-date", "date"];
+
+struct HmacAuth {
+    config: Config,
+    /// Maximum distance of dates in seconds. It is checked in whole seconds, as dates have no fractions.
+    skew: u64,
+    /// Value of the WWW-Authenticate header.
+    challenge: HeaderValue,
+    /// The accepted signatures, if they count only once.
+    accepted: OnceLock<Arc<Signatures>>,
+}
+
+/// The state of a request: its signature is right, and its body is being read.
+#[derive(Default)]
+pub(crate) struct Own(Option<Verified>);
+
+/// A request with the right signature.
+struct Verified {
+    owner: Owned<HmacauthCredential>,
+    /// What identifies the signature, and the last second at which its date is acceptable. `None` if the signature may
+    /// be used again.
+    once: Option<(Vec<u8>, u64)>,
+}
+
+/// Why a request is refused.
+enum Refusal {
+    Unauthorized(&'static str),
+    /// Too many signatures are remembered.
+    Full,
+}
+
+impl Plugin for HmacAuth {
+    type Config = Config;
+    type Own = Own;
+
+    fn build(config: Config, _: &BuildCx<'_>) -> Result<Self, BuildError> {
+        if config.require_signed_digest == Some(true) && !config.validate_request_body {
+            let message = "it needs validate_request_body, which compares the digest";
+            return Err(BuildError::field("require_signed_digest", message));
+        }
+        let challenge = match &config.realm {
+            Some(realm) => format!("hmac realm=\"{realm}\"").into(),
+            None => HeaderValue::from_static("hmac"),
+        };
+        // The cast keeps within the bounds of the type.
+        let skew = config.clock_skew.unwrap_or(CLOCK_SKEW).floor() as u64;
+        Ok(Self {
+            config,
+            skew,
+            challenge,
+            accepted: OnceLock::new(),
+        })
+    }
+
+    fn start(&self, node: &Arc<Node>) {
+        if self.refuses_replays() {
+            // All plugins of the node share the table, because a signature may fit several routes.
+            let make = || Signatures::new(node.clock.since_epoch().as_secs());
+            let table = || node.shared.get_or_insert(NAME, "signatures", make);
+            self.accepted.get_or_init(table);
+        }
+    }
+
+    fn access<'a>(
+        &'a self,
+        mut cx: RequestCx<'a, '_>,
+        own: &'a mut Own,
+    ) -> Result<Step<'a>, PluginError> {
+        let anonymous = self.config.anonymous.as_deref();
+        auth::attempt(&mut cx, anonymous, |cx| self.authenticate(cx, own))
+    }
+
+    fn needs(&self) -> Option<String> {
+        Some(format!(
+            "an HMAC signature in header `Authorization` or `Proxy-Authorization`, {}",
+            auth::otherwise(self.config.anonymous.as_deref())
+        ))
+    }
+}
+
+impl HmacAuth {
+    fn refuses_replays(&self) -> bool {
+        self.config.refuse_replays == Some(true)
+    }
+
+    /// Checks the head first. Only if its signature is right, the body is read, and this runs again.
+    fn authenticate(
+        &self,
+        cx: &mut RequestCx<'_, '_>,
+        own: &mut Own,
+    ) -> Result<Attempt, PluginError> {
+        let verified = match own.0.take() {
+            Some(verified) => verified,
+            None => match self.verify(cx)? {
+                Ok(verified) => verified,
+                Err(refusal) => return Ok(self.refuse(refusal)),
+            },
+        };
+        if self.config.validate_request_body {
+            if matches!(cx.request.body, RequestBody::Unread) {
+                own.0 = Some(verified);
+                return Ok(Attempt::NeedsBody);
+            }
+            if !has_right_digest(cx.request) {
+                return Ok(self.refuse(Refusal::Unauthorized(NO_MATCH)));
+            }
+        }
+        // Last, because only a request that is admitted uses its signature up.
+        if let Some((signature, until)) = &verified.once
+            && let Err(refusal) = self.use_up(cx.node, signature, *until)?
+        {
+            return Ok(self.refuse(refusal));
+        }
+        let (credential, consumer) = verified.owner;
+        let id = credential.id.0;
+        auth::authenticated(cx, consumer, Credential { id }, &*credential.username);
+        Ok(Attempt::Succeeded)
+    }
+
+    /// Checks the signature. The order of the checks is Kong's.
+    fn verify(&self, cx: &mut RequestCx<'_, '_>) -> Result<Result<Verified, Refusal>, PluginError> {
+        let now = cx.node.clock.since_epoch().as_secs();
+        let refused = |message| Ok(Err(Refusal::Unauthorized(message)));
+        let request = &*cx.request;
+        let [proxy_authorization, authorization] =
+            ["Proxy-Authorization", "Authorization"].map(|name| request.header(name));
+        if proxy_authorization.is_none() && authorization.is_none() {
+            return refused("Unauthorized");
+        }
+        if self.dates(request, now).next().is_none() {
+            return refused(NO_DATE);
+        }
+        let from_proxy = proxy_authorization.and_then(header::parse);
+        let used = match from_proxy {
+            Some(_) => "Proxy-Authorization",
+            None => "Authorization",
+        };
+        let params = from_proxy.or_else(|| authorization.and_then(header::parse));
+        let result = match params {
+            Some(params) => self.verify_params(cx, params, now)?,
+            None => Err(Refusal::Unauthorized(NOT_VERIFIABLE)),
+        };
+        if self.config.hide_credentials {
+            cx.request.upstream.headers.remove(used);
+        }
+        Ok(result)
+    }
+
+    fn verify_params(
+        &self,
+        cx: &RequestCx<'_, '_>,
+        params: SignatureParams<'_>,
+        now: u64,
+    ) -> Result<Result<Verified, Refusal>, PluginError> {
+        let refused = |message| Ok(Err(Refusal::Unauthorized(message)));
+        let Some(algorithm) = self.algorithm(params.algorithm) else {
+            return refused(NOT_VERIFIABLE);
+        };
+        if !self.signs_enough(params.headers) {
+            return refused(NOT_VERIFIABLE);
+        }
+        let until = self.signed_until(cx.request, params.headers, now);
+        if self.refuses_replays() && until.is_none() {
+            return refused(NOT_VERIFIABLE);
+        }
+        // Usernames are texts, so that no credential matches invalid UTF-8.
+        let Ok(username) = std::str::from_utf8(params.username) else {
+            return refused(NOT_VERIFIABLE);
+        };
+        let find = || Ok(cx.node.entities.by_unique("username", username)?);
+        let owner = auth::with_consumer(cx, find, |one: &HmacauthCredential| one.consumer)?;
+        let Some(owner) = owner else {
+            return refused(NOT_VERIFIABLE);
+        };
+        // Everybody could sign with an empty secret.
+        let Some(secret) = &owner.0.secret else {
+            return refused(NOT_VERIFIABLE);
+        };
+        let right = signature::sign(cx.request, params.headers, algorithm, secret);
+        let given = base64::decode(params.signature).unwrap_or_default();
+        if verify_slices_are_equal(right.as_ref(), &given).is_err() {
+            return refused(NO_MATCH);
+        }
+        let once = until.filter(|_| self.refuses_replays());
+        let once = once.map(|until| ([owner.0.id.0.as_bytes(), right.as_ref()].concat(), until));
+        Ok(Ok(Verified { owner, once }))
+    }
+
+    /// Returns the names and values of the date headers whose date is near enough.
+    fn dates<'s>(
+        &'s self,
+        request: &'s Request<'_>,
+        now: u64,
+    ) -> impl Iterator<Item = (&'static str, u64)> {
+        let dates = DATE_HEADERS.into_iter().filter_map(|name| {
+            let date = signature::parse_date(request.header(name)?)?;
+            Some((name, date))
+        });
+        dates.filter(move |(_, date)| date.abs_diff(now) <= self.skew)
+    }
+
+    /// Returns the last second at which a signed date of the request is near enough. Returns `None` if the client has
+    /// signed no date that is near enough: anybody could give such a request another date.
+    fn signed_until(&self, request: &Request<'_>, headers: &[u8], now: u64) -> Option<u64> {
+        let dates = self.dates(request, now);
+        let signed = dates.filter(|(name, _)| lists(headers, name));
+        signed.map(|(_, date)| date.saturating_add(self.skew)).max()
+    }
+
+    fn algorithm(&self, name: &[u8]) -> Option<Algorithm> {
+        let allowed = self.config.algorithms.as_deref();
+        let mut allowed = allowed.unwrap_or(&Algorithm::ALL).iter();
+        allowed.find(|one| one.name().as_bytes() == name).copied()
+    }
+
+    /// Whether all headers are signed that must be.
+    fn signs_enough(&self, headers: &[u8]) -> bool {
+        if names(headers).nth(MAX_SIGNED).is_some() {
+            return false;
+        }
+        let mut enforced = self.config.enforce_headers.iter().flatten();
+        let has_enforced =
+            enforced.all(|enforced| names(headers).any(|name| name == enforced.as_bytes()));
+        has_enforced
+            && (self.config.require_signed_digest != Some(true) || lists(headers, "digest"))
+    }
+
+    /// Notes that a signature was used. Returns a refusal if it was used before.
+    fn use_up(
+        &self,
+        node: &Node,
+        signature: &[u8],
+        until: u64,
+    ) -> Result<Result<(), Refusal>, PluginError> {
+        let accepted = self.accepted.get();
+        let accepted = accepted.ok_or_else(|| PluginError::new("it was not started"))?;
+        let now = node.clock.since_epoch().as_secs();
+        Ok(match accepted.note(signature, now, until) {
+            Use::First => Ok(()),
+            Use::Again => Err(Refusal::Unauthorized(USED)),
+            Use::Full => Err(Refusal::Full),
+        })
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Attempt {
+        Attempt::Refused(match refusal {
+            Refusal::Unauthorized(message) => Response::error(401, message)
+                .with_header("WWW-Authenticate", self.challenge.clone()),
+            Refusal::Full => {
+                tracing::warn!(
+                    "a signed request is refused, because too many signatures are remembered: lower clock_skew"
+                );
+                Response::status_error(503)
+            }
+        })
+    }
+}
+
+/// Whether the list of signed headers has this name, in any case.
+fn lists(headers: &[u8], name: &str) -> bool {
+    names(headers).any(|one| one.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+/// Whether the header `Digest` is that of the body. Without the header, only an empty body passes. A body that cannot be
+/// read does not pass. Source: kong/plugins/hmac-auth/access.lua validate_body().
+fn has_right_digest(request: &Request<'_>) -> bool {
+    let Some(body) = request.body_bytes() else {
+        return false;
+    };
+    let Some(given) = request.header("digest") else {
+        return body.is_empty();
+    };
+    let digest = digest::digest(&digest::SHA256, body);
+    let right = format!("SHA-256={}", BASE64.encode(digest.as_ref()));
+    verify_slices_are_equal(right.as_bytes(), given).is_ok()
+}
+
+#[cfg(test)]
+mod tests;

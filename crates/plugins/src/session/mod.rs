@@ -17,12 +17,14 @@ use crate::kinds::{
 use config::{Config, Property, Storage};
 use format::Invalid;
 use jar::SetCookie;
+use lua::{Groups, Target};
 use model::{EntityKind, Object, Value};
 use payload::Login;
 use plugin::auth;
 use plugin::{
-    BuildCx, BuildError, Credential, Field, Filtered, HeaderValue, Node, Phases, Plugin, PluginDef,
-    PluginError, RequestBody, RequestCx, Response, ResponseCx, Scopes, Shortcoming, Step,
+    BuildCx, BuildError, Credential, Field, Filtered, HeaderValue, Node, PerWorker, Phases, Plugin,
+    PluginDef, PluginError, RequestBody, RequestCx, Response, ResponseCx, Scopes, Shortcoming,
+    Step,
 };
 use plugin::{Consumer, LookupError};
 use services::{MemorySessions, SessionStore};
@@ -51,17 +53,30 @@ pub(crate) fn def() -> PluginDef {
 }
 
 fn shortcoming(config: &Value) -> Option<Shortcoming> {
-    let storage = config.as_object()?.str("storage")?;
-    (storage == "kong").then_some(Shortcoming {
+    let config = config.as_object()?;
+    if config.str("secret").is_some_and(is_reference) {
+        return Some(Shortcoming {
+            setting: "a reference to a vault in `secret`",
+            instead: None,
+        });
+    }
+    (config.str("storage")? == "kong").then_some(Shortcoming {
         setting: "the storage kong",
         instead: Some("sessions are in the memory of each node and end with the process"),
     })
+}
+
+/// Whether a secret is a reference that was not resolved. Its text is not secret, so it must not become a key.
+fn is_reference(secret: &str) -> bool {
+    secret.starts_with("{vault://")
 }
 
 struct SessionPlugin {
     config: Config,
     sessions: Sessions,
     store: OnceLock<Arc<MemorySessions>>,
+    /// Reads the groups that Lua code has set.
+    lua_groups: PerWorker<Groups>,
 }
 
 /// The session of a request.
@@ -78,13 +93,14 @@ impl Plugin for SessionPlugin {
     type Config = Config;
     type Own = Own;
 
-    fn build(config: Config, _: &BuildCx<'_>) -> Result<Self, BuildError> {
+    fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
         let secret = config.secret.as_deref();
         let secret = secret.unwrap_or_else(|| model::schema::process_secret());
         Ok(Self {
             sessions: Sessions::new(&config, secret),
             config,
             store: OnceLock::new(),
+            lua_groups: cx.per_worker(),
         })
     }
 
@@ -106,6 +122,11 @@ impl Plugin for SessionPlugin {
         mut cx: RequestCx<'a, '_>,
         own: &'a mut Own,
     ) -> Result<Step<'a>, PluginError> {
+        if self.config.secret.as_deref().is_some_and(is_reference) {
+            return Err(PluginError::new(
+                "references to vaults in `secret` are not resolved",
+            ));
+        }
         let now = cx.node.clock.since_epoch().as_secs();
         let store = self.store(cx.node);
         let opened = match own.opened.take() {
@@ -176,7 +197,9 @@ impl Plugin for SessionPlugin {
         cx: &mut ResponseCx<'_, '_>,
         own: &mut Own,
     ) -> Result<Filtered, PluginError> {
-        let (Some(credential), Some(consumer)) = (&cx.state.credential, &cx.state.consumer) else {
+        let (Some(credential), Some(consumer)) =
+            (cx.state.credential.clone(), cx.state.consumer.clone())
+        else {
             return Ok(Filtered::Continue);
         };
         let mut login = Login {
@@ -193,8 +216,7 @@ impl Plugin for SessionPlugin {
         let names = [&consumer.username, &consumer.custom_id];
         let subject = names.into_iter().flatten().next();
         login.subject = subject.map(ToString::to_string).or(login.consumer.clone());
-        let groups = cx.state.groups.iter().map(ToString::to_string);
-        login.groups = (!cx.state.groups.is_empty()).then(|| groups.collect());
+        login.groups = self.groups(cx)?;
         let now = cx.node.clock.since_epoch().as_secs();
         login.is_foreign = !exists(cx.node, consumer.id.0, credential.id, now)?;
         let scene = Scene {
@@ -234,6 +256,20 @@ impl SessionPlugin {
             node.shared.get_or_insert(NAME, "sessions", sessions)
         };
         Some(&**self.store.get_or_init(make))
+    }
+
+    /// Returns the groups that a plugin has found: those that Lua code has set, or else those of a plugin of the program.
+    fn groups(&self, cx: &mut ResponseCx<'_, '_>) -> Result<Option<Vec<String>>, PluginError> {
+        let target = Target::response(lua::Phase::HeaderFilter, cx).of(NAME);
+        let from_lua = self.lua_groups.get(Groups::default).read(&target);
+        if let Some(groups) = from_lua.map_err(PluginError::new)? {
+            let groups = groups
+                .iter()
+                .map(|group| String::from_utf8_lossy(&group.text).into());
+            return Ok(Some(groups.collect()));
+        }
+        let found = cx.state.groups.iter().map(ToString::to_string);
+        Ok((!cx.state.groups.is_empty()).then(|| found.collect()))
     }
 
     fn logout(&self, cx: &RequestCx<'_, '_>) -> Logout {

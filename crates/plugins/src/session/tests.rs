@@ -398,3 +398,38 @@ fn long_sessions_are_split() {
         .run_now();
     assert_eq!(self::cookies(&ended).len(), pairs.len());
 }
+
+#[test]
+fn a_reference_to_a_vault_is_no_secret() {
+    let case = case(def(), json!({"secret": "{vault://env/session-secret}"}));
+    let outcome = case.request("GET /").run_now();
+    assert_eq!(
+        (outcome.client.status, outcome.upstream.is_none()),
+        (500, true)
+    );
+}
+
+#[test]
+fn groups_are_those_of_later_requests() {
+    let case = with(json!({})).and(
+        crate::post_function::def(),
+        json!({"access": ["if not kong.request.get_header('cookie') then ngx.ctx.authenticated_groups = {'g1', 'g2'} end"]}),
+    );
+    let later = run(&case, &jar(&log_in(&case)));
+    assert_eq!(
+        later.sent().header("x-authenticated-groups"),
+        Some("g1, g2")
+    );
+    assert_eq!(later.state.groups, ["g1", "g2"]);
+    assert!(cookies(&later).is_empty());
+}
+
+#[test]
+fn a_configuration_without_secret_has_one_of_the_process() {
+    let config: Config = crate::testing::config(NAME, json!({}));
+    let secret = config.secret.expect("there is a default");
+    assert_eq!(
+        (secret.len(), &*secret),
+        (44, model::schema::process_secret())
+    );
+}

@@ -172,27 +172,31 @@ fn unchanged_instances_live_on_in_the_next_snapshot() {
 #[test]
 fn plugins_that_do_not_work_yet_load() {
     let draft = Draft {
-        plugins: vec![plugin("file-log", json!({})), plugin("acl", json!({})), {
-            let mut second = plugin("acl", json!({"deny": ["x"]}));
-            second["enabled"] = json!(true);
-            second
-        }],
+        plugins: vec![
+            plugin("file-log", json!({})),
+            plugin("ai-prompt-guard", json!({})),
+            {
+                let mut second = plugin("ai-prompt-guard", json!({"deny_patterns": ["x"]}));
+                second["enabled"] = json!(true);
+                second
+            },
+        ],
         ..Draft::default()
     };
     let snapshot = draft.build(None, &settings());
-    // acl controls access, so a stand-in refuses all requests. file-log is ignored.
+    // ai-prompt-guard controls access, so a stand-in refuses all requests. file-log is ignored.
     let built: Vec<_> = snapshot
         .instances()
         .iter()
         .map(|instance| &*instance.def.name)
         .collect();
-    assert_eq!(built, ["acl", "acl"]);
+    assert_eq!(built, ["ai-prompt-guard", "ai-prompt-guard"]);
 }
 
 #[test]
 fn plugins_that_do_not_work_yet_and_change_or_limit_anything_refuse_every_request() {
     for name in [
-        "acl",
+        "ai-prompt-guard",
         "request-size-limiting",
         // The phases of this plugin come after access.
         "response-transformer",

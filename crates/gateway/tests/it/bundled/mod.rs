@@ -9,6 +9,7 @@ mod proxy_cache;
 mod rate_limiting;
 mod rate_limits_under_change;
 mod request_transformer;
+mod signed;
 mod under_load;
 
 use serde_json::{Value, json};
