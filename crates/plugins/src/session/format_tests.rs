@@ -43,7 +43,7 @@ fn a_session_of_kong_is_opened() {
     let alice = "54c31590-1d7d-4b51-873f-e2585b641930";
     assert_eq!(login.consumer.as_deref(), Some(alice));
     assert_eq!(login.subject.as_deref(), Some("alice"));
-    assert!(login.credential.is_some() && !login.is_foreign);
+    assert!(login.credential.is_some());
     // It is written again exactly as Kong wrote it.
     assert_eq!(
         secret.header_text(&header).expect("it has a MAC"),
@@ -166,13 +166,11 @@ proptest! {
     fn data_is_read_as_it_was_written(
         consumer: String,
         groups in proptest::option::of(proptest::collection::vec(any::<String>(), 0..200)),
-        is_foreign: bool,
     ) {
         let login = Login {
             consumer: Some(consumer),
             credential: None,
             groups,
-            is_foreign,
             subject: Some("nora".to_owned()),
         };
         let mut payload = Payload::default();

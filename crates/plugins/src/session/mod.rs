@@ -218,7 +218,10 @@ impl Plugin for SessionPlugin {
         login.subject = subject.map(ToString::to_string).or(login.consumer.clone());
         login.groups = self.groups(cx)?;
         let now = cx.node.clock.since_epoch().as_secs();
-        login.is_foreign = !exists(cx.node, consumer.id.0, credential.id, now)?;
+        // The credential may have been deleted while the request was processed.
+        if !exists(cx.node, consumer.id.0, credential.id, now)? {
+            return Ok(Filtered::Continue);
+        }
         let scene = Scene {
             request: cx.request,
             now,
@@ -364,7 +367,6 @@ fn valid_consumer(
     let is_valid = match (&login.credential, id(&login.credential)) {
         (None, _) => true,
         (Some(_), None) => false,
-        (Some(_), Some(_)) if login.is_foreign => true,
         (Some(_), Some(credential)) => {
             let now = cx.node.clock.since_epoch().as_secs();
             exists(cx.node, consumer_id, credential, now)?

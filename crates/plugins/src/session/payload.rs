@@ -23,12 +23,8 @@ pub(crate) struct Login {
     pub(crate) consumer: Option<String>,
     pub(crate) credential: Option<String>,
     pub(crate) groups: Option<Vec<String>>,
-    /// Whether no entity of the gateway was the credential when the session began. Kong ignores this part.
-    pub(crate) is_foreign: bool,
     pub(crate) subject: Option<String>,
 }
-
-const FOREIGN: &str = "foreign";
 
 impl Payload {
     pub(crate) fn decode(plaintext: &[u8], flags: u16) -> Result<Self, Invalid> {
@@ -74,7 +70,6 @@ impl Payload {
             consumer: text(&entry[0][0]),
             credential: text(&entry[0][1]),
             groups,
-            is_foreign: entry[0][3] == FOREIGN,
             subject: text(&entry[2]),
         })
     }
@@ -82,11 +77,8 @@ impl Payload {
     /// Replaces the data of an audience.
     pub(crate) fn set(&mut self, audience: &str, login: &Login) {
         let mut data = vec![json!(login.consumer), json!(login.credential)];
-        if login.groups.is_some() || login.is_foreign {
+        if login.groups.is_some() {
             data.push(json!(login.groups));
-        }
-        if login.is_foreign {
-            data.push(json!(FOREIGN));
         }
         let entry = json!([data, audience, login.subject]);
         match self.0.iter_mut().find(|entry| is_for(entry, audience)) {

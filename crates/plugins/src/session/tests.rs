@@ -433,3 +433,17 @@ fn a_configuration_without_secret_has_one_of_the_process() {
         (44, model::schema::process_secret())
     );
 }
+
+#[test]
+fn an_unknown_credential_begins_no_session() {
+    let code = |id: Uuid| {
+        format!("kong.client.authenticate({{id = '{NORA}', username = 'nora'}}, {{id = '{id}'}})")
+    };
+    let cookies_for = |id| {
+        let case = with(json!({})).and(crate::post_function::def(), json!({"access": [code(id)]}));
+        cookies(&run(&case, "")).len()
+    };
+    assert_eq!(cookies_for(Uuid::from_u128(77)), 0);
+    assert_eq!(cookies_for(NORA), 1);
+    assert_eq!(cookies_for(CREDENTIAL), 1);
+}
