@@ -18,6 +18,7 @@ mod lua;
 mod opening;
 mod router;
 mod schema;
+mod session;
 mod token;
 mod uri;
 
@@ -25,7 +26,7 @@ mod uri;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target. Its name is also the name of its file in `fuzz/fuzz_targets` and of its directory in `fuzz/corpus`.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 19] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("chunked_body", chunked_body),
@@ -43,6 +44,7 @@ pub const TARGETS: [Target; 18] = [
     ("body", body),
     ("lua", lua),
     ("token", token),
+    ("session", session),
     ("hmac_header", hmac_header),
 ];
 
@@ -59,6 +61,7 @@ pub use hmac_header::hmac_header;
 pub use opening::{client_hello, proxy_header};
 pub use router::router;
 pub use schema::schema;
+pub use session::session;
 pub use token::token;
 pub use uri::uri;
 

@@ -136,7 +136,8 @@ pub fn with_consumer<C>(
     }
 }
 
-fn become_anonymous(cx: &mut RequestCx<'_, '_>, consumer: Arc<Consumer>) {
+/// Records a consumer without a credential.
+pub fn become_anonymous(cx: &mut RequestCx<'_, '_>, consumer: Arc<Consumer>) {
     let headers = &mut cx.request.upstream.headers;
     set_consumer_headers(headers, &consumer);
     headers.remove(CREDENTIAL_IDENTIFIER);

@@ -87,15 +87,6 @@ pub(crate) fn cors() -> PluginDef {
         "No CORS headers are added, and preflight requests are not answered.",
     )
 }
-pub(crate) fn session() -> PluginDef {
-    closed(
-        "session",
-        1_900,
-        Phases::ACCESS.with(Phases::HEADER_FILTER),
-        Scopes::NO_CONSUMER,
-        "No session cookies are set or accepted.",
-    )
-}
 pub(crate) fn acme() -> PluginDef {
     ignored(
         "acme",

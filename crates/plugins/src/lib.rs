@@ -70,7 +70,7 @@ pub mod kinds {
     pub use crate::key_auth::source::KEYAUTH_CREDENTIALS;
     pub use crate::oauth2::{OAUTH2_AUTHORIZATION_CODES, OAUTH2_CREDENTIALS, OAUTH2_TOKENS};
     pub use crate::rate_limiting::source::RATELIMITING_METRICS;
-    pub use crate::session::SESSIONS;
+    pub use crate::session::source::SESSIONS;
 }
 
 /// The credentials of plugins, as the plugins read them.
@@ -78,6 +78,11 @@ pub mod credentials {
     pub use crate::basic_auth::credential::BasicauthCredential;
     pub use crate::jwt::credential::JwtSecret;
     pub use crate::key_auth::credential::KeyauthCredential;
+}
+
+/// The reading of cookies of the plugin session, for its fuzz target.
+pub mod session_cookies {
+    pub use crate::session::reading::{encode_again, find, open, seal};
 }
 
 /// Parsers of what clients send, for fuzzing.
@@ -127,7 +132,7 @@ pub fn sources() -> &'static [PluginSource] {
         request_transformer::source::SOURCE,
         response_ratelimiting::SOURCE,
         response_transformer::SOURCE,
-        session::SOURCE,
+        session::source::SOURCE,
         standard_webhooks::SOURCE,
         statsd::SOURCE,
         syslog::SOURCE,
@@ -162,7 +167,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::zipkin(),
         later::bot_detection(),
         later::cors(),
-        later::session(),
+        session::def(),
         later::acme(),
         jwt::def(),
         later::oauth2(),

@@ -8,11 +8,14 @@ use super::shorthand::CONVERSIONS;
 use super::source::{Checks, Transformation};
 use super::transformations::TRANSFORMATIONS;
 use super::validators::{EntityRule, Validator};
-use super::{OnDelete, json};
+use super::{OnDelete, json, random};
 use crate::EntityKind;
 use crate::value::Value;
 use compact_str::CompactString;
 use serde_json::{Map, Value as Json};
+
+/// Stands for a default that each process makes.
+const RANDOM_DEFAULT: &str = "<random base64 of 32 bytes, generated per process at schema load>";
 
 /// Attributes of a field in a schema.
 type Attributes = Map<String, Json>;
@@ -111,6 +114,9 @@ impl Loader<'_> {
         let kind = self.kind(attributes)?;
         let default = attributes.get("default").filter(|json| !json.is_null());
         let default = match default {
+            Some(Json::String(text)) if text == RANDOM_DEFAULT => {
+                Some(Value::from(random::process_secret()))
+            }
             Some(json) => Some(arranged(&kind, value(json)?)?),
             None => None,
         };

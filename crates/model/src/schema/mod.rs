@@ -25,6 +25,7 @@ mod vaults;
 
 pub(crate) use definition::Record;
 pub use json_schema::Form;
+pub use random::process_secret;
 pub(crate) use registry::installed;
 pub use registry::{PluginSchema, Registry, install, registry};
 pub use shorthand::UrlParts;

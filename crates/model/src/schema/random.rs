@@ -5,6 +5,7 @@ use compact_str::CompactString;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::cell::RefCell;
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 const BLOCK: usize = 4096;
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -56,4 +57,12 @@ pub(crate) fn key() -> CompactString {
         }
     }
     text
+}
+
+/// A random text that is the same as long as the process runs: 32 bytes in base64. It is the default of settings that
+/// Kong fills when it loads a schema. Source: kong/plugins/session/schema.lua.
+pub fn process_secret() -> &'static str {
+    static SECRET: LazyLock<String> =
+        LazyLock::new(|| data_encoding::BASE64.encode(&bytes::<32>()));
+    &SECRET
 }

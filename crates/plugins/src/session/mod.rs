@@ -1,19 +1,431 @@
-//! session, which is not implemented yet: its schema and its entity.
+//! session: a client that was authenticated once gets a cookie, and needs no credential as long as its session lasts.
+//! Source of the behaviour: kong/plugins/session/access.lua, header_filter.lua, session.lua.
 
 mod checks;
+mod config;
+mod format;
+mod jar;
+mod payload;
+pub(crate) mod reading;
+mod sessions;
+pub(crate) mod source;
 
-use model::EntityKind;
-use model::schema::{EntitySource, PluginSource};
-
-pub const SESSIONS: EntityKind = EntityKind::new(40);
-
-pub(crate) const SOURCE: PluginSource = PluginSource {
-    name: "session",
-    schema: include_str!("schema.json"),
-    entities: &[EntitySource {
-        kind: SESSIONS,
-        name: "sessions",
-        schema: include_str!("entities/sessions.json"),
-    }],
-    checks: checks::CHECKS,
+use crate::kinds::{
+    BASICAUTH_CREDENTIALS, HMACAUTH_CREDENTIALS, JWT_SECRETS, KEYAUTH_CREDENTIALS,
+    OAUTH2_CREDENTIALS,
 };
+use config::{Config, Property, Storage};
+use format::Invalid;
+use jar::SetCookie;
+use lua::{Groups, Target};
+use model::{EntityKind, Object, Value};
+use payload::Login;
+use plugin::auth;
+use plugin::{
+    BuildCx, BuildError, Credential, Field, Filtered, HeaderValue, Node, PerWorker, Phases, Plugin,
+    PluginDef, PluginError, RequestBody, RequestCx, Response, ResponseCx, Scopes, Shortcoming,
+    Step,
+};
+use plugin::{Consumer, LookupError};
+use services::{MemorySessions, SessionStore};
+use sessions::{Opened, Scene, Session, Sessions};
+use std::sync::{Arc, Once, OnceLock};
+use uuid::Uuid;
+
+pub(super) const NAME: &str = "session";
+
+const SET_COOKIE: &str = "Set-Cookie";
+const GROUPS: &str = "X-Authenticated-Groups";
+
+/// The kinds of the entities that may be the credential of a session.
+const CREDENTIALS: [EntityKind; 5] = [
+    KEYAUTH_CREDENTIALS,
+    BASICAUTH_CREDENTIALS,
+    JWT_SECRETS,
+    HMACAUTH_CREDENTIALS,
+    OAUTH2_CREDENTIALS,
+];
+
+pub(crate) fn def() -> PluginDef {
+    let phases = Phases::ACCESS.with(Phases::HEADER_FILTER);
+    PluginDef::bundled::<SessionPlugin>(NAME, 1900, phases, Scopes::NO_CONSUMER)
+        .with_shortcoming(shortcoming)
+}
+
+fn shortcoming(config: &Value) -> Option<Shortcoming> {
+    let config = config.as_object()?;
+    if config.str("secret").is_some_and(is_reference) {
+        return Some(Shortcoming {
+            setting: "a reference to a vault in `secret`",
+            instead: None,
+        });
+    }
+    (config.str("storage")? == "kong").then_some(Shortcoming {
+        setting: "the storage kong",
+        instead: Some("sessions are in the memory of each node and end with the process"),
+    })
+}
+
+/// Whether a secret is a reference that was not resolved. Its text is not secret, so it must not become a key.
+fn is_reference(secret: &str) -> bool {
+    secret.starts_with("{vault://")
+}
+
+struct SessionPlugin {
+    config: Config,
+    sessions: Sessions,
+    store: OnceLock<Arc<MemorySessions>>,
+    /// Reads the groups that Lua code has set.
+    lua_groups: PerWorker<Groups>,
+}
+
+/// The session of a request.
+#[derive(Default)]
+struct Own {
+    /// What `access` has opened before it has read the body.
+    opened: Option<Opened>,
+    /// The consumer and the credential of the session that authenticated the request.
+    login: Option<Login>,
+    session: Session,
+}
+
+impl Plugin for SessionPlugin {
+    type Config = Config;
+    type Own = Own;
+
+    fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
+        let secret = config.secret.as_deref();
+        let secret = secret.unwrap_or_else(|| model::schema::process_secret());
+        Ok(Self {
+            sessions: Sessions::new(&config, secret),
+            config,
+            store: OnceLock::new(),
+            lua_groups: cx.per_worker(),
+        })
+    }
+
+    fn start(&self, node: &Arc<Node>) {
+        let own = model::schema::process_secret();
+        if self
+            .config
+            .secret
+            .as_deref()
+            .is_none_or(|secret| secret == own)
+        {
+            warn_of_random_secret();
+        }
+        self.store(node);
+    }
+
+    fn access<'a>(
+        &'a self,
+        mut cx: RequestCx<'a, '_>,
+        own: &'a mut Own,
+    ) -> Result<Step<'a>, PluginError> {
+        if self.config.secret.as_deref().is_some_and(is_reference) {
+            return Err(PluginError::new(
+                "references to vaults in `secret` are not resolved",
+            ));
+        }
+        let now = cx.node.clock.since_epoch().as_secs();
+        let store = self.store(cx.node);
+        let opened = match own.opened.take() {
+            Some(opened) => opened,
+            None => {
+                // The client must not choose what the upstream learns about the session.
+                for property in self.config.request_headers.iter().flatten() {
+                    cx.request.upstream.headers.remove(property.header());
+                }
+                self.sessions.open(Scene {
+                    request: cx.request,
+                    now,
+                    store,
+                })
+            }
+        };
+        let (mut session, login, mut cookies) = match opened {
+            Opened::Absent(session) => {
+                own.session = session;
+                return Ok(Step::Continue);
+            }
+            Opened::Present(session, login, cookies) => (session, login, cookies),
+        };
+        let logout = self.logout(&cx);
+        if logout == Logout::NeedsBody {
+            own.opened = Some(Opened::Present(session, login, cookies));
+            return Ok(Step::ReadBody);
+        }
+        let consumer = match logout {
+            Logout::Asked => None,
+            _ => valid_consumer(&cx, &login)?,
+        };
+        let scene = Scene {
+            request: cx.request,
+            now,
+            store,
+        };
+        let changed = match &consumer {
+            None => self.sessions.log_out(scene, &mut session),
+            Some(_) => self.sessions.refresh(scene, &mut session),
+        };
+        note(&mut cookies, changed);
+        for cookie in cookies {
+            let line = HeaderValue::from_text(&cookie.line);
+            cx.state.headers.add(SET_COOKIE, line);
+        }
+        let Some(consumer) = consumer else {
+            own.session = session;
+            return Ok(match logout {
+                Logout::Asked => Step::Respond(Response::new(200, "")),
+                _ => Step::Continue,
+            });
+        };
+        for (name, value) in self.headers(&self.config.request_headers, &session, &login, now) {
+            cx.request.upstream.headers.set(name, value);
+        }
+        for (name, value) in self.headers(&self.config.response_headers, &session, &login, now) {
+            cx.state.headers.set(name, value);
+        }
+        authenticate(&mut cx, consumer, &login);
+        own.session = session;
+        own.login = Some(login);
+        Ok(Step::Continue)
+    }
+
+    fn header_filter(
+        &self,
+        cx: &mut ResponseCx<'_, '_>,
+        own: &mut Own,
+    ) -> Result<Filtered, PluginError> {
+        let (Some(credential), Some(consumer)) =
+            (cx.state.credential.clone(), cx.state.consumer.clone())
+        else {
+            return Ok(Filtered::Continue);
+        };
+        let mut login = Login {
+            consumer: Some(consumer.id.to_string()),
+            credential: Some(credential.id.to_string()),
+            ..Login::default()
+        };
+        if let Some(of_session) = &own.login
+            && (&of_session.consumer, &of_session.credential)
+                == (&login.consumer, &login.credential)
+        {
+            return Ok(Filtered::Continue);
+        }
+        let names = [&consumer.username, &consumer.custom_id];
+        let subject = names.into_iter().flatten().next();
+        login.subject = subject.map(ToString::to_string).or(login.consumer.clone());
+        login.groups = self.groups(cx)?;
+        let now = cx.node.clock.since_epoch().as_secs();
+        // The credential may have been deleted while the request was processed.
+        if !exists(cx.node, consumer.id.0, credential.id, now)? {
+            return Ok(Filtered::Continue);
+        }
+        let scene = Scene {
+            request: cx.request,
+            now,
+            store: self.store(cx.node),
+        };
+        let mut cookies = Vec::new();
+        let saved = self.sessions.log_in(scene, &mut own.session, &login);
+        note(&mut cookies, saved);
+        set_cookies(cx, &cookies);
+        for (name, value) in self.headers(&self.config.response_headers, &own.session, &login, now)
+        {
+            cx.answer.headers.set(name, value);
+        }
+        Ok(Filtered::Continue)
+    }
+}
+
+/// Whether a request asks for the end of its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Logout {
+    Asked,
+    No,
+    /// The body decides, and it was not read yet.
+    NeedsBody,
+}
+
+impl SessionPlugin {
+    /// Returns the storage of the data. `None` if the cookies hold it.
+    fn store(&self, node: &Arc<Node>) -> Option<&dyn SessionStore> {
+        if self.config.storage != Some(Storage::Kong) {
+            return None;
+        }
+        let make = || {
+            let sessions = || MemorySessions::new(node.cache_size / 2);
+            node.shared.get_or_insert(NAME, "sessions", sessions)
+        };
+        Some(&**self.store.get_or_init(make))
+    }
+
+    /// Returns the groups that a plugin has found: those that Lua code has set, or else those of a plugin of the program.
+    fn groups(&self, cx: &mut ResponseCx<'_, '_>) -> Result<Option<Vec<String>>, PluginError> {
+        let target = Target::response(lua::Phase::HeaderFilter, cx).of(NAME);
+        let from_lua = self.lua_groups.get(Groups::default).read(&target);
+        if let Some(groups) = from_lua.map_err(PluginError::new)? {
+            let groups = groups
+                .iter()
+                .map(|group| String::from_utf8_lossy(&group.text).into());
+            return Ok(Some(groups.collect()));
+        }
+        let found = cx.state.groups.iter().map(ToString::to_string);
+        Ok((!cx.state.groups.is_empty()).then(|| found.collect()))
+    }
+
+    fn logout(&self, cx: &RequestCx<'_, '_>) -> Logout {
+        let method = cx.request.method();
+        let methods = self.config.logout_methods.iter().flatten();
+        if !methods.into_iter().any(|one| one == method) {
+            return Logout::No;
+        }
+        if let Some(name) = &self.config.logout_query_arg
+            && cx.request.query_field(name) != Field::Absent
+        {
+            return Logout::Asked;
+        }
+        let reads_body = self.config.read_body_for_logout == Some(true) && method != "GET";
+        match &self.config.logout_post_arg {
+            Some(_) if reads_body && matches!(cx.request.body, RequestBody::Unread) => {
+                Logout::NeedsBody
+            }
+            Some(name) if reads_body => {
+                let body = cx.request.parse_body();
+                match body.is_some_and(|body| body.field(name) != Field::Absent) {
+                    true => Logout::Asked,
+                    false => Logout::No,
+                }
+            }
+            _ => Logout::No,
+        }
+    }
+
+    /// Returns the configured headers that the session has values for.
+    fn headers(
+        &self,
+        properties: &Option<Vec<Property>>,
+        session: &Session,
+        login: &Login,
+        now: u64,
+    ) -> Vec<(&'static str, HeaderValue)> {
+        let properties = properties.iter().flatten();
+        let all = properties.filter_map(|&property| {
+            let value = self.sessions.property(session, login, property, now)?;
+            Some((property.header(), HeaderValue::from_text(&value)))
+        });
+        all.collect()
+    }
+}
+
+/// Adds the cookies of a step. A cookie replaces an earlier one with the same name. If the step failed, the request
+/// continues without, as in Kong.
+fn note(cookies: &mut Vec<SetCookie>, step: Result<Vec<SetCookie>, Invalid>) {
+    match step {
+        Ok(new) => {
+            for cookie in new {
+                cookies.retain(|old| old.name != cookie.name);
+                cookies.push(cookie);
+            }
+        }
+        Err(error) => tracing::warn!(%error, "a session cannot be saved"),
+    }
+}
+
+/// Sets cookies of a response. They replace those with the same names that the upstream or `access` has set.
+fn set_cookies(cx: &mut ResponseCx<'_, '_>, cookies: &[SetCookie]) {
+    let is_replaced = |line: &[u8]| cookies.iter().any(|cookie| cookie.replaces(line));
+    if cx.header_lines(SET_COOKIE).any(is_replaced) {
+        let kept = cx
+            .header_lines(SET_COOKIE)
+            .filter(|line| !is_replaced(line));
+        let kept: Vec<HeaderValue> = kept.map(HeaderValue::from_untrusted).collect();
+        cx.answer.headers.remove(SET_COOKIE);
+        for line in kept {
+            cx.answer.headers.add(SET_COOKIE, line);
+        }
+    }
+    for cookie in cookies {
+        let line = HeaderValue::from_text(&cookie.line);
+        cx.answer.headers.add(SET_COOKIE, line);
+    }
+}
+
+/// Returns the consumer of a session. `None` if it was deleted, or the credential that the session was begun with.
+fn valid_consumer(
+    cx: &RequestCx<'_, '_>,
+    login: &Login,
+) -> Result<Option<Arc<Consumer>>, PluginError> {
+    let id = |text: &Option<String>| Uuid::try_parse(text.as_deref()?).ok();
+    let Some(consumer_id) = id(&login.consumer) else {
+        return Ok(None);
+    };
+    let Some(consumer) = cx.node.entities.by_id::<Consumer>(consumer_id)? else {
+        return Ok(None);
+    };
+    let is_valid = match (&login.credential, id(&login.credential)) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(_), Some(credential)) => {
+            let now = cx.node.clock.since_epoch().as_secs();
+            exists(cx.node, consumer_id, credential, now)?
+        }
+    };
+    Ok(is_valid.then_some(consumer))
+}
+
+/// Whether a credential exists, belongs to the consumer and has not expired. The consumer itself counts as a credential,
+/// because Lua code may authenticate without one.
+fn exists(node: &Node, consumer: Uuid, credential: Uuid, now: u64) -> Result<bool, LookupError> {
+    if credential == consumer {
+        return Ok(true);
+    }
+    let is_valid = |object: &Object| {
+        let owner = object.get("consumer").and_then(Value::as_object);
+        let owner = owner.and_then(|owner| Uuid::try_parse(owner.str("id")?).ok());
+        let has_expired = match object.get("ttl") {
+            Some(Value::Int(until)) => u64::try_from(*until).is_ok_and(|until| until <= now),
+            _ => false,
+        };
+        owner == Some(consumer) && !has_expired
+    };
+    for kind in CREDENTIALS {
+        let object = node.entities.object(kind, credential)?;
+        if object.is_some_and(|object| is_valid(&object)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn authenticate(cx: &mut RequestCx<'_, '_>, consumer: Arc<Consumer>, login: &Login) {
+    let headers = &mut cx.request.upstream.headers;
+    match &login.groups {
+        Some(groups) => {
+            headers.set(GROUPS, HeaderValue::from_text(&groups.join(", ")));
+            let groups = groups.iter().map(|group| group.as_str().into());
+            cx.state.groups = groups.collect();
+        }
+        None => headers.remove(GROUPS),
+    }
+    let credential = login.credential.as_deref();
+    match credential.and_then(|id| Uuid::try_parse(id).ok()) {
+        Some(id) => auth::authenticated(cx, consumer, Credential { id }, id),
+        None => auth::become_anonymous(cx, consumer),
+    }
+}
+
+/// Warns once per process.
+fn warn_of_random_secret() {
+    static WARNED: Once = Once::new();
+    WARNED.call_once(|| {
+        tracing::warn!(
+            "a plugin session has no `secret`: this process made one. Other nodes do not accept its sessions, and all end \
+             with the process, unless the configuration is stored with this secret"
+        );
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,5 @@
+//! See `fuzzing::session`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzing::session(data));
