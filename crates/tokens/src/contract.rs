@@ -1,5 +1,7 @@
 //! The tests that every store of tokens must pass. Each gets an empty store and panics if the store breaks the contract.
 
+#![expect(clippy::unwrap_used, reason = "a test panics if the store fails")]
+
 use crate::store::{
     ImportOutcome, Imported, Known, Listed, NewCode, NewToken, Owner, RefreshOutcome, State,
     TokenStore,

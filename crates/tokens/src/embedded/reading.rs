@@ -234,7 +234,7 @@ impl View<'_> {
         now: i64,
         found: &mut Vec<Row>,
     ) -> Result<(), StoreError> {
-        for ((bucket, part), _) in self.map {
+        for (bucket, part) in self.map.keys() {
             let after = match from {
                 From::Place(place)
                     if (*bucket, *part) < (place.bucket, place.number / super::PART) =>
