@@ -4,7 +4,7 @@ use crate::shell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Each crate of the workspace with the workspace crates it may depend on. `gateway` may depend on all.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("expr", &[]),
     ("model", &["expr"]),
     ("tables", &[]),
@@ -12,6 +12,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("net", &["model"]),
     ("store", &["model"]),
     ("services", &["net"]),
+    ("tokens", &[]),
     ("plugin", &["expr", "model", "net", "services"]),
     ("lua", &["model", "net", "plugin", "services"]),
     ("plugins", &["lua", "model", "net", "plugin", "services"]),

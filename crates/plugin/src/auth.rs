@@ -20,6 +20,9 @@ pub enum Attempt {
     /// The request was authenticated, and [`authenticated`] was called.
     Succeeded,
     Refused(Response),
+    /// The gateway cannot decide. This ends the request, also if `anonymous` is set: the client may have the right
+    /// credential.
+    Undecided(Response),
     /// The attempt needs the request's body. It is made again when the body has been read.
     NeedsBody,
 }
@@ -53,7 +56,9 @@ pub fn conclude(
     match (attempt, anonymous) {
         (Attempt::Succeeded, _) => Ok(Flow::Continue),
         (Attempt::NeedsBody, _) => Ok(Flow::ReadBody),
-        (Attempt::Refused(response), None) => Ok(Flow::Respond(response)),
+        (Attempt::Refused(response), None) | (Attempt::Undecided(response), _) => {
+            Ok(Flow::Respond(response))
+        }
         (Attempt::Refused(_), Some(anonymous)) => {
             let consumer = anonymous_consumer(cx, anonymous)?;
             become_anonymous(cx, consumer);

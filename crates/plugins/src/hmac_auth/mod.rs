@@ -98,7 +98,7 @@ impl Plugin for HmacAuth {
             // All plugins of the node share the table, because a signature may fit several routes.
             let make = || Signatures::new(node.clock.since_epoch().as_secs());
             let table = || node.shared.get_or_insert(NAME, "signatures", make);
-            self.accepted.get_or_init(table);
+            self.accepted.get_or_init(table).extend(self.skew);
         }
     }
 
@@ -131,6 +131,10 @@ impl HmacAuth {
         own: &mut Own,
     ) -> Result<Attempt, PluginError> {
         let verified = match own.0.take() {
+            // The body may have taken long, and the credential may be gone.
+            Some(verified) if !is_current(cx, &verified)? => {
+                return Ok(self.refuse(Refusal::Unauthorized(NOT_VERIFIABLE)));
+            }
             Some(verified) => verified,
             None => match self.verify(cx)? {
                 Ok(verified) => verified,
@@ -201,7 +205,9 @@ impl HmacAuth {
             return refused(NOT_VERIFIABLE);
         }
         let until = self.signed_until(cx.request, params.headers, now);
-        if self.refuses_replays() && until.is_none() {
+        let can_be_replayed =
+            until.is_none() || !self.has_only_near_dates(cx.request, params.headers, now);
+        if self.refuses_replays() && can_be_replayed {
             return refused(NOT_VERIFIABLE);
         }
         // Usernames are texts, so that no credential matches invalid UTF-8.
@@ -248,6 +254,15 @@ impl HmacAuth {
         signed.map(|(_, date)| date.saturating_add(self.skew)).max()
     }
 
+    /// Whether each date header that is signed is near enough. A signature with a second date, which comes near later,
+    /// could be used again then.
+    fn has_only_near_dates(&self, request: &Request<'_>, headers: &[u8], now: u64) -> bool {
+        let mut signed = DATE_HEADERS
+            .into_iter()
+            .filter(|name| lists(headers, name) && request.header(name).is_some());
+        signed.all(|name| self.dates(request, now).any(|(near, _)| near == name))
+    }
+
     fn algorithm(&self, name: &[u8]) -> Option<Algorithm> {
         let allowed = self.config.algorithms.as_deref();
         let mut allowed = allowed.unwrap_or(&Algorithm::ALL).iter();
@@ -276,6 +291,11 @@ impl HmacAuth {
         let accepted = self.accepted.get();
         let accepted = accepted.ok_or_else(|| PluginError::new("it was not started"))?;
         let now = node.clock.since_epoch().as_secs();
+        // The date was near when the head came, but the body took longer. What is noted now would be forgotten at once.
+        if now > until {
+            return Ok(Err(Refusal::Unauthorized(NO_DATE)));
+        }
+        let until = until.saturating_add(accepted.longest_skew().saturating_sub(self.skew));
         Ok(match accepted.note(signature, now, until) {
             Use::First => Ok(()),
             Use::Again => Err(Refusal::Unauthorized(USED)),
@@ -284,17 +304,29 @@ impl HmacAuth {
     }
 
     fn refuse(&self, refusal: Refusal) -> Attempt {
-        Attempt::Refused(match refusal {
-            Refusal::Unauthorized(message) => Response::error(401, message)
-                .with_header("WWW-Authenticate", self.challenge.clone()),
+        match refusal {
+            Refusal::Unauthorized(message) => Attempt::Refused(
+                Response::error(401, message)
+                    .with_header("WWW-Authenticate", self.challenge.clone()),
+            ),
             Refusal::Full => {
                 tracing::warn!(
                     "a signed request is refused, because too many signatures are remembered: lower clock_skew"
                 );
-                Response::status_error(503)
+                Attempt::Undecided(Response::status_error(503))
             }
-        })
+        }
     }
+}
+
+/// Whether the credential is still the one that the request was verified with.
+fn is_current(cx: &RequestCx<'_, '_>, verified: &Verified) -> Result<bool, PluginError> {
+    let known = &verified.owner.0;
+    let find = || Ok(cx.node.entities.by_id(known.id.0)?);
+    let current = auth::with_consumer(cx, find, |one: &HmacauthCredential| one.consumer)?;
+    Ok(current.is_some_and(|(current, _)| {
+        current.secret == known.secret && current.consumer == known.consumer
+    }))
 }
 
 /// Whether the list of signed headers has this name, in any case.

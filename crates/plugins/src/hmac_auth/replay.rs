@@ -23,6 +23,8 @@ pub(super) struct Signatures {
     hasher: SipHasher13,
     /// The time before the first one that a slot can have.
     base: u64,
+    /// The longest `clock_skew` of all plugins that use the table: one accepts dates that another finds too old.
+    longest_skew: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +43,17 @@ impl Signatures {
             slots: (0..SETS * WAYS).map(|_| AtomicU64::new(0)).collect(),
             hasher: SipHasher13::new_with_keys(seed.hash_one(0), seed.hash_one(1)),
             base: now.saturating_sub(1),
+            longest_skew: AtomicU64::new(0),
         }
+    }
+
+    /// Notes that a plugin accepts dates at this distance.
+    pub(super) fn extend(&self, skew: u64) {
+        self.longest_skew.fetch_max(skew, SeqCst);
+    }
+
+    pub(super) fn longest_skew(&self) -> u64 {
+        self.longest_skew.load(SeqCst)
     }
 
     /// Notes a signature until a second, and tells whether it was noted before.

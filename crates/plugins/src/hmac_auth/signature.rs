@@ -64,13 +64,20 @@ fn write(request: &Request<'_>, headers: &[u8], out: &mut impl FnMut(&[u8])) {
     }
 }
 
-/// Returns the first value of a header. A `_` in the name also matches `-`, as in Kong's header tables.
+/// Returns the first value of a header, among all lines: a header that is signed as absent must not hide behind others. `_`
+/// and `-` are equal, as in nginx's variables, because some upstreams read them as the same name.
 fn first_value<'r>(request: &'r Request<'_>, name: &str) -> Option<&'r [u8]> {
-    let exact = request.header(name);
-    if exact.is_some() || !name.contains('_') {
+    let exact = request.every_header_line(name).next();
+    if exact.is_some() || !name.contains(['-', '_']) {
         return exact;
     }
-    request.header(&name.replace('_', "-"))
+    let dashed = |name: &str| name.replace('_', "-");
+    let wanted = dashed(name);
+    let mut lines = request.header_pairs();
+    let line = lines.find(|(other, _)| {
+        other.len() == wanted.len() && dashed(other).eq_ignore_ascii_case(&wanted)
+    });
+    line.map(|(_, value)| value)
 }
 
 /// Writes path and query as they were received, whatever routing or earlier plugins have changed.

@@ -360,3 +360,56 @@ fn fields_that_kong_lacks_are_shown_only_where_they_are_set() {
             .is_some()
     );
 }
+
+#[test]
+fn a_header_that_is_signed_as_absent_cannot_be_added() {
+    let case = hmac_auth(json!({"enforce_headers": ["x-role"]}));
+    let authorization = signed("date x-role", &format!("date: {DATE}\nx-role:"));
+    let request = || call(&case, "GET /", &authorization);
+    assert_eq!(run(request()), "nora");
+    assert_eq!(run(request().header("X-Role", "admin")), NO_MATCH);
+    assert_eq!(
+        run(request().header("X_Role", "admin")),
+        NO_MATCH,
+        "upstreams may take it for the same"
+    );
+    let hidden = (0..120).fold(request(), |request, number| {
+        request.header(&format!("X-Filler-{number}"), "x")
+    });
+    assert_eq!(run(hidden.header("X-Role", "admin")), NO_MATCH);
+}
+
+#[test]
+fn a_second_date_does_not_let_a_signature_be_used_again_later() {
+    let case = hmac_auth(json!({"refuse_replays": true}));
+    let text = format!("date: {DATE}\nx-date: {LATE}");
+    let authorization = signed("date x-date", &text);
+    let request = || call(&case, "GET /", &authorization).header("X-Date", LATE);
+    assert_eq!(
+        run(request()),
+        NOT_VERIFIABLE,
+        "the second date is not near yet"
+    );
+    case.node().clock.advance(Duration::from_secs(1));
+    assert_eq!(run(request()), "nora");
+    assert_eq!(run(request()), "401 HMAC signature was used before");
+}
+
+#[test]
+fn a_signature_of_one_plugin_is_remembered_for_those_with_a_longer_skew() {
+    let short = hmac_auth(json!({"refuse_replays": true, "clock_skew": 10}));
+    let long = hmac_auth(json!({"refuse_replays": true})).on(short.node().clone());
+    let authorization = date_signature();
+    // The first request starts the plugin.
+    let other = signed("date x-nonce", &format!("date: {DATE}\nx-nonce: 1"));
+    assert_eq!(
+        run(call(&long, "GET /", &other).header("X-Nonce", "1")),
+        "nora"
+    );
+    assert_eq!(run(call(&short, "GET /", &authorization)), "nora");
+    short.node().clock.advance(Duration::from_secs(100));
+    assert_eq!(
+        run(call(&long, "GET /", &authorization)),
+        "401 HMAC signature was used before"
+    );
+}

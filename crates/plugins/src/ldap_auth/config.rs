@@ -98,5 +98,6 @@ fn millis(millis: f64) -> Duration {
 
 /// A negative number counts as zero.
 fn seconds(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds.clamp(0.0, LONGEST.as_secs_f64()))
+    // YAML can write a number that is none (`.nan`).
+    Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST.as_secs_f64())).unwrap_or_default()
 }

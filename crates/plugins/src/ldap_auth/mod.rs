@@ -182,7 +182,7 @@ impl LdapAuth {
         if let Some(known) = running.results.get(&candidate.key, running.clock.now()) {
             return Ok(known);
         }
-        let outcome = joined.check.get_or_init(|| self.bind(running, candidate));
+        let outcome = joined.check().get_or_init(|| self.bind(running, candidate));
         match outcome.await {
             Ok(is_accepted) => Ok(*is_accepted),
             Err(error) => Err(PluginError::new(&**error)),

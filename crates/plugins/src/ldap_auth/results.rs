@@ -109,7 +109,7 @@ impl Results {
         Joined {
             results: self,
             key,
-            check,
+            check: Some(check),
         }
     }
 
@@ -127,16 +127,33 @@ impl Results {
 pub(super) struct Joined<'r> {
     results: &'r Results,
     key: Key,
-    pub(super) check: Arc<Check>,
+    /// It is taken when this is dropped.
+    check: Option<Arc<Check>>,
+}
+
+impl Joined<'_> {
+    pub(super) fn check(&self) -> &Check {
+        self.check
+            .as_deref()
+            .expect("it is taken when this is dropped")
+    }
 }
 
 impl Drop for Joined<'_> {
     /// Forgets the check if it has ended, or if no other request waits for it. The next request begins a new one.
     fn drop(&mut self) {
         let mut running = self.results.running();
-        let is_last = Arc::strong_count(&self.check) == 1;
-        let is_this = |known: &Weak<Check>| known.as_ptr() == Arc::as_ptr(&self.check);
-        if (is_last || self.check.initialized()) && running.get(&self.key).is_some_and(is_this) {
+        let Some(check) = self.check.take() else {
+            return;
+        };
+        let address = Arc::as_ptr(&check);
+        let has_ended = check.initialized();
+        // Under the lock, so that the last of several requests sees that it is the last.
+        drop(check);
+        let is_over = |known: &Weak<Check>| {
+            known.strong_count() == 0 || (has_ended && known.as_ptr() == address)
+        };
+        if running.get(&self.key).is_some_and(is_over) {
             running.remove(&self.key);
         }
     }

@@ -222,13 +222,17 @@ impl Identify {
     }
 
     fn identifier<'c>(&self, cx: &'c RequestCx<'_, '_>) -> Identifier<'c> {
-        let credential = cx.state.credential.as_ref().map(|credential| credential.id);
+        let consumer = cx.state.consumer.as_ref();
+        let consumer = consumer.map(|consumer| Identifier::Id(consumer.id.0));
+        let credential = cx.state.credential.as_ref();
+        let credential = credential.map(|credential| match consumer {
+            Some(_) => Identifier::Id(credential.id),
+            // Without a consumer it is no entity: ldap-auth makes it of the text that the client sends.
+            None => Identifier::Text(credential.id.as_bytes()),
+        });
         let found = match self {
-            Self::Consumer => {
-                let consumer = cx.state.consumer.as_ref().map(|consumer| consumer.id.0);
-                consumer.or(credential).map(Identifier::Id)
-            }
-            Self::Credential => credential.map(Identifier::Id),
+            Self::Consumer => consumer.or(credential),
+            Self::Credential => credential,
             Self::Address => None,
             Self::Service => cx.request.service.map(|service| Identifier::Id(service.id)),
             Self::Header(name) => cx.request.header(name).map(Identifier::Text),

@@ -152,7 +152,10 @@ impl Plugin for SessionPlugin {
         };
         let logout = self.logout(&cx);
         if logout == Logout::NeedsBody {
-            own.opened = Some(Opened::Present(session, login, cookies));
+            // The body may take long. So the session is opened again then, unless it has just begun again.
+            if !cookies.is_empty() {
+                own.opened = Some(Opened::Present(session, login, cookies));
+            }
             return Ok(Step::ReadBody);
         }
         let consumer = match logout {

@@ -77,9 +77,11 @@ impl Sessions {
         }
         attributes.push_str("; Path=");
         attributes.push_str(config.cookie_path.as_deref().unwrap_or("/"));
+        let same_site = config.cookie_same_site.as_deref().unwrap_or("Strict");
         attributes.push_str("; SameSite=");
-        attributes.push_str(config.cookie_same_site.as_deref().unwrap_or("Strict"));
-        if config.cookie_secure.unwrap_or(true) {
+        attributes.push_str(same_site);
+        // Browsers refuse `None` without `Secure`, so lua-resty-session adds it.
+        if config.cookie_secure.unwrap_or(true) || same_site == "None" {
             attributes.push_str("; Secure");
         }
         if config.cookie_http_only.unwrap_or(true) {

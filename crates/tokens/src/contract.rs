@@ -1,0 +1,662 @@
+//! The tests that every store of tokens must pass. Each gets an empty store and panics if the store breaks the contract.
+
+#![expect(clippy::unwrap_used, reason = "a test panics if the store fails")]
+
+use crate::store::{
+    ImportOutcome, Imported, Known, Listed, NewCode, NewToken, Owner, RefreshOutcome, State,
+    TokenStore,
+};
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// The time of the tests: 2026-01-01.
+pub const NOW: i64 = 1_767_225_600;
+
+type Store = Arc<dyn TokenStore>;
+
+/// A test.
+pub type Test = fn(Store) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// All tests by name.
+pub const TESTS: &[(&str, Test)] = &[
+    ("what is issued is found", |store| {
+        Box::pin(issued_is_found(store))
+    }),
+    ("rows end", |store| Box::pin(rows_end(store))),
+    ("a code gives one token", |store| {
+        Box::pin(a_code_gives_one_token(store))
+    }),
+    ("a replayed code ends its token", |store| {
+        Box::pin(a_replayed_code_ends_its_token(store))
+    }),
+    ("a refresh token is used once", |store| {
+        Box::pin(a_refresh_token_is_used_once(store))
+    }),
+    ("a replay ends the last of a grant", |store| {
+        Box::pin(a_replay_ends_the_last(store))
+    }),
+    ("renewed rows keep id and refresh token", |store| {
+        Box::pin(renewed_rows_keep_their_id(store))
+    }),
+    ("revoked rows stay revoked", |store| {
+        Box::pin(revoked_rows_stay_revoked(store))
+    }),
+    ("imports can be repeated", |store| {
+        Box::pin(imports_can_be_repeated(store))
+    }),
+    ("imports refuse contradictions", |store| {
+        Box::pin(imports_refuse_contradictions(store))
+    }),
+    ("a hash can be imported", |store| {
+        Box::pin(a_hash_can_be_imported(store))
+    }),
+    ("lists are complete", |store| {
+        Box::pin(lists_are_complete(store))
+    }),
+    ("expiry frees what has ended only", |store| {
+        Box::pin(expiry_frees_what_has_ended(store))
+    }),
+];
+
+fn owner(id: u128) -> Owner {
+    Owner {
+        id: Uuid::from_u128(id),
+        created: 7,
+    }
+}
+
+/// A token with a refresh token: two hours, and 14 days to refresh it.
+pub fn new_token() -> NewToken {
+    NewToken {
+        credential: owner(1),
+        service: Some(owner(2)),
+        expires_in: 7200,
+        with_refresh_token: true,
+        ttl: Some(1_209_600),
+        scope: Some("email profile".to_owned()),
+        authenticated_userid: Some("ann".to_owned()),
+    }
+}
+
+fn new_code() -> NewCode {
+    NewCode {
+        credential: owner(1),
+        service: Some(owner(2)),
+        plugin: Some(Uuid::from_u128(9)),
+        redirect_uri: Some("https://app.test/callback".to_owned()),
+        scope: None,
+        authenticated_userid: Some("ann".to_owned()),
+        challenge: Some("challenge".to_owned()),
+        challenge_method: Some("S256".to_owned()),
+        ttl: 300,
+    }
+}
+
+/// A row from elsewhere.
+pub fn imported(number: u128) -> Imported {
+    Imported {
+        id: Uuid::from_u128(0x1000 + number),
+        access_token: Known::Text(format!("access-{number}")),
+        refresh_token: Some(Known::Text(format!("refresh-{number}"))),
+        credential: owner(1),
+        service: None,
+        expires_in: 3600,
+        created_at: NOW - 7200,
+        ends: Some(NOW + 100_000),
+        scope: None,
+        authenticated_userid: None,
+    }
+}
+
+async fn issued_is_found(store: Store) {
+    let issued = store.issue(new_token(), NOW).get().await.unwrap();
+    let refresh = issued.refresh_token.clone().expect("it was asked for");
+    assert_eq!(issued.access_token.0.len(), 32);
+    assert!(
+        issued
+            .access_token
+            .0
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric())
+    );
+    assert_ne!(issued.access_token, refresh);
+    let access = &issued.access_token.0;
+    let found = store.find_by_access_token(access, NOW).get().await.unwrap();
+    let found = found.expect("it was issued");
+    assert_eq!(found.id, issued.id);
+    assert_eq!(
+        (found.credential, found.service),
+        (owner(1), Some(owner(2)))
+    );
+    assert_eq!(found.scope.as_deref(), Some("email profile"));
+    assert_eq!(found.authenticated_userid.as_deref(), Some("ann"));
+    assert_eq!(found.access_ends(), Some(NOW + 7200));
+    let by_refresh = store
+        .find_by_refresh_token(&refresh.0, NOW)
+        .get()
+        .await
+        .unwrap();
+    assert_eq!(by_refresh.map(|token| token.id), Some(issued.id));
+    let by_id = store.find_by_id(issued.id, NOW).get().await.unwrap();
+    assert_eq!(by_id.map(|token| token.id), Some(issued.id));
+    // Neither is the other, and a changed letter is another token.
+    assert_eq!(
+        store
+            .find_by_access_token(&refresh.0, NOW)
+            .get()
+            .await
+            .unwrap(),
+        None
+    );
+    assert_eq!(
+        store
+            .find_by_refresh_token(access, NOW)
+            .get()
+            .await
+            .unwrap(),
+        None
+    );
+    for at in 0..access.len() {
+        let mut other: Vec<u8> = access.bytes().collect();
+        other[at] = if other[at] == b'a' { b'b' } else { b'a' };
+        let other = String::from_utf8(other).unwrap();
+        assert_eq!(
+            store.find_by_access_token(&other, NOW).get().await.unwrap(),
+            None
+        );
+    }
+    for none in ["", "x", "a b", &"é".repeat(16), &"0".repeat(100_000)] {
+        assert_eq!(
+            store.find_by_access_token(none, NOW).get().await.unwrap(),
+            None
+        );
+        assert_eq!(
+            store.find_by_refresh_token(none, NOW).get().await.unwrap(),
+            None
+        );
+        assert_eq!(store.find_code(none, NOW).get().await.unwrap(), None);
+    }
+}
+
+async fn rows_end(store: Store) {
+    let find = async |token: &str, at| {
+        store
+            .find_by_access_token(token, at)
+            .get()
+            .await
+            .unwrap()
+            .is_some()
+    };
+    let issued = store.issue(new_token(), NOW).get().await.unwrap();
+    let token = &issued.access_token.0;
+    assert!(
+        find(token, NOW + 7200).await,
+        "the access token has expired, the row has not"
+    );
+    assert!(find(token, NOW + 1_209_599).await);
+    assert!(!find(token, NOW + 1_209_600).await);
+    // Without a refresh token, nobody needs an expired row.
+    let bare = NewToken {
+        with_refresh_token: false,
+        ..new_token()
+    };
+    let issued = store.issue(bare.clone(), NOW).get().await.unwrap();
+    assert_eq!(issued.refresh_token, None);
+    assert!(find(&issued.access_token.0, NOW + 7199).await);
+    assert!(!find(&issued.access_token.0, NOW + 7200).await);
+    // The row ends first.
+    let short = NewToken {
+        ttl: Some(60),
+        ..bare.clone()
+    };
+    let issued = store.issue(short, NOW).get().await.unwrap();
+    assert!(!find(&issued.access_token.0, NOW + 60).await);
+    let endless = NewToken {
+        ttl: None,
+        expires_in: 0,
+        ..bare
+    };
+    let issued = store.issue(endless, NOW).get().await.unwrap();
+    assert!(find(&issued.access_token.0, NOW + 10_000_000_000).await);
+}
+
+async fn a_code_gives_one_token(store: Store) {
+    let code = store.issue_code(new_code(), NOW).get().await.unwrap().0;
+    let found = store
+        .find_code(&code, NOW)
+        .get()
+        .await
+        .unwrap()
+        .expect("it was issued");
+    assert_eq!(found.code, new_code());
+    assert!(
+        store.find_code(&code, NOW + 299).await_is_some().await,
+        "to look does not consume it"
+    );
+    assert!(!store.find_code(&code, NOW + 300).await_is_some().await);
+    let late = store
+        .take_code(&code, new_token(), false, NOW + 300)
+        .get()
+        .await
+        .unwrap();
+    assert_eq!(late, None);
+    let attempts: Vec<_> = (0..100)
+        .map(|_| store.take_code(&code, new_token(), false, NOW))
+        .collect();
+    let mut tokens = Vec::new();
+    for attempt in attempts {
+        tokens.extend(attempt.get().await.unwrap());
+    }
+    assert_eq!(tokens.len(), 1);
+    let token = &tokens[0].access_token.0;
+    assert!(store.find_by_access_token(token, NOW).await_is_some().await);
+    assert!(!store.find_code(&code, NOW).await_is_some().await);
+    assert_eq!(
+        store
+            .list(Listed::All, None, 10, NOW)
+            .get()
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
+}
+
+async fn a_replayed_code_ends_its_token(store: Store) {
+    let code = store.issue_code(new_code(), NOW).get().await.unwrap().0;
+    let taken = store
+        .take_code(&code, new_token(), true, NOW)
+        .get()
+        .await
+        .unwrap();
+    let token = taken.expect("it is the first").access_token.0;
+    assert!(
+        store
+            .find_by_access_token(&token, NOW)
+            .await_is_some()
+            .await
+    );
+    assert_eq!(
+        store
+            .take_code(&code, new_token(), true, NOW)
+            .get()
+            .await
+            .unwrap(),
+        None
+    );
+    assert!(
+        !store
+            .find_by_access_token(&token, NOW)
+            .await_is_some()
+            .await
+    );
+}
+
+async fn a_refresh_token_is_used_once(store: Store) {
+    let first = store.issue(new_token(), NOW).get().await.unwrap();
+    let refresh = first.refresh_token.expect("it was asked for").0;
+    let later = NOW + 100_000;
+    let attempts: Vec<_> = (0..100)
+        .map(|_| store.refresh(&refresh, new_token(), later))
+        .collect();
+    let mut issued = Vec::new();
+    for attempt in attempts {
+        match attempt.get().await.unwrap() {
+            RefreshOutcome::Issued(token) => issued.push(token),
+            RefreshOutcome::Replayed(id) => assert_eq!(id, first.id),
+            RefreshOutcome::Unknown => panic!("it is known"),
+        }
+    }
+    assert_eq!(issued.len(), 1);
+    assert!(
+        !store
+            .find_by_access_token(&first.access_token.0, later)
+            .await_is_some()
+            .await
+    );
+    assert!(
+        store
+            .find_by_access_token(&issued[0].access_token.0, later)
+            .await_is_some()
+            .await
+    );
+    let spent = store
+        .find_by_refresh_token(&refresh, later)
+        .get()
+        .await
+        .unwrap();
+    assert_eq!(spent.map(|token| token.state), Some(State::Superseded));
+    let unknown = store
+        .refresh("unknown", new_token(), later)
+        .get()
+        .await
+        .unwrap();
+    assert_eq!(unknown, RefreshOutcome::Unknown);
+    let over = issued[0].refresh_token.clone().expect("it was asked for").0;
+    let over = store
+        .refresh(&over, new_token(), later + 1_209_600)
+        .get()
+        .await
+        .unwrap();
+    assert_eq!(over, RefreshOutcome::Unknown, "its row has ended");
+}
+
+async fn a_replay_ends_the_last(store: Store) {
+    let first = store.issue(new_token(), NOW).get().await.unwrap();
+    let mut last = first.clone();
+    for _ in 0..5 {
+        let refresh = last.refresh_token.expect("it was asked for").0;
+        let RefreshOutcome::Issued(next) = store
+            .refresh(&refresh, new_token(), NOW)
+            .get()
+            .await
+            .unwrap()
+        else {
+            panic!("it is live");
+        };
+        last = next;
+    }
+    assert!(store.revoke_successor(first.id, NOW).get().await.unwrap());
+    assert!(
+        !store
+            .find_by_access_token(&last.access_token.0, NOW)
+            .await_is_some()
+            .await
+    );
+    assert!(
+        !store.revoke_successor(first.id, NOW).get().await.unwrap(),
+        "there is none any more"
+    );
+}
+
+async fn renewed_rows_keep_their_id(store: Store) {
+    let first = store.issue(new_token(), NOW).get().await.unwrap();
+    let refresh = first.refresh_token.clone().expect("it was asked for");
+    let mut last = first.clone();
+    for round in 1..=3 {
+        let now = NOW + round * 1_000_000;
+        let renewed = store
+            .renew(&refresh.0, 60, Some(1_209_600), now)
+            .get()
+            .await
+            .unwrap();
+        let renewed = renewed.expect("it is live");
+        assert_eq!(
+            (renewed.id, &renewed.refresh_token),
+            (first.id, &Some(refresh.clone()))
+        );
+        assert_eq!(renewed.created_at, now);
+        assert!(
+            !store
+                .find_by_access_token(&last.access_token.0, now)
+                .await_is_some()
+                .await
+        );
+        let found = store
+            .find_by_access_token(&renewed.access_token.0, now)
+            .get()
+            .await
+            .unwrap();
+        let found = found.expect("it is live");
+        assert_eq!((found.id, found.access_ends()), (first.id, Some(now + 60)));
+        assert_eq!(found.scope.as_deref(), Some("email profile"));
+        assert!(store.find_by_id(first.id, now).await_is_some().await);
+        last = renewed;
+    }
+    let now = NOW + 3_000_000;
+    let all = store
+        .list(Listed::OfCredential(owner(1).id), None, 10, now)
+        .get()
+        .await
+        .unwrap();
+    assert_eq!(all.len(), 1);
+    assert_eq!(
+        store
+            .renew(&refresh.0, 60, None, now + 1_209_600)
+            .get()
+            .await
+            .unwrap(),
+        None
+    );
+    assert_eq!(
+        store.renew("unknown", 60, None, now).get().await.unwrap(),
+        None
+    );
+}
+
+async fn revoked_rows_stay_revoked(store: Store) {
+    let issued = store.issue(new_token(), NOW).get().await.unwrap();
+    let rows = vec![imported(1)];
+    store.import(rows.clone(), NOW).get().await.unwrap();
+    for id in [issued.id, rows[0].id] {
+        assert!(store.revoke(id, NOW).get().await.unwrap());
+        assert!(!store.revoke(id, NOW).get().await.unwrap());
+        assert!(!store.find_by_id(id, NOW).await_is_some().await);
+    }
+    assert!(
+        !store
+            .find_by_access_token(&issued.access_token.0, NOW)
+            .await_is_some()
+            .await
+    );
+    assert!(
+        !store
+            .find_by_access_token("access-1", NOW)
+            .await_is_some()
+            .await
+    );
+    let refresh = issued.refresh_token.expect("it was asked for").0;
+    let outcome = store
+        .refresh(&refresh, new_token(), NOW)
+        .get()
+        .await
+        .unwrap();
+    assert_eq!(outcome, RefreshOutcome::Unknown);
+    let again = store.import(rows, NOW).get().await.unwrap();
+    assert_eq!(again, [ImportOutcome::Ended]);
+    let own = Imported {
+        id: issued.id,
+        ..imported(5)
+    };
+    assert_eq!(
+        store.import(vec![own], NOW).get().await.unwrap(),
+        [ImportOutcome::Ended]
+    );
+    assert!(!store.revoke(Uuid::from_u128(77), NOW).get().await.unwrap());
+}
+
+async fn imports_can_be_repeated(store: Store) {
+    let rows: Vec<_> = (0..50).map(imported).collect();
+    let first = store.import(rows.clone(), NOW).get().await.unwrap();
+    assert_eq!(first, [ImportOutcome::Imported; 50]);
+    let second = store.import(rows.clone(), NOW + 5).get().await.unwrap();
+    assert_eq!(second, [ImportOutcome::Present; 50]);
+    let found = store
+        .find_by_access_token("access-3", NOW)
+        .get()
+        .await
+        .unwrap();
+    let found = found.expect("it was imported");
+    assert_eq!(found.id, rows[3].id);
+    assert_eq!(found.access_ends(), Some(NOW - 3600), "it has expired");
+    let refreshed = store
+        .refresh("refresh-3", new_token(), NOW)
+        .get()
+        .await
+        .unwrap();
+    assert!(matches!(refreshed, RefreshOutcome::Issued(_)));
+    assert!(
+        !store
+            .find_by_access_token("access-3", NOW)
+            .await_is_some()
+            .await
+    );
+    let third = store.import(rows, NOW).get().await.unwrap();
+    assert_eq!(
+        third
+            .iter()
+            .filter(|outcome| **outcome == ImportOutcome::Ended)
+            .count(),
+        1
+    );
+}
+
+async fn imports_refuse_contradictions(store: Store) {
+    let one = imported(1);
+    let mut over = imported(9);
+    over.ends = Some(NOW);
+    let rows = vec![
+        one.clone(),
+        Imported {
+            scope: Some("other".to_owned()),
+            ..one.clone()
+        },
+        Imported {
+            id: Uuid::from_u128(5),
+            ..one.clone()
+        },
+        Imported {
+            id: Uuid::from_u128(6),
+            access_token: Known::Text("another".to_owned()),
+            ..one.clone()
+        },
+        over,
+        // A longer life alone is not other content.
+        Imported {
+            ends: Some(NOW + 5),
+            ..one
+        },
+    ];
+    let outcomes = store.import(rows, NOW).get().await.unwrap();
+    let expected = [
+        ImportOutcome::Imported,
+        ImportOutcome::OtherContent,
+        ImportOutcome::OtherId,
+        ImportOutcome::OtherId,
+        ImportOutcome::Expired,
+        ImportOutcome::Present,
+    ];
+    assert_eq!(outcomes, expected);
+    // After its end, the id and the tokens are free again.
+    let later = NOW + 100_000;
+    let mut again = imported(1);
+    again.ends = Some(later + 10);
+    let outcomes = store.import(vec![again], later).get().await.unwrap();
+    assert_eq!(outcomes, [ImportOutcome::Imported]);
+    assert!(
+        store
+            .find_by_access_token("access-1", later)
+            .await_is_some()
+            .await
+    );
+}
+
+async fn a_hash_can_be_imported(store: Store) {
+    let sha = |text: &str| {
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+        <[u8; 32]>::try_from(digest.as_ref()).expect("it has 32 bytes")
+    };
+    let mut row = imported(1);
+    row.access_token = Known::Sha256(sha("access-1"));
+    row.refresh_token = None;
+    let outcome = store.import(vec![row.clone()], NOW).get().await.unwrap();
+    assert_eq!(outcome, [ImportOutcome::Imported]);
+    let found = store
+        .find_by_access_token("access-1", NOW)
+        .get()
+        .await
+        .unwrap();
+    assert_eq!(found.map(|token| token.id), Some(row.id));
+    row.access_token = Known::Text("access-1".to_owned());
+    let outcome = store.import(vec![row], NOW).get().await.unwrap();
+    assert_eq!(outcome, [ImportOutcome::Present], "it is the same token");
+}
+
+async fn lists_are_complete(store: Store) {
+    let mut ids = BTreeSet::new();
+    for number in 0..30 {
+        let token = NewToken {
+            credential: owner(1 + number % 3),
+            service: (number % 2 == 0).then(|| owner(2)),
+            ttl: Some(1000 + 100_000 * i64::try_from(number).unwrap()),
+            ..new_token()
+        };
+        ids.insert(store.issue(token, NOW).get().await.unwrap().id);
+    }
+    let rows: Vec<_> = (0..10).map(imported).collect();
+    ids.extend(rows.iter().map(|row| row.id));
+    store.import(rows, NOW).get().await.unwrap();
+    let all = async |of| {
+        let mut found = Vec::new();
+        loop {
+            let after = found.last().copied();
+            let page = store.list(of, after, 7, NOW).get().await.unwrap();
+            if page.is_empty() {
+                return found;
+            }
+            found.extend(page.into_iter().map(|token| token.id));
+        }
+    };
+    let listed = all(Listed::All).await;
+    assert_eq!(listed.len(), ids.len());
+    assert_eq!(BTreeSet::from_iter(listed), ids);
+    assert_eq!(all(Listed::OfCredential(owner(1).id)).await.len(), 20);
+    assert_eq!(all(Listed::OfCredential(owner(3).id)).await.len(), 10);
+    assert_eq!(all(Listed::OfService(owner(2).id)).await.len(), 15);
+    assert_eq!(all(Listed::OfService(owner(8).id)).await.len(), 0);
+}
+
+async fn expiry_frees_what_has_ended(store: Store) {
+    let short = NewToken {
+        ttl: Some(60),
+        ..new_token()
+    };
+    for _ in 0..20 {
+        store.issue(short.clone(), NOW).get().await.unwrap();
+    }
+    let long = store.issue(new_token(), NOW).get().await.unwrap();
+    let endless = NewToken {
+        ttl: None,
+        ..new_token()
+    };
+    let endless = store.issue(endless, NOW).get().await.unwrap();
+    let rows: Vec<_> = (0..20).map(imported).collect();
+    store.import(rows, NOW).get().await.unwrap();
+    let later = NOW + 200_000;
+    for step in 0.. {
+        assert!(step < 1000, "it ends");
+        if !store.expire(later).get().await.unwrap() {
+            break;
+        }
+    }
+    for token in [&long, &endless] {
+        assert!(
+            store
+                .find_by_access_token(&token.access_token.0, later)
+                .await_is_some()
+                .await
+        );
+    }
+    // At an earlier time, only what is gone is not found.
+    assert_eq!(
+        store
+            .list(Listed::All, None, 100, NOW)
+            .get()
+            .await
+            .unwrap()
+            .len(),
+        2
+    );
+}
+
+trait IsSome {
+    async fn await_is_some(self) -> bool;
+}
+
+impl<T: Send> IsSome for crate::store::Reply<'_, Option<T>> {
+    async fn await_is_some(self) -> bool {
+        self.get().await.unwrap().is_some()
+    }
+}

@@ -1,0 +1,147 @@
+//! Tokens in an LMDB environment on the node.
+//!
+//! - *Buckets.* A row of a token that is issued here is in the bucket of its end ([`crate::place`]). Its key is its number,
+//!   and the token and its id hold bucket and number. So one insert at the end of a table issues a token, and one look-up
+//!   finds it. A bucket consists of parts with [`PART`] rows, so that no part takes long to drop.
+//! - *Tables.* LMDB opens tables slowly and under a lock. So all tables exist from the start, and a part takes an empty one
+//!   ([`tables`]). When the last row of a part has ended, the table is emptied as a whole, and is free again.
+//! - *Loose rows.* Tokens that do not hold their place (imported ones, and rows whose life was renewed) are in tables of
+//!   their own, by the hash of the access token. They are deleted one by one.
+//! - *One writer.* A thread takes all waiting operations, does them in one transaction, and syncs once ([`writer`]).
+//! - *Facts.* A row is never changed but for its state, and never deleted before its end. So a used refresh token is
+//!   known as one, and an import does not bring a revoked token back.
+
+mod operations;
+mod reading;
+mod tables;
+mod writer;
+
+use crate::secret::{Keys, Made, Storage};
+use crate::store::{
+    Code, ImportOutcome, Imported, Issued, Listed, NewCode, NewToken, RefreshOutcome, Reply,
+    StoreError, Token, TokenStore,
+};
+use std::path::Path;
+use std::sync::Arc;
+use tables::Tables;
+use uuid::Uuid;
+use writer::Writer;
+
+/// Rows of a part.
+const PART: u64 = 1 << 22;
+
+/// The store. It ends its thread when it is dropped, after all operations that wait.
+pub struct Embedded {
+    shared: Arc<Shared>,
+    writer: Writer,
+}
+
+/// What readers and the writer share.
+struct Shared {
+    tables: Tables,
+    keys: Keys,
+    storage: Storage,
+}
+
+impl Embedded {
+    /// Opens the store in a directory, which is created. `max_size` is the address space that is reserved, and so the
+    /// largest size of the file.
+    pub fn open(
+        directory: &Path,
+        max_size: usize,
+        keys: Keys,
+        storage: Storage,
+    ) -> Result<Self, StoreError> {
+        let tables = Tables::open(directory, max_size)?;
+        let shared = Arc::new(Shared {
+            tables,
+            keys,
+            storage,
+        });
+        let writer = Writer::start(shared.clone())?;
+        Ok(Self { shared, writer })
+    }
+}
+
+impl TokenStore for Embedded {
+    fn find_by_access_token(&self, token: &str, now: i64) -> Reply<'_, Option<Token>> {
+        Reply::Ready(self.shared.find_by_access_token(token, now))
+    }
+
+    fn find_by_refresh_token(&self, token: &str, now: i64) -> Reply<'_, Option<Token>> {
+        Reply::Ready(self.shared.find_by_refresh_token(token, now))
+    }
+
+    fn find_by_id(&self, id: Uuid, now: i64) -> Reply<'_, Option<Token>> {
+        Reply::Ready(self.shared.find_by_id(id, now))
+    }
+
+    fn issue(&self, token: NewToken, now: i64) -> Reply<'_, Issued> {
+        self.writer.run(move |write| write.issue(&token, now))
+    }
+
+    fn issue_code(&self, code: NewCode, now: i64) -> Reply<'_, Made> {
+        self.writer.run(move |write| write.issue_code(code, now))
+    }
+
+    fn find_code(&self, code: &str, now: i64) -> Reply<'_, Option<Code>> {
+        Reply::Ready(self.shared.find_code(code, now))
+    }
+
+    fn take_code(
+        &self,
+        code: &str,
+        token: NewToken,
+        revoke_on_replay: bool,
+        now: i64,
+    ) -> Reply<'_, Option<Issued>> {
+        let code = code.to_owned();
+        self.writer
+            .run(move |write| write.take_code(&code, &token, revoke_on_replay, now))
+    }
+
+    fn refresh(&self, refresh_token: &str, token: NewToken, now: i64) -> Reply<'_, RefreshOutcome> {
+        let refresh_token = refresh_token.to_owned();
+        self.writer
+            .run(move |write| write.refresh(&refresh_token, &token, now))
+    }
+
+    fn renew(
+        &self,
+        refresh_token: &str,
+        expires_in: i64,
+        ttl: Option<i64>,
+        now: i64,
+    ) -> Reply<'_, Option<Issued>> {
+        let refresh_token = refresh_token.to_owned();
+        self.writer
+            .run(move |write| write.renew(&refresh_token, expires_in, ttl, now))
+    }
+
+    fn revoke(&self, id: Uuid, now: i64) -> Reply<'_, bool> {
+        self.writer.run(move |write| write.revoke(id, now))
+    }
+
+    fn revoke_successor(&self, id: Uuid, now: i64) -> Reply<'_, bool> {
+        self.writer
+            .run(move |write| write.revoke_successor(id, now))
+    }
+
+    fn list(
+        &self,
+        of: Listed,
+        after: Option<Uuid>,
+        most: usize,
+        now: i64,
+    ) -> Reply<'_, Vec<Token>> {
+        Reply::Ready(self.shared.list(of, after, most, now))
+    }
+
+    fn import(&self, rows: Vec<Imported>, now: i64) -> Reply<'_, Vec<ImportOutcome>> {
+        self.writer.run(move |write| write.import(&rows, now))
+    }
+
+    fn expire(&self, now: i64) -> Reply<'_, bool> {
+        self.writer.run(move |write| write.expire(now))
+    }
+}

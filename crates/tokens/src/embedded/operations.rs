@@ -1,0 +1,453 @@
+//! The operations that write.
+
+use super::PART;
+use super::reading::At;
+use super::tables::{CODE, OF_CREDENTIAL, OF_SERVICE, ROW, Table, key, owner_key, storage};
+use super::writer::Write;
+use crate::place::{Bucket, Place};
+use crate::row::{CodeRow, Row};
+use crate::secret::{MAC, Made, random_id_bits};
+use crate::store::{
+    ImportOutcome, Imported, Issued, Known, NewCode, NewToken, RefreshOutcome, State, StoreError,
+};
+use std::collections::HashMap;
+use std::ops::Bound;
+use uuid::Uuid;
+
+/// Loose rows that are deleted in one step of [`Write::expire`].
+const EXPIRED_AT_ONCE: usize = 500;
+/// Rows that may follow each other in one grant, when the live one is looked for.
+const MAX_SUCCESSORS: usize = 100_000;
+
+/// The next number in each bucket that was written to.
+pub(super) type Numbers = HashMap<Bucket, u64>;
+
+impl Write<'_> {
+    /// Takes the next place of a bucket, and returns the table for it.
+    fn place(&mut self, bucket: Bucket) -> Result<(Place, Table), StoreError> {
+        let number = match self.numbers.get(&bucket) {
+            Some(number) => *number,
+            None => self.next_number(bucket)?,
+        };
+        if number > Place::MAX_NUMBER {
+            return Err(StoreError::Storage("a bucket is full".to_owned()));
+        }
+        self.numbers.insert(bucket, number + 1);
+        let place = Place { bucket, number };
+        if let Some(table) = self.shared.tables.at(&self.map, place) {
+            return Ok((place, table));
+        }
+        let part = number / PART;
+        let table = self.change(|shared, txn, map| shared.tables.add(txn, map, bucket, part))?;
+        Ok((place, table))
+    }
+
+    fn next_number(&self, bucket: Bucket) -> Result<u64, StoreError> {
+        let mut parts = self.map.range((bucket, 0)..=(bucket, u64::MAX));
+        let Some(((_, part), _)) = parts.next_back() else {
+            return Ok(0);
+        };
+        let Some(table) = self.shared.tables.part(&self.map, bucket, *part) else {
+            return Ok(0);
+        };
+        let mut next = part * PART;
+        for kind in [CODE, ROW] {
+            let range = (
+                Bound::Included(&[kind][..]),
+                Bound::Excluded(&[kind + 1][..]),
+            );
+            let last = table.rev_range(&self.txn, &range).map_err(storage)?.next();
+            if let Some(entry) = last {
+                let (key, _) = entry.map_err(storage)?;
+                let number = key.last_chunk().ok_or(StoreError::Damaged)?;
+                next = next.max(u64::from_be_bytes(*number) + 1);
+            }
+        }
+        Ok(next)
+    }
+
+    pub(super) fn issue(&mut self, token: &NewToken, now: i64) -> Result<Issued, StoreError> {
+        let (place, table) = self.place(Bucket::of(now, token.ends(now)))?;
+        let id = place.id(random_id_bits()?);
+        let access_token = Made::at(place)?;
+        let refresh_token = token
+            .with_refresh_token
+            .then(|| Made::at(place))
+            .transpose()?;
+        let keys = &self.shared.keys;
+        let refresh_text = refresh_token.as_ref().map(|token| token.0.as_str());
+        let mut row = Row {
+            id,
+            state: State::Live,
+            access: keys.mac(access_token.0.as_bytes()),
+            refresh: refresh_text.map(|token| keys.mac(token.as_bytes())),
+            credential: token.credential,
+            service: token.service,
+            created_at: now,
+            expires_in: token.expires_in,
+            ends: token.ends(now),
+            successor: None,
+            scope: token.scope.clone(),
+            authenticated_userid: token.authenticated_userid.clone(),
+            sealed: None,
+        };
+        row.keep(&access_token.0, refresh_text, keys, self.shared.storage)?;
+        let value = row.encode()?;
+        let number = place.number.to_be_bytes();
+        let of_credential: [u8; 25] = owner_key(OF_CREDENTIAL, token.credential.id, number);
+        self.put(table, &of_credential, &[])?;
+        if let Some(service) = token.service {
+            let of_service: [u8; 25] = owner_key(OF_SERVICE, service.id, number);
+            self.put(table, &of_service, &[])?;
+        }
+        self.append(table, &key(ROW, place.number), &value)?;
+        Ok(Issued {
+            id,
+            access_token,
+            refresh_token,
+            created_at: now,
+        })
+    }
+
+    pub(super) fn issue_code(&mut self, code: NewCode, now: i64) -> Result<Made, StoreError> {
+        let ends = now.saturating_add(code.ttl);
+        let (place, table) = self.place(Bucket::of(now, Some(ends)))?;
+        let made = Made::at(place)?;
+        let row = CodeRow {
+            id: place.id(random_id_bits()?),
+            mac: self.shared.keys.mac(made.0.as_bytes()),
+            ends,
+            token: None,
+            code,
+        };
+        self.put(table, &key(CODE, place.number), &row.encode()?)?;
+        Ok(made)
+    }
+
+    pub(super) fn take_code(
+        &mut self,
+        code: &str,
+        token: &NewToken,
+        revoke_on_replay: bool,
+        now: i64,
+    ) -> Result<Option<Issued>, StoreError> {
+        let Some((place, mut row)) = self.view().code(code)? else {
+            return Ok(None);
+        };
+        if let Some(token) = row.token {
+            if revoke_on_replay {
+                self.revoke_successor(token, now)?;
+            }
+            return Ok(None);
+        }
+        let Some(table) = self
+            .shared
+            .tables
+            .at(&self.map, place)
+            .filter(|_| now < row.ends)
+        else {
+            return Ok(None);
+        };
+        let issued = self.issue(token, now)?;
+        row.token = Some(issued.id);
+        self.put(table, &key(CODE, place.number), &row.encode()?)?;
+        Ok(Some(issued))
+    }
+
+    pub(super) fn refresh(
+        &mut self,
+        refresh_token: &str,
+        token: &NewToken,
+        now: i64,
+    ) -> Result<RefreshOutcome, StoreError> {
+        let found = self.view().by_refresh(refresh_token)?;
+        let Some((at, mut row)) = found.filter(|(_, row)| row.is_there(now)) else {
+            return Ok(RefreshOutcome::Unknown);
+        };
+        match row.state {
+            State::Live => {}
+            State::Superseded => return Ok(RefreshOutcome::Replayed(row.id)),
+            State::Revoked => return Ok(RefreshOutcome::Unknown),
+        }
+        let issued = self.issue(token, now)?;
+        row.state = State::Superseded;
+        row.successor = Some(issued.id);
+        self.write_row(at, &row)?;
+        Ok(RefreshOutcome::Issued(issued))
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        refresh_token: &str,
+        expires_in: i64,
+        ttl: Option<i64>,
+        now: i64,
+    ) -> Result<Option<Issued>, StoreError> {
+        let found = self.view().by_refresh(refresh_token)?;
+        let Some((at, mut old)) = found.filter(|(_, row)| row.is_live(now)) else {
+            return Ok(None);
+        };
+        let access_token = Made::loose()?;
+        let keys = &self.shared.keys;
+        let mut row = Row {
+            access: keys.mac(access_token.0.as_bytes()),
+            created_at: now,
+            expires_in,
+            ends: ttl.map(|ttl| now.saturating_add(ttl)),
+            sealed: None,
+            ..old.clone()
+        };
+        row.keep(
+            &access_token.0,
+            Some(refresh_token),
+            keys,
+            self.shared.storage,
+        )?;
+        match at {
+            At::Place(_) => {
+                old.state = State::Superseded;
+                old.successor = Some(old.id);
+                self.write_row(at, &old)?;
+            }
+            At::Loose(_) => self.remove_loose(&old)?,
+        }
+        self.insert_loose(&row)?;
+        Ok(Some(Issued {
+            id: row.id,
+            access_token,
+            refresh_token: Some(Made(refresh_token.to_owned())),
+            created_at: now,
+        }))
+    }
+
+    pub(super) fn revoke(&mut self, id: Uuid, now: i64) -> Result<bool, StoreError> {
+        let found = self.view().by_id(id)?;
+        let Some((at, mut row)) = found.filter(|(_, row)| row.is_live(now)) else {
+            return Ok(false);
+        };
+        row.state = State::Revoked;
+        // The texts of a token that nobody may use are of no use either.
+        row.sealed = None;
+        self.write_row(at, &row)?;
+        Ok(true)
+    }
+
+    pub(super) fn revoke_successor(&mut self, id: Uuid, now: i64) -> Result<bool, StoreError> {
+        let mut last = id;
+        for _ in 0..MAX_SUCCESSORS {
+            let found = self.view().by_id(last)?;
+            match found.map(|(_, row)| (row.state, row.successor)) {
+                Some((State::Live, _)) => return self.revoke(last, now),
+                Some((State::Superseded, Some(successor))) => last = successor,
+                Some(_) | None => return Ok(false),
+            }
+        }
+        Err(StoreError::Storage("a grant has too many rows".to_owned()))
+    }
+
+    fn write_row(&mut self, at: At, row: &Row) -> Result<(), StoreError> {
+        let value = row.encode()?;
+        match at {
+            At::Loose(access) => self.put(self.shared.tables.loose.rows, &access, &value),
+            At::Place(place) => {
+                let table = self
+                    .shared
+                    .tables
+                    .at(&self.map, place)
+                    .ok_or(StoreError::Damaged)?;
+                self.put(table, &key(ROW, place.number), &value)
+            }
+        }
+    }
+
+    fn insert_loose(&mut self, row: &Row) -> Result<(), StoreError> {
+        let loose = &self.shared.tables.loose;
+        self.put(loose.rows, &row.access, &row.encode()?)?;
+        self.put(loose.ids, row.id.as_bytes(), &row.access)?;
+        if let Some(refresh) = &row.refresh {
+            self.put(loose.refresh, refresh, &row.access)?;
+        }
+        for key in owner_keys(row) {
+            self.put(loose.owners, &key, &[])?;
+        }
+        if let Some(ends) = row.ends {
+            self.put(loose.ends, &end_key(ends, &row.access), &[])?;
+        }
+        Ok(())
+    }
+
+    fn remove_loose(&mut self, row: &Row) -> Result<(), StoreError> {
+        let loose = &self.shared.tables.loose;
+        self.delete(loose.rows, &row.access)?;
+        self.delete(loose.ids, row.id.as_bytes())?;
+        if let Some(refresh) = &row.refresh {
+            self.delete(loose.refresh, refresh)?;
+        }
+        for key in owner_keys(row) {
+            self.delete(loose.owners, &key)?;
+        }
+        if let Some(ends) = row.ends {
+            self.delete(loose.ends, &end_key(ends, &row.access))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn import(
+        &mut self,
+        rows: &[Imported],
+        now: i64,
+    ) -> Result<Vec<ImportOutcome>, StoreError> {
+        rows.iter().map(|row| self.import_one(row, now)).collect()
+    }
+
+    fn import_one(&mut self, imported: &Imported, now: i64) -> Result<ImportOutcome, StoreError> {
+        let keys = &self.shared.keys;
+        let mac = |known: &Known| match known {
+            Known::Text(text) => keys.mac(text.as_bytes()),
+            Known::Sha256(sha) => keys.mac_of_digest(sha),
+        };
+        let mut row = Row {
+            id: imported.id,
+            state: State::Live,
+            access: mac(&imported.access_token),
+            refresh: imported.refresh_token.as_ref().map(mac),
+            credential: imported.credential,
+            service: imported.service,
+            created_at: imported.created_at,
+            expires_in: imported.expires_in,
+            ends: imported.ends,
+            successor: None,
+            scope: imported.scope.clone(),
+            authenticated_userid: imported.authenticated_userid.clone(),
+            sealed: None,
+        };
+        if !row.is_there(now) {
+            return Ok(ImportOutcome::Expired);
+        }
+        if let Some(outcome) = self.conflict(&row, imported, now)? {
+            return Ok(outcome);
+        }
+        let texts = match (&imported.access_token, &imported.refresh_token) {
+            (Known::Text(access), None) => Some((access, None)),
+            (Known::Text(access), Some(Known::Text(refresh))) => Some((access, Some(&**refresh))),
+            _ => None,
+        };
+        if let Some((access, refresh)) = texts {
+            row.keep(access, refresh, keys, self.shared.storage)?;
+        }
+        self.insert_loose(&row)?;
+        Ok(ImportOutcome::Imported)
+    }
+
+    /// Returns the outcome for a row that must not be written. Rows whose time is over, and which still take space, are
+    /// removed.
+    fn conflict(
+        &mut self,
+        row: &Row,
+        imported: &Imported,
+        now: i64,
+    ) -> Result<Option<ImportOutcome>, StoreError> {
+        let view = self.view();
+        let by_text = |known: &Known, find: &dyn Fn(&str) -> Found| match known {
+            Known::Text(text) => find(text),
+            Known::Sha256(_) => Ok(None),
+        };
+        let by_id = view.by_id(row.id)?;
+        let mut others = vec![by_text(&imported.access_token, &|text| {
+            view.by_access(text)
+        })?];
+        others.push(view.loose_access(&row.access)?);
+        if let Some(refresh) = &imported.refresh_token {
+            others.push(by_text(refresh, &|text| view.by_refresh(text))?);
+        }
+        if let Some(refresh) = &row.refresh {
+            others.push(view.loose_refresh(refresh)?);
+        }
+        let mut over = Vec::new();
+        if let Some((at, other)) = by_id {
+            if other.is_there(now) {
+                return Ok(Some(match other.state {
+                    State::Live if is_same(row, &other) => ImportOutcome::Present,
+                    State::Live => ImportOutcome::OtherContent,
+                    State::Superseded | State::Revoked => ImportOutcome::Ended,
+                }));
+            }
+            over.push((at, other));
+        }
+        for (at, other) in others.into_iter().flatten() {
+            if other.is_there(now) {
+                return Ok(Some(ImportOutcome::OtherId));
+            }
+            over.push((at, other));
+        }
+        for (at, other) in over {
+            if matches!(at, At::Loose(_)) {
+                self.remove_loose(&other)?;
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn expire(&mut self, now: i64) -> Result<bool, StoreError> {
+        let is_over = |bucket: &Bucket| bucket.end().is_some_and(|end| end <= now);
+        let mut over = self.map.keys().filter(|(bucket, _)| is_over(bucket));
+        if let Some((bucket, part)) = over.next().copied() {
+            self.change(|shared, txn, map| shared.tables.drop_part(txn, map, bucket, part))?;
+            self.numbers.remove(&bucket);
+            return Ok(true);
+        }
+        let loose = &self.shared.tables.loose;
+        let last = now.to_be_bytes();
+        let range = (Bound::Unbounded, Bound::Excluded(&last[..]));
+        let mut ended = Vec::new();
+        for entry in loose
+            .ends
+            .range(&self.txn, &range)
+            .map_err(storage)?
+            .take(EXPIRED_AT_ONCE)
+        {
+            let (key, _) = entry.map_err(storage)?;
+            let access: &[u8; MAC] = key.last_chunk().ok_or(StoreError::Damaged)?;
+            ended.push(*access);
+        }
+        for access in &ended {
+            if let Some((_, row)) = self.view().loose_access(access)? {
+                self.remove_loose(&row)?;
+            }
+        }
+        Ok(ended.len() == EXPIRED_AT_ONCE)
+    }
+}
+
+type Found = Result<Option<(At, Row)>, StoreError>;
+
+/// Whether an imported row says the same as one that is there. The end is not compared: exports show the seconds that are
+/// left.
+fn is_same(row: &Row, other: &Row) -> bool {
+    let owner = |row: &Row| (row.credential.id, row.service.map(|service| service.id));
+    row.access == other.access
+        && row.refresh == other.refresh
+        && owner(row) == owner(other)
+        && row.created_at == other.created_at
+        && row.expires_in == other.expires_in
+        && row.scope == other.scope
+        && row.authenticated_userid == other.authenticated_userid
+}
+
+fn owner_keys(row: &Row) -> Vec<[u8; 33]> {
+    let id = *row.id.as_bytes();
+    let mut keys = vec![owner_key(OF_CREDENTIAL, row.credential.id, id)];
+    keys.extend(
+        row.service
+            .map(|service| owner_key(OF_SERVICE, service.id, id)),
+    );
+    keys
+}
+
+fn end_key(ends: i64, access: &[u8; MAC]) -> [u8; 8 + MAC] {
+    let mut key = [0; 8 + MAC];
+    // Times before 1970 are over as well.
+    key[..8].copy_from_slice(&ends.max(0).to_be_bytes());
+    key[8..].copy_from_slice(access);
+    key
+}

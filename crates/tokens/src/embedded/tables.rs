@@ -1,0 +1,220 @@
+//! The tables of the environment, and which of them hold which part of which bucket.
+
+use super::PART;
+use crate::place::{Bucket, Place};
+use crate::store::StoreError;
+use arc_swap::ArcSwap;
+use heed::types::Bytes;
+use heed::{CommitOrAbort, Env, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
+use std::collections::BTreeMap;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+
+pub(super) type Table = heed::Database<'static, Bytes, Bytes>;
+
+/// Tables for parts of buckets. A hundred buckets are in use at most; the others are for their further parts.
+const PARTS: usize = 250;
+
+/// The other tables. Loose rows are described at [`Loose`].
+const OTHERS: [&str; 6] = [
+    "directory",
+    "loose",
+    "loose-refresh",
+    "loose-ids",
+    "loose-owners",
+    "loose-ends",
+];
+
+const TABLES: usize = PARTS + OTHERS.len();
+
+const MAX_READERS: u32 = 1024;
+
+/// Kinds of keys in a part. Rows are last, so that new ones are at the end of the table.
+pub(super) const CODE: u8 = 1;
+pub(super) const OF_CREDENTIAL: u8 = 2;
+pub(super) const OF_SERVICE: u8 = 3;
+pub(super) const ROW: u8 = 4;
+
+/// The open environment.
+pub(super) struct Tables {
+    pub(super) env: Env<WithoutTls>,
+    parts: Vec<Table>,
+    /// Part of a bucket to the number of its table.
+    directory: Table,
+    /// What the directory says. It is replaced after each commit that changes it.
+    pub(super) map: ArcSwap<Map>,
+    pub(super) loose: Loose,
+}
+
+/// The tables of loose rows.
+pub(super) struct Loose {
+    /// Hash of the access token to the row.
+    pub(super) rows: Table,
+    /// Hash of the refresh token to that of the access token.
+    pub(super) refresh: Table,
+    /// Id to the hash of the access token.
+    pub(super) ids: Table,
+    /// Kind, id of the owner, id.
+    pub(super) owners: Table,
+    /// End and hash of the access token.
+    pub(super) ends: Table,
+}
+
+/// The table of each part.
+pub(super) type Map = BTreeMap<(Bucket, u64), usize>;
+
+impl Tables {
+    pub(super) fn open(directory: &Path, max_size: usize) -> Result<Self, StoreError> {
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory);
+        made.map_err(|error| StoreError::Storage(format!("{}: {error}", directory.display())))?;
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options
+            .map_size(max_size)
+            .max_readers(MAX_READERS)
+            .max_dbs(TABLES as u32);
+        #[expect(
+            unsafe_code,
+            reason = "LMDB maps a file, which no other program may change"
+        )]
+        // SAFETY: the directory is the store's own, and only its owner may write there.
+        let env = unsafe { options.open(directory) }.map_err(storage)?;
+        let txn = env.write_txn().map_err(storage)?;
+        let created = env.create_databases_and_commit(txn, |opener, txn| {
+            let parts = (0..PARTS).map(|number| format!("part-{number}"));
+            let others = OTHERS.map(str::to_owned);
+            let mut created = Vec::with_capacity(TABLES);
+            for name in parts.chain(others) {
+                created.push(opener.create_database(txn, Some(&name))?);
+            }
+            let created: Result<[_; TABLES], _> = created.try_into();
+            let created = created.map_err(|_| heed::Error::Mdb(MdbError::Problem))?;
+            Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(created))
+        });
+        let mut parts: Vec<Table> = created.map_err(storage)?.unwrap_commit().into();
+        let others = parts.split_off(PARTS).try_into();
+        let others: [Table; OTHERS.len()] = others.map_err(|_| StoreError::Damaged)?;
+        let [directory, rows, refresh, ids, owners, ends] = others;
+        let loose = Loose {
+            rows,
+            refresh,
+            ids,
+            owners,
+            ends,
+        };
+        let txn = env.read_txn().map_err(storage)?;
+        let map = read_map(&txn, directory)?;
+        drop(txn);
+        Ok(Self {
+            env,
+            parts,
+            directory,
+            map: ArcSwap::from_pointee(map),
+            loose,
+        })
+    }
+
+    /// Returns the table of a part.
+    pub(super) fn part(&self, map: &Map, bucket: Bucket, part: u64) -> Option<Table> {
+        map.get(&(bucket, part)).map(|number| self.parts[*number])
+    }
+
+    /// Returns the table of a place.
+    pub(super) fn at(&self, map: &Map, place: Place) -> Option<Table> {
+        self.part(map, place.bucket, place.number / PART)
+    }
+
+    /// Takes a free table for a part.
+    pub(super) fn add(
+        &self,
+        txn: &mut RwTxn<'_>,
+        map: &mut Arc<Map>,
+        bucket: Bucket,
+        part: u64,
+    ) -> Result<Table, StoreError> {
+        let is_used = |number: &usize| map.values().any(|used| used == number);
+        let free = (0..PARTS).find(|number| !is_used(number));
+        let number = free.ok_or_else(|| {
+            StoreError::Storage(format!("all {PARTS} tables for tokens are in use"))
+        })?;
+        let value = (number as u64).to_be_bytes();
+        self.directory
+            .put(txn, &directory_key(bucket, part), &value)
+            .map_err(storage)?;
+        Arc::make_mut(map).insert((bucket, part), number);
+        Ok(self.parts[number])
+    }
+
+    /// Empties the table of a part, which is free then.
+    pub(super) fn drop_part(
+        &self,
+        txn: &mut RwTxn<'_>,
+        map: &mut Arc<Map>,
+        bucket: Bucket,
+        part: u64,
+    ) -> Result<(), StoreError> {
+        if let Some(table) = self.part(map, bucket, part) {
+            table.clear(txn).map_err(storage)?;
+            self.directory
+                .delete(txn, &directory_key(bucket, part))
+                .map_err(storage)?;
+            Arc::make_mut(map).remove(&(bucket, part));
+        }
+        Ok(())
+    }
+}
+
+fn directory_key(bucket: Bucket, part: u64) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..4].copy_from_slice(&bucket.to_bytes());
+    key[4..].copy_from_slice(&part.to_be_bytes());
+    key
+}
+
+fn read_map(txn: &RoTxn<'_>, directory: Table) -> Result<Map, StoreError> {
+    let mut map = Map::new();
+    for entry in directory.iter(txn).map_err(storage)? {
+        let (key, value) = entry.map_err(storage)?;
+        let bucket = key.first_chunk().ok_or(StoreError::Damaged)?;
+        let part = key.last_chunk().ok_or(StoreError::Damaged)?;
+        let number = u64::from_be_bytes(value.try_into().map_err(|_| StoreError::Damaged)?);
+        let number = usize::try_from(number)
+            .ok()
+            .filter(|number| *number < PARTS);
+        let number = number.ok_or(StoreError::Damaged)?;
+        map.insert(
+            (Bucket::from_bytes(*bucket), u64::from_be_bytes(*part)),
+            number,
+        );
+    }
+    Ok(map)
+}
+
+/// The key of a row or a code.
+pub(super) fn key(kind: u8, number: u64) -> [u8; 9] {
+    let mut key = [kind; 9];
+    key[1..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// The key of a row among those of its owner.
+pub(super) fn owner_key<const N: usize, const M: usize>(
+    kind: u8,
+    owner: uuid::Uuid,
+    row: [u8; N],
+) -> [u8; M] {
+    const { assert!(M == 17 + N) };
+    let mut key = [kind; M];
+    key[1..17].copy_from_slice(owner.as_bytes());
+    key[17..].copy_from_slice(&row);
+    key
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+pub(super) fn storage(error: heed::Error) -> StoreError {
+    StoreError::Storage(error.to_string())
+}

@@ -1,0 +1,209 @@
+//! The thread that writes. It does all operations that wait in one transaction, so that they share a sync.
+
+use super::Shared;
+use super::operations::Numbers;
+use super::reading::View;
+use super::tables::{Map, Table, storage};
+use crate::store::{Reply, StoreError};
+use heed::{PutFlags, RwTxn};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+/// Operations that may wait.
+const MAX_WAITING: usize = 8192;
+/// Operations in a transaction.
+const MAX_BATCH: usize = 1024;
+
+pub(super) struct Writer {
+    jobs: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// An operation. It returns what sends its result once the transaction is durable, or has failed.
+type Job = Box<dyn FnOnce(&mut Write<'_>) -> Finish + Send>;
+type Finish = Box<dyn FnOnce(Result<(), String>) + Send>;
+
+/// The transaction of a batch.
+pub(super) struct Write<'w> {
+    pub(super) shared: &'w Shared,
+    pub(super) txn: RwTxn<'w>,
+    pub(super) map: Arc<Map>,
+    pub(super) numbers: &'w mut Numbers,
+    /// Number of changes so far.
+    changes: u64,
+    /// An operation failed after it had changed something, so nothing of the batch may be kept.
+    failure: Option<String>,
+}
+
+impl Write<'_> {
+    pub(super) fn view(&self) -> View<'_> {
+        View {
+            shared: self.shared,
+            txn: &self.txn,
+            map: &self.map,
+        }
+    }
+
+    pub(super) fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        self.changes += 1;
+        table.put(&mut self.txn, key, value).map_err(storage)
+    }
+
+    /// Puts an entry after all others of the table.
+    pub(super) fn append(
+        &mut self,
+        table: Table,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), StoreError> {
+        self.changes += 1;
+        table
+            .put_with_flags(&mut self.txn, PutFlags::APPEND, key, value)
+            .map_err(storage)
+    }
+
+    pub(super) fn delete(&mut self, table: Table, key: &[u8]) -> Result<(), StoreError> {
+        self.changes += 1;
+        table
+            .delete(&mut self.txn, key)
+            .map(|_| ())
+            .map_err(storage)
+    }
+
+    /// Changes the tables themselves.
+    pub(super) fn change<R>(
+        &mut self,
+        change: impl FnOnce(&Shared, &mut RwTxn<'_>, &mut Arc<Map>) -> Result<R, StoreError>,
+    ) -> Result<R, StoreError> {
+        self.changes += 1;
+        change(self.shared, &mut self.txn, &mut self.map)
+    }
+
+    fn run(&mut self, job: Job) -> Finish {
+        job(self)
+    }
+}
+
+impl Writer {
+    pub(super) fn start(shared: Arc<Shared>) -> Result<Self, StoreError> {
+        let (jobs, waiting) = sync_channel(MAX_WAITING);
+        let thread = std::thread::Builder::new()
+            .name("tokens".to_owned())
+            .spawn(move || serve(&shared, &waiting))
+            .map_err(|error| StoreError::Storage(format!("its thread cannot start: {error}")))?;
+        Ok(Self {
+            jobs: Some(jobs),
+            thread: Some(thread),
+        })
+    }
+
+    /// Runs an operation. The result comes when it is durable.
+    pub(super) fn run<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut Write<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Reply<'static, T> {
+        let (sender, receiver) = oneshot::channel();
+        let job: Job = Box::new(move |write| {
+            let before = write.changes;
+            let result = operation(write);
+            if let Err(error) = &result
+                && write.changes != before
+            {
+                write.failure.get_or_insert_with(|| error.to_string());
+            }
+            Box::new(move |committed| {
+                let result = match committed {
+                    Ok(()) => result,
+                    Err(error) => Err(StoreError::Storage(error)),
+                };
+                // The caller may have left.
+                let _ = sender.send(result);
+            })
+        });
+        let Some(jobs) = &self.jobs else {
+            return Reply::Ready(Err(StoreError::Closed));
+        };
+        match jobs.try_send(job) {
+            Ok(()) => Reply::Wait(Box::pin(async move {
+                receiver.await.unwrap_or(Err(StoreError::Closed))
+            })),
+            Err(TrySendError::Full(_)) => Reply::Ready(Err(StoreError::Busy)),
+            Err(TrySendError::Disconnected(_)) => Reply::Ready(Err(StoreError::Closed)),
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the store of tokens has panicked");
+        }
+    }
+}
+
+fn serve(shared: &Shared, waiting: &Receiver<Job>) {
+    let mut numbers = Numbers::default();
+    while let Ok(first) = waiting.recv() {
+        let mut finishes = Vec::new();
+        let committed = batch(shared, &mut numbers, first, waiting, &mut finishes);
+        if let Err(error) = &committed {
+            tracing::error!(error, "the store of tokens could not write");
+        }
+        for finish in finishes {
+            finish(committed.clone());
+        }
+    }
+}
+
+fn batch(
+    shared: &Shared,
+    numbers: &mut Numbers,
+    first: Job,
+    waiting: &Receiver<Job>,
+    finishes: &mut Vec<Finish>,
+) -> Result<(), String> {
+    let txn = shared
+        .tables
+        .env
+        .write_txn()
+        .map_err(|error| error.to_string())?;
+    let mut write = Write {
+        shared,
+        txn,
+        map: shared.tables.map.load_full(),
+        numbers,
+        changes: 0,
+        failure: None,
+    };
+    let mut next = Some(first);
+    while let Some(job) = next {
+        finishes.push(write.run(job));
+        if write.failure.is_some() || finishes.len() == MAX_BATCH {
+            break;
+        }
+        next = waiting.try_recv().ok();
+    }
+    let Write {
+        txn,
+        map,
+        changes,
+        failure,
+        ..
+    } = write;
+    if let Some(failure) = failure {
+        txn.abort();
+        return Err(failure);
+    }
+    if changes == 0 {
+        txn.abort();
+        return Ok(());
+    }
+    txn.commit().map_err(|error| error.to_string())?;
+    shared.tables.map.store(map);
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! Tokens as texts, and what is stored of them: a keyed hash to find them by, and, if the operator wants the Admin API
+//! to show them, the sealed text.
+
+use crate::place::{ALPHABET, PLACE_LETTERS, Place};
+use crate::store::StoreError;
+use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use aws_lc_rs::{digest, hmac, rand};
+use uuid::Uuid;
+
+/// Letters of a token, as in Kong.
+pub(crate) const TOKEN_LETTERS: usize = 32;
+
+/// The length of a hash.
+pub(crate) const MAC: usize = 32;
+
+/// What is kept of the text of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Storage {
+    /// Its hash, and the encrypted text, so that the Admin API and exports show it as Kong's do.
+    Sealed,
+    /// Its hash only.
+    Hashed,
+}
+
+/// The keys of a store. They are kept outside of it.
+pub struct Keys {
+    /// Finds tokens.
+    mac: hmac::Key,
+    /// Makes the sealing keys of rows.
+    seal: hmac::Key,
+    /// Names the sealing key in the rows.
+    pub(crate) seal_id: u32,
+}
+
+impl Keys {
+    /// Makes keys of 64 secret bytes.
+    pub fn new(secret: &[u8; 64], seal_id: u32) -> Self {
+        let (mac, seal) = secret.split_at(MAC);
+        Self {
+            mac: hmac::Key::new(hmac::HMAC_SHA256, mac),
+            seal: hmac::Key::new(hmac::HMAC_SHA256, seal),
+            seal_id,
+        }
+    }
+
+    /// Returns the hash by which a token is found: the HMAC of its SHA-256. So a token of which only the SHA-256 is known
+    /// can be imported.
+    pub(crate) fn mac(&self, token: &[u8]) -> [u8; MAC] {
+        let sha = digest::digest(&digest::SHA256, token);
+        self.mac_of_digest(sha.as_ref())
+    }
+
+    pub(crate) fn mac_of_digest(&self, sha: &[u8]) -> [u8; MAC] {
+        let tag = hmac::sign(&self.mac, sha);
+        let mut mac = [0; MAC];
+        mac.copy_from_slice(tag.as_ref());
+        mac
+    }
+
+    /// Returns the sealing key of a row. Each row has its own: random nonces are safe for 2^32 texts of one key only, and
+    /// a node can issue more tokens than that.
+    fn seal_of(&self, row: Uuid) -> Result<RandomizedNonceKey, StoreError> {
+        let key = hmac::sign(&self.seal, row.as_bytes());
+        RandomizedNonceKey::new(&AES_256_GCM, key.as_ref())
+            .map_err(|_| StoreError::Crypto("a sealing key is refused"))
+    }
+
+    /// Encrypts a text of a row.
+    pub(crate) fn seal(&self, row: Uuid, text: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let mut sealed = text.to_vec();
+        let nonce = self
+            .seal_of(row)?
+            .seal_in_place_append_tag(Aad::empty(), &mut sealed)
+            .map_err(|_| StoreError::Crypto("a token cannot be sealed"))?;
+        sealed.extend_from_slice(nonce.as_ref());
+        Ok(sealed)
+    }
+
+    pub(crate) fn open(&self, row: Uuid, sealed: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let refused = || StoreError::Crypto("a sealed token was sealed with another key");
+        let split = sealed.len().checked_sub(NONCE_LEN).ok_or_else(refused)?;
+        let (text, nonce) = sealed.split_at(split);
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| refused())?;
+        let mut text = text.to_vec();
+        let opened = self
+            .seal_of(row)?
+            .open_in_place(nonce, Aad::empty(), &mut text);
+        let length = opened.map_err(|_| refused())?.len();
+        text.truncate(length);
+        Ok(text)
+    }
+}
+
+/// A text that a client presents: an access token, a refresh token or a code.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Made(pub String);
+
+impl std::fmt::Debug for Made {
+    /// Does not show the text, because texts for debugging reach logs.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Made(…)")
+    }
+}
+
+impl Made {
+    /// Makes a token with a place and 131 random bits.
+    pub(crate) fn at(place: Place) -> Result<Self, StoreError> {
+        let mut token = [0; TOKEN_LETTERS];
+        let (place_letters, letters) = token.split_at_mut(PLACE_LETTERS);
+        if let Ok(place_letters) = place_letters.try_into() {
+            place.write(place_letters);
+        }
+        fill(letters)?;
+        Ok(Self(token.iter().map(|byte| char::from(*byte)).collect()))
+    }
+}
+
+impl Made {
+    /// Makes a token without a place.
+    pub(crate) fn loose() -> Result<Self, StoreError> {
+        let mut token = [0; TOKEN_LETTERS];
+        fill(&mut token)?;
+        Ok(Self(token.iter().map(|byte| char::from(*byte)).collect()))
+    }
+}
+
+/// Fills a text with random letters, all with the same probability.
+fn fill(letters: &mut [u8]) -> Result<(), StoreError> {
+    let mut random = [0; 64];
+    let mut from = random.len();
+    for letter in letters {
+        *letter = loop {
+            if from == random.len() {
+                rand::fill(&mut random).map_err(|_| StoreError::Crypto("no random numbers"))?;
+                from = 0;
+            }
+            let byte = random[from];
+            from += 1;
+            // 248 is the largest multiple of 62 in a byte.
+            if byte < 248 {
+                break ALPHABET[usize::from(byte % 62)];
+            }
+        };
+    }
+    Ok(())
+}
+
+pub(crate) fn random_id_bits() -> Result<u64, StoreError> {
+    let mut random = [0; 8];
+    rand::fill(&mut random).map_err(|_| StoreError::Crypto("no random numbers"))?;
+    Ok(u64::from_ne_bytes(random))
+}
