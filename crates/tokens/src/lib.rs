@@ -1,7 +1,8 @@
 //! OAuth2 tokens and authorization codes. They are not configuration: they have a store of their own, whose operations
 //! are those of the OAuth2 plugin and of the migration API ([`TokenStore`]).
 //!
-//! [`embedded`] keeps them in an LMDB environment on the node. Other stores must pass the same tests ([`contract`]).
+//! [`embedded`] keeps them in an LMDB environment on the node. Other stores must pass the same tests: the module
+//! `contract`, with the feature `testing`.
 
 #[cfg(feature = "testing")]
 pub mod contract;

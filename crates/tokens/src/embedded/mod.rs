@@ -1,13 +1,13 @@
 //! Tokens in an LMDB environment on the node.
 //!
-//! - *Buckets.* A row of a token that is issued here is in the bucket of its end ([`crate::place`]). Its key is its number,
+//! - *Buckets.* A row of a token that is issued here is in the bucket of its end (`place`). Its key is its number,
 //!   and the token and its id hold bucket and number. So one insert at the end of a table issues a token, and one look-up
-//!   finds it. A bucket consists of parts with [`PART`] rows, so that no part takes long to drop.
+//!   finds it. A bucket consists of parts with four million rows, so that no part takes long to drop.
 //! - *Tables.* LMDB opens tables slowly and under a lock. So all tables exist from the start, and a part takes an empty one
-//!   ([`tables`]). When the last row of a part has ended, the table is emptied as a whole, and is free again.
+//!   (`tables`). When the last row of a part has ended, the table is emptied as a whole, and is free again.
 //! - *Loose rows.* Tokens that do not hold their place (imported ones, and rows whose life was renewed) are in tables of
 //!   their own, by the hash of the access token. They are deleted one by one.
-//! - *One writer.* A thread takes all waiting operations, does them in one transaction, and syncs once ([`writer`]).
+//! - *One writer.* A thread takes all waiting operations, does them in one transaction, and syncs once (`writer`).
 //! - *Facts.* A row is never changed but for its state, and never deleted before its end. So a used refresh token is
 //!   known as one, and an import does not bring a revoked token back.
 
