@@ -1,6 +1,6 @@
 //! Fuzz target for the cookies of the plugin session.
 
-use plugins::session_cookies::{encode_again, find, open, seal};
+use plugins::session_cookies::{encode_again, open, seal};
 
 const SECRET: &str = "a secret of the fuzz target";
 
@@ -11,7 +11,7 @@ pub fn session(data: &[u8]) {
         return;
     };
     assert_eq!(open(SECRET, rest), None, "it was made without the secret");
-    if let Some(value) = find(rest, "session") {
+    if let Some(value) = plugin::cookie_in(rest, b"session") {
         assert!(!value.contains(&b';'));
         assert!(value.len() + "session=".len() <= rest.len());
     }

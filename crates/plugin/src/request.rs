@@ -357,7 +357,7 @@ impl Request<'_> {
     /// Source: nginx, ngx_http_parse_multi_header_lines().
     pub fn cookie(&self, name: &str) -> Option<&[u8]> {
         let mut lines = self.every_header_line("cookie");
-        lines.find_map(|line| cookie(line, name.as_bytes()))
+        lines.find_map(|line| cookie_in(line, name.as_bytes()))
     }
 
     fn header_field_exact(&self, name: &str) -> Field<'_> {
@@ -458,8 +458,9 @@ impl Request<'_> {
     }
 }
 
-/// A comma ends a cookie that has another name, but is part of a value.
-fn cookie<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
+/// Returns the first cookie with this name in a line, as [`Request::cookie`]. A comma ends a cookie that has another name,
+/// but is part of a value.
+pub fn cookie_in<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
     let mut rest = line;
     while !rest.is_empty() {
         if let Some((start, after)) = rest.split_at_checked(name.len())
@@ -481,7 +482,7 @@ fn dash(letter: char) -> char {
 
 #[cfg(test)]
 mod tests {
-    use super::cookie;
+    use super::cookie_in;
 
     #[test]
     fn cookies_are_found_as_by_nginx() {
@@ -497,7 +498,7 @@ mod tests {
             ("", None),
         ];
         for (line, wanted) in cases {
-            let found = cookie(line.as_bytes(), b"jwt");
+            let found = cookie_in(line.as_bytes(), b"jwt");
             assert_eq!(found, wanted.map(str::as_bytes), "{line}");
         }
     }
@@ -509,8 +510,8 @@ mod tests {
             |size| ["jwt;", "jwt ", "jwt=,", ",", " "].map(|piece| piece.repeat(size)),
             |lines| {
                 for line in &lines {
-                    std::hint::black_box(cookie(line.as_bytes(), b"nope"));
-                    std::hint::black_box(cookie(line.as_bytes(), b"jwt"));
+                    std::hint::black_box(cookie_in(line.as_bytes(), b"nope"));
+                    std::hint::black_box(cookie_in(line.as_bytes(), b"jwt"));
                 }
             },
         );

@@ -82,7 +82,7 @@ pub mod credentials {
 
 /// The reading of cookies of the plugin session, for its fuzz target.
 pub mod session_cookies {
-    pub use crate::session::reading::{encode_again, find, open, seal};
+    pub use crate::session::reading::{encode_again, open, seal};
 }
 
 /// Parsers of what clients send, for fuzzing.

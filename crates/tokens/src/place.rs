@@ -122,7 +122,8 @@ impl Place {
     pub(crate) fn id(self, random: u64) -> Uuid {
         let bits = self.bits();
         let high = (bits >> 12) << 16 | bits & 0xfff;
-        Uuid::from_u128(u128::from(high) << 64 | u128::from(random)).with_version_8()
+        let bits = u128::from(high) << 64 | u128::from(random);
+        uuid::Builder::from_custom_bytes(bits.to_be_bytes()).into_uuid()
     }
 
     /// Reads the place from an id. An id that was not made here may have one by chance.
@@ -132,16 +133,6 @@ impl Place {
         }
         let high = (id.as_u128() >> 64) as u64;
         Self::of_bits((high >> 16) << 12 | high & 0xfff)
-    }
-}
-
-trait WithVersion {
-    fn with_version_8(self) -> Uuid;
-}
-
-impl WithVersion for Uuid {
-    fn with_version_8(self) -> Uuid {
-        uuid::Builder::from_custom_bytes(*self.as_bytes()).into_uuid()
     }
 }
 

@@ -260,7 +260,7 @@ pub struct Imported {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportOutcome {
     Imported,
-    /// The same row is there.
+    /// It is there already, with the same content.
     Present,
     /// A row with this id was superseded, revoked or deleted.
     Ended,

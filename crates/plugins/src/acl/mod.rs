@@ -38,9 +38,9 @@ enum Mode {
 
 /// The groups of a client, by their origin.
 enum ClientGroups {
-    /// Those that another plugin has found.
+    /// Groups that another plugin has found.
     Authenticated(Vec<Group>),
-    /// Those of the consumer.
+    /// Groups of the consumer.
     Consumer(Arc<Vec<Membership>>),
 }
 

@@ -40,7 +40,7 @@ pub(super) fn verify_hmac(
 /// A public key for one algorithm.
 pub(super) struct PublicKey {
     key: ParsedPublicKey,
-    /// The same key for signatures of PS256, PS384 and PS512 with the longest salt, which OpenSSL makes by default.
+    /// Verifies signatures of PS256, PS384 and PS512 with the longest salt, which OpenSSL makes by default.
     /// RFC 7518 section 3.5 requires a salt of the length of the hash.
     with_long_salt: Option<ParsedPublicKey>,
     /// Whether it is an RSA key of less than 2,048 bits.

@@ -35,7 +35,7 @@ struct Jwt {
     config: Config,
     /// Value of the WWW-Authenticate header if there is no token.
     challenge: HeaderValue,
-    /// The same if there is one.
+    /// Value of the WWW-Authenticate header for a token that is refused.
     challenge_with_error: HeaderValue,
 }
 

@@ -200,7 +200,7 @@ proptest! {
             prop_assert!(pair.len() <= 4096);
             let (own_name, value) = pair.split_once('=').expect("it has a value");
             prop_assert_eq!(own_name, &cookie.name);
-            prop_assert_eq!(jar::find_in(cookie.line.as_bytes(), own_name.as_bytes()), Some(value.as_bytes()));
+            prop_assert_eq!(plugin::cookie_in(cookie.line.as_bytes(), own_name.as_bytes()), Some(value.as_bytes()));
             joined.push_str(value);
         }
         prop_assert_eq!(joined, format!("{header}{payload}"));

@@ -1,4 +1,4 @@
-//! Cookies: reading those of a request, and the lines that set those of a response. A long session is split into several
+//! Cookies of a session: putting together those of a request, and the lines that set those of a response. A long session is split into several
 //! cookies, `NAME`, `NAME2`, … up to `NAME9`.
 //! Source: lua-resty-session 4.0.5, lib/resty/session.lua calculate_cookie_chunks(), save(), destroy().
 
@@ -103,35 +103,11 @@ pub(crate) fn join(
     let count = pieces(name, size)?;
     let mut payload = first.get(HEADER_TEXT..).unwrap_or_default().to_vec();
     for number in 2..=count {
-        let piece = find(request, &numbered(name, number)).ok_or(Invalid::Payload)?;
+        let piece = request.cookie(&numbered(name, number)).ok_or(Invalid::Payload)?;
         payload.extend_from_slice(piece);
     }
     match payload.len() == size {
         true => Ok(payload),
         false => Err(Invalid::Payload),
     }
-}
-
-/// Returns the first cookie with this name, which may be empty. The case of names does not matter.
-/// Source: nginx, ngx_http_parse_multi_header_lines().
-pub(crate) fn find<'r>(request: &'r Request<'_>, name: &str) -> Option<&'r [u8]> {
-    let mut lines = request.every_header_line("cookie");
-    lines.find_map(|line| find_in(line, name.as_bytes()))
-}
-
-/// A comma ends a cookie that has another name, but is part of a value.
-pub(crate) fn find_in<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
-    let mut rest = line;
-    while !rest.is_empty() {
-        if let Some((start, after)) = rest.split_at_checked(name.len())
-            && start.eq_ignore_ascii_case(name)
-            && let Some(value) = after.trim_ascii_start().strip_prefix(b"=")
-        {
-            let end = memchr::memchr(b';', value).unwrap_or(value.len());
-            return Some(value[..end].trim_ascii_start());
-        }
-        let end = memchr::memchr2(b';', b',', rest)?;
-        rest = rest[end + 1..].trim_ascii_start();
-    }
-    None
 }

@@ -1,13 +1,7 @@
 //! The parts that read what clients send, for the fuzz target.
 
 use super::format::{HEADER_TEXT, Purpose, Secret, Times};
-use super::jar;
 use super::payload::Payload;
-
-/// Returns the value of a cookie in a line.
-pub fn find<'l>(line: &'l [u8], name: &str) -> Option<&'l [u8]> {
-    jar::find_in(line, name.as_bytes())
-}
 
 /// Encrypts data, and returns the whole session as one text.
 pub fn seal(secret: &str, data: &[u8]) -> Option<String> {

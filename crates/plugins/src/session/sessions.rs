@@ -173,7 +173,7 @@ impl Sessions {
         purpose: Purpose,
     ) -> Result<(Header, &'s [u8]), Invalid> {
         let kind = self.kind(purpose);
-        let cookie = jar::find(scene.request, &kind.name).ok_or(Invalid::Missing)?;
+        let cookie = scene.request.cookie(&kind.name).ok_or(Invalid::Missing)?;
         let text = cookie.get(..HEADER_TEXT).ok_or(Invalid::Header)?;
         let header = self.secret.open_header(text)?;
         if header.has(STORED) != scene.store.is_some() {
@@ -307,7 +307,7 @@ impl Sessions {
         *header = header.touched(scene.now.saturating_sub(header.renewed()));
         let text = self.secret.header_text(header)?;
         let name = &self.session.name;
-        let cookie = jar::find(scene.request, name).unwrap_or_default();
+        let cookie = scene.request.cookie(name).unwrap_or_default();
         // The payload was decoded, so that its characters are those of base64url.
         let payload = match scene.store {
             Some(_) => &[],

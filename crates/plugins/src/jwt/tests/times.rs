@@ -87,7 +87,7 @@ fn a_token_may_be_valid_for_a_limited_time_only() {
     assert_eq!(timed(&case, json!({"exp": now})), expired);
 }
 
-/// As in Kong, a limit without `claims_to_verify` is no error. Then only the limit counts.
+/// A limit without `claims_to_verify` is no error, as in Kong. Then only the limit counts.
 #[test]
 fn a_limit_excludes_other_claims_to_verify() {
     crate::install();

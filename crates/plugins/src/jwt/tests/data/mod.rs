@@ -8,7 +8,7 @@ Ps19hkME6UcpO7K1wcsH+wf86tHfi/IewJQPT/SkYuNmTgR300DNrPVy4jdS4htc
 1AuUPyW1IVVHE/9iQwIDAQAB
 -----END PUBLIC KEY-----
 ";
-/// The same key as RSAPublicKey of PKCS #1.
+/// The key of `SHORT` in the form RSAPublicKey of PKCS #1.
 pub(super) const SHORT_PKCS1: &str = "-----BEGIN RSA PUBLIC KEY-----
 MIGJAoGBANEyvCH7ytAWfVzGAi0Nw2DjH4dp/rhXnwxUXP4lTXQgJf+JhzlWnpXh
 fOp2B/sRG+2vU8gEANjWUYmVhCYCcyQpxo4+zX2GQwTpRyk7srXBywf7B/zq0d+L
