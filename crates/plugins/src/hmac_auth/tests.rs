@@ -413,3 +413,33 @@ fn a_signature_of_one_plugin_is_remembered_for_those_with_a_longer_skew() {
         "401 HMAC signature was used before"
     );
 }
+
+#[test]
+fn a_signature_whose_date_is_too_old_when_the_body_ends_admits_nothing() {
+    let case = hmac_auth(json!({}));
+    let config = plugin::testing::completed(NAME, json!({"refuse_replays": true}));
+    let config = serde_json::to_value(config.expect("it is valid")).expect("it is JSON");
+    let cx = BuildCx {
+        identity: &Default::default(),
+        lua: &Default::default(),
+        life: &Arc::default(),
+    };
+    let config = serde_json::from_value(config).expect("it is a configuration");
+    let plugin = HmacAuth::build(config, &cx).expect("it is built");
+    plugin.start(case.node());
+    let now = case.node().clock.since_epoch().as_secs();
+    let use_up = |until| {
+        plugin
+            .use_up(case.node(), b"signature", until)
+            .expect("it was started")
+    };
+    // What was noted after its end would count as unused for every further request.
+    for _ in 0..2 {
+        assert!(matches!(
+            use_up(now - 1),
+            Err(Refusal::Unauthorized(NO_DATE))
+        ));
+    }
+    assert!(use_up(now).is_ok());
+    assert!(matches!(use_up(now), Err(Refusal::Unauthorized(USED))));
+}

@@ -101,3 +101,16 @@ fn seconds(seconds: f64) -> Duration {
     // YAML can write a number that is none (`.nan`).
     Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST.as_secs_f64())).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_are_no_times_are_zero_or_the_longest() {
+        assert_eq!(seconds(1.5), Duration::from_millis(1500));
+        assert_eq!(seconds(-1.0), Duration::ZERO);
+        assert_eq!(seconds(f64::NAN), Duration::ZERO);
+        assert_eq!(seconds(f64::INFINITY), LONGEST);
+    }
+}

@@ -103,7 +103,9 @@ pub(crate) fn join(
     let count = pieces(name, size)?;
     let mut payload = first.get(HEADER_TEXT..).unwrap_or_default().to_vec();
     for number in 2..=count {
-        let piece = request.cookie(&numbered(name, number)).ok_or(Invalid::Payload)?;
+        let piece = request
+            .cookie(&numbered(name, number))
+            .ok_or(Invalid::Payload)?;
         payload.extend_from_slice(piece);
     }
     match payload.len() == size {

@@ -41,6 +41,17 @@ fn run(case: &Case, cookies: &str) -> Outcome {
 }
 
 #[test]
+fn cookies_for_all_sites_are_always_secure() {
+    let case = with(json!({"cookie_same_site": "None", "cookie_secure": false}));
+    let first = log_in(&case);
+    let lines = cookies(&first);
+    assert!(!lines.is_empty());
+    for cookie in lines {
+        assert!(cookie.contains("; SameSite=None; Secure"), "{cookie}");
+    }
+}
+
+#[test]
 fn a_session_takes_the_place_of_the_credential() {
     let case = with(json!({}));
     let first = log_in(&case);
