@@ -13,16 +13,19 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ("store", &["model"]),
     ("services", &["net"]),
     ("tokens", &[]),
-    ("plugin", &["expr", "model", "net", "services"]),
+    ("plugin", &["expr", "model", "net", "services", "tokens"]),
     ("lua", &["model", "net", "plugin", "services"]),
-    ("plugins", &["lua", "model", "net", "plugin", "services"]),
+    (
+        "plugins",
+        &["lua", "model", "net", "plugin", "services", "tokens"],
+    ),
     ("proxy", &["model", "net", "plugin", "router", "tables"]),
     ("admin", &["model", "net", "plugin", "store"]),
     (
         "gateway",
         &[
             "admin", "expr", "model", "net", "plugin", "plugins", "proxy", "router", "services",
-            "store", "tables",
+            "store", "tables", "tokens",
         ],
     ),
     ("testkit", &[]),

@@ -31,6 +31,7 @@ mod settings;
 mod signals;
 mod sockets;
 mod start;
+mod token_store;
 mod tokens;
 mod transfer;
 mod upgrade;

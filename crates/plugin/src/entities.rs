@@ -67,6 +67,12 @@ pub trait Entities: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Returns the revision in which an entity was created, if it exists. An entity that was deleted and made again with
+    /// the same id has a later one. So what belongs to the former entity, such as its tokens, does not belong to it.
+    fn created_revision(&self, kind: EntityKind, id: Uuid) -> Result<Option<u64>, LookupError> {
+        Ok(self.object(kind, id)?.map(|_| 0))
+    }
+
     /// Returns the id of the workspace `default`, which holds all entities.
     fn workspace(&self) -> Uuid {
         DEFAULT_WORKSPACE

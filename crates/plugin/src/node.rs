@@ -9,6 +9,7 @@ use services::{Background, Clock, Dicts, Metrics, Queues, Shared, Workers, http,
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
+use tokens::TokenStore;
 
 /// The node, as plugins use it. There is one per process. It outlives every configuration, so state that must survive
 /// a change of the configuration is kept here and not in plugins. Nothing here makes a worker wait.
@@ -16,6 +17,8 @@ pub struct Node {
     pub identity: NodeIdentity,
     /// Consumers, credentials and other entities that are not part of the snapshot.
     pub entities: Arc<dyn Entities>,
+    /// OAuth2 tokens and authorization codes. A node of tests or measurements may have none.
+    pub tokens: Option<Arc<dyn TokenStore>>,
     /// State of plugins by plugin and key, which lives as long as something uses it.
     pub shared: Shared,
     pub clock: Clock,
@@ -61,6 +64,7 @@ pub struct Connections {
 pub struct NodeParts {
     pub identity: NodeIdentity,
     pub entities: Arc<dyn Entities>,
+    pub tokens: Option<Arc<dyn TokenStore>>,
     /// Number of workers.
     pub workers: usize,
     /// The certificates that the HTTP client and the LDAP client trust.
@@ -88,6 +92,7 @@ impl Node {
         let NodeParts {
             identity,
             entities,
+            tokens,
             workers,
             trust,
             resolver,
@@ -103,6 +108,7 @@ impl Node {
         Ok(Self {
             identity,
             entities,
+            tokens,
             shared: Shared::default(),
             clock: Clock::system(),
             workers: Workers::default(),
@@ -139,6 +145,7 @@ impl Node {
         let node = Self::new(NodeParts {
             identity: NodeIdentity::default(),
             entities,
+            tokens: None,
             workers: 1,
             trust: Trust::Anyone,
             resolver: Resolver::default(),

@@ -33,6 +33,13 @@ pub struct Keys {
 }
 
 impl Keys {
+    /// Makes the 64 secret bytes of new keys.
+    pub fn generate() -> Result<[u8; 64], StoreError> {
+        let mut secret = [0; 64];
+        rand::fill(&mut secret).map_err(|_| StoreError::Crypto("no random numbers"))?;
+        Ok(secret)
+    }
+
     /// Makes keys of 64 secret bytes.
     pub fn new(secret: &[u8; 64], seal_id: u32) -> Self {
         let (mac, seal) = secret.split_at(MAC);

@@ -21,6 +21,7 @@ use serde_json::Value as Json;
 use services::{Background, Clock};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokens::TokenStore;
 use uuid::Uuid;
 
 /// The route of each request, unless the test gives another one.
@@ -36,6 +37,7 @@ pub struct Case {
     plugins: Vec<Planned>,
     identity: NodeIdentity,
     entities: Arc<dyn Entities>,
+    tokens: Option<Arc<dyn TokenStore>>,
     lua: LuaSettings,
     trusted_ips: Vec<Block>,
     configuration: String,
@@ -142,6 +144,7 @@ impl Case {
             plugins: Vec::new(),
             identity: NodeIdentity::default(),
             entities: Arc::new(FakeEntities::default()),
+            tokens: None,
             lua: LuaSettings::default(),
             trusted_ips: Vec::new(),
             configuration: "{}".to_owned(),
@@ -238,6 +241,13 @@ impl Case {
         self
     }
 
+    /// Gives the node a store of tokens.
+    #[must_use]
+    pub fn tokens(mut self, tokens: Arc<dyn TokenStore>) -> Self {
+        self.tokens = Some(tokens);
+        self
+    }
+
     /// Sets what Lua code sees of the settings.
     #[must_use]
     pub fn configuration(mut self, configuration: &Json) -> Self {
@@ -303,6 +313,7 @@ impl Case {
         let node = Node::new(NodeParts {
             identity: self.identity.clone(),
             entities: self.entities.clone(),
+            tokens: self.tokens.clone(),
             workers: 1,
             trust: Trust::Anyone,
             resolver: Resolver::default(),
