@@ -3,7 +3,7 @@
 use crate::handler::{Erased, Handler, Maker};
 use crate::log::LogCx;
 use crate::node::Node;
-use crate::request::{Request, RequestCx};
+use crate::request::{InternalRedirect, Request, RequestCx};
 use crate::response::{Chunk, Response, ResponseCx};
 use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
 use crate::worker_part::{Life, PerWorker};
@@ -152,6 +152,9 @@ pub enum Step<'a> {
     /// Ends the request at once, as nginx's `ngx.exit`: no further instance is chosen. The later phases run for those
     /// that were chosen before.
     Exit(Response),
+    /// Begins the request anew, as nginx's internal redirect: the rewrite phase, routing and the access phase run again.
+    /// Only in `rewrite` and `access`.
+    InternalRedirect(InternalRedirect),
     /// Reads the request's body into memory, and then calls the phase of this instance again. The plugin has seen that
     /// the body is [`crate::RequestBody::Unread`]; it is not so in the second call. Only in `rewrite` and `access`.
     ReadBody,
@@ -193,6 +196,7 @@ pub enum Flow {
     Continue,
     Respond(Response),
     Exit(Response),
+    InternalRedirect(InternalRedirect),
     ReadBody,
 }
 
@@ -217,6 +221,7 @@ impl From<Flow> for Step<'_> {
             Flow::Continue => Self::Continue,
             Flow::Respond(response) => Self::Respond(response),
             Flow::Exit(response) => Self::Exit(response),
+            Flow::InternalRedirect(redirect) => Self::InternalRedirect(redirect),
             Flow::ReadBody => Self::ReadBody,
         }
     }

@@ -118,6 +118,19 @@ pub struct RequestState {
     pub tried: Vec<SocketAddr>,
     /// What an interpreter keeps for the request, such as its tables, for all plugins that it runs.
     pub interpreter: Option<Box<dyn Any + Send>>,
+    /// The path of the last internal redirect.
+    pub internal_path: Option<Bytes>,
+}
+
+/// Where a request goes on within the gateway (`ngx.exec`). Kong routes by the target that the client has sent, so the
+/// path does not lead to another route; only Lua code sees it. What plugins have set in the request stays, except for
+/// its upstream; what they have found out about it is forgotten.
+/// Source: nginx, ngx_http_internal_redirect; kong/router/init.lua (`request_uri`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InternalRedirect {
+    pub path: Bytes,
+    /// The query that takes the place of the request's, without `?`.
+    pub query: Vec<u8>,
 }
 
 /// A change to the log record of a request.
@@ -151,8 +164,10 @@ impl RequestState {
             log_fields,
             tried,
             interpreter,
+            internal_path,
         } = self;
         *interpreter = None;
+        *internal_path = None;
         tried.clear();
         *consumer = None;
         *credential = None;

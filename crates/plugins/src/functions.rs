@@ -267,6 +267,9 @@ fn flow(outcome: Outcome, own: &mut Own) -> Result<Next, PluginError> {
         Outcome::Done => Next::Decided(Flow::Continue),
         Outcome::Ended(Ending::Respond(response)) => Next::Decided(Flow::Respond(response)),
         Outcome::Ended(Ending::AtOnce(response)) => Next::Decided(Flow::Exit(response)),
+        Outcome::Ended(Ending::Redirect(redirect)) => {
+            Next::Decided(Flow::InternalRedirect(redirect))
+        }
         Outcome::Failed(error) => return Err(PluginError::new(error)),
         Outcome::Waits(progress, pending) => Next::Waits(progress, pending),
         Outcome::WaitsForBody(progress) => {

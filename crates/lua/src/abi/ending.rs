@@ -4,7 +4,7 @@ use super::edit::{Change, change_header};
 use super::{Cx, FOUND, NONE};
 use crate::target::Phase;
 use bytes::Bytes;
-use plugin::{HeaderEdits, Response, ResponseBody};
+use plugin::{HeaderEdits, InternalRedirect, Response, ResponseBody};
 use std::borrow::Cow;
 
 super::numbered! {
@@ -32,6 +32,8 @@ pub enum Ending {
     Respond(Response),
     /// The request ends at once.
     AtOnce(Response),
+    /// The request begins anew (`ngx.exec`).
+    Redirect(InternalRedirect),
 }
 
 /// Adds a header to the response that [`exit`] makes.
@@ -91,5 +93,15 @@ pub(super) fn exit(cx: &mut Cx, status_and_kind: i32, body: &[u8]) -> i32 {
         Kind::NgxExit => Ending::AtOnce(response),
         _ => Ending::Respond(response),
     });
+    FOUND
+}
+
+/// Makes the request begin anew with this path and query.
+pub(super) fn redirect(cx: &mut Cx, path: &[u8], query: &[u8]) -> i32 {
+    cx.keep(path.len() + query.len());
+    cx.ending = Some(Ending::Redirect(InternalRedirect {
+        path: Bytes::copy_from_slice(path),
+        query: query.to_vec(),
+    }));
     FOUND
 }

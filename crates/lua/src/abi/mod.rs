@@ -355,6 +355,7 @@ functions! {
     // The end of a request (`ending`).
     exit_header(iiss) => ending::header;
     exit(is) => ending::exit;
+    redirect(ss) => ending::redirect;
     result(s) => result;
     // Waiting (`wait`).
     sleep(d) => wait::sleep;

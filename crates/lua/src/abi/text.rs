@@ -69,6 +69,7 @@ super::numbered! {
         WorkerId = "worker_id",
         WorkerCount = "worker_count",
         Configuration = "configuration",
+        IsInternal = "is_internal",
     }
 }
 
@@ -125,6 +126,10 @@ pub(super) fn get(cx: &mut Cx, number: i32) -> i32 {
         Value::TlsVersion => cx.text_or_none(request.tls.map(|tls| tls.version.as_bytes())),
         Value::Stripped => cx.text_or_none(request.routed.stripped()),
         Value::IsGrpc => i32::from(request.is_grpc),
+        Value::IsInternal => {
+            let state = target.state();
+            i32::from(state.is_some_and(|state| state.internal_path.is_some()))
+        }
         Value::Body => cx.text_or_none(request.body_bytes().map(|body| &**body)),
         Value::BodyState => match (&request.upstream.body, &request.body) {
             (None, RequestBody::Whole(body)) if is_on_disk(&target, request, body.len()) => 4,

@@ -29,6 +29,12 @@ pub(super) fn get(cx: &mut Cx, name: &[u8]) -> i32 {
         "request_method" => cx.text(request.method_bytes()),
         "request_uri" => cx.text(request.head.target_bytes()),
         "uri" | "document_uri" => {
+            let internal = target
+                .state()
+                .and_then(|state| state.internal_path.as_ref());
+            if let Some(path) = internal {
+                return cx.text(path);
+            }
             let path = model::uri::normalize(request.head.path_bytes(), Slashes::Merge);
             let decoded: Vec<u8> = percent_encoding::percent_decode(&path).collect();
             cx.made(|out| out.extend_from_slice(&decoded))

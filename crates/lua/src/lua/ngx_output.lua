@@ -3,10 +3,11 @@
 local SB = ...
 local functions, cx, constants, own = SB.functions, SB.cx, SB.constants, SB.ngx
 local type, error, tostring, tonumber, select, floor, gsub = type, error, tostring, tonumber, select, math.floor, string.gsub
-local concat, lower, band, next, setmetatable, format = table.concat, string.lower, bit.band, next, setmetatable, string.format
+local concat, lower, char, band, next = table.concat, string.lower, string.char, bit.band, next
+local setmetatable, format = setmetatable, string.format
 local check_phase, bad_argument = SB.check_phase, SB.bad_argument
 local c_say, c_say_end, c_has_said = functions.say, functions.say_end, functions.has_said
-local c_set_header, c_set_number = functions.set_header, functions.set_number
+local c_set_header, c_set_number, c_redirect = functions.set_header, functions.set_number, functions.redirect
 local CONTENT, P = SB.CONTENT, constants.phase
 local RESPONSE, STATUS = constants.header.response, constants.set_number.status
 local SET, ADD, REMOVE = constants.change.set, constants.change.add, constants.change.remove
@@ -237,12 +238,34 @@ own.redirect = function(uri, code, ...)
   SB.suspend(SB.wait["end"])
 end
 
--- Kong has no location to which a request could go, so that its own redirect follows.
-own.exec = function(uri, ...)
-  if type(uri) ~= "string" then bad_argument(1, "string expected, got " .. (uri == nil and "no value" or type(uri)), 2) end
+-- Begins the request anew, with another `ngx.var.uri`. Kong's own named locations cannot be reached.
+-- Source: lua-nginx-module, ngx_http_lua_control.c ngx_http_lua_ngx_exec; nginx, ngx_http_parse_unsafe_uri.
+own.exec = function(...)
+  local count = select("#", ...)
+  if count ~= 1 and count ~= 2 then error("expecting one or two arguments, but got " .. count, 2) end
+  local uri, args = ...
+  if type(uri) == "number" then uri = tostring(uri) end
+  if type(uri) ~= "string" then bad_argument(1, "string expected, got " .. (uri == nil and "nil" or type(uri)), 2) end
   check_phase(CONTENT, 3)
+  if uri == "" then error("The uri argument is empty", 2) end
+  local kind = type(args)
+  if kind == "number" then
+    args = tostring(args)
+  elseif kind == "table" then
+    local text, err = SB.encode_args(args)
+    if not text then error(err, 2) end
+    args = text
+  elseif kind ~= "string" and args ~= nil then
+    bad_argument(2, "string, number, or table expected, but got " .. kind, 2)
+  end
   if c_has_said(cx) == 1 then error("attempt to call ngx.exec after sending out response headers", 2) end
-  error("ngx.exec is not supported: there is no other location", 2)
+  if uri:byte() == 64 then return end_with(500) end
+  local path, query = uri:match("^([^?]*)%??(.*)$")
+  path = gsub(path, "%%(%x%x)", function(digits) return char(tonumber(digits, 16)) end)
+  if path == "" or path:find("%z") or ("/" .. path .. "/"):find("/../", 1, true) then error("unsafe uri", 2) end
+  if args and args ~= "" then query = query == "" and args or query .. "&" .. args end
+  if c_redirect(cx, path, #path, query, #query) ~= 1 then error("an internal error", 2) end
+  SB.suspend(SB.wait["end"])
 end
 
 -- Returns a text with `\xHH` for each control character.

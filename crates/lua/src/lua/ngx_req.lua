@@ -12,9 +12,10 @@ local SET, ADD, REMOVE = constants.change.set, constants.change.add, constants.c
 local TEXT = constants.set_text
 local req = own.req
 
+local is_internal = SB.code_reader("is_internal")
 req.is_internal = function(...)
   check_request(3)
-  return false
+  return is_internal() == 1
 end
 
 local method = SB.text_reader("method")

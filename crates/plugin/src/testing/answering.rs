@@ -4,7 +4,7 @@ use super::call::{Script, Upstream};
 use super::case::Running;
 use super::outcome::{Headers, Logged, Received};
 use super::run::{
-    FilterFailed, Picked, REQUEST_ID, Ran, Walk, asked_too_often, configured, finish,
+    FilterFailed, Picked, REQUEST_ID, Ran, Walk, asked_too_often, configured, finish, redirected,
 };
 use crate::def::{Filtered, Flow, Phases, PluginError};
 use crate::edits::HeaderEdits;
@@ -82,6 +82,9 @@ impl Walk<'_> {
             let response = match finish(step, false).await {
                 Ok(Ran::Decided(Flow::Continue) | Ran::ClientGone) => continue,
                 Ok(Ran::Decided(Flow::Respond(response) | Flow::Exit(response))) => response,
+                Ok(Ran::Decided(Flow::InternalRedirect(_))) => {
+                    self.fail(picked.at, "response", &redirected())
+                }
                 Ok(Ran::Decided(Flow::ReadBody)) => {
                     self.fail(picked.at, "response", &asked_too_often())
                 }

@@ -207,6 +207,9 @@ impl Walk<'_> {
             let response = match ran {
                 Ok(Ran::Decided(Flow::Continue) | Ran::ClientGone) => continue,
                 Ok(Ran::Decided(Flow::Respond(response) | Flow::Exit(response))) => response,
+                Ok(Ran::Decided(Flow::InternalRedirect(_))) => {
+                    self.fail(at, "rewrite", &redirected())
+                }
                 Ok(Ran::Decided(Flow::ReadBody)) => self.fail(at, "rewrite", &asked_too_often()),
                 Err(error) => self.fail(at, "rewrite", &error),
             };
@@ -253,6 +256,10 @@ impl Walk<'_> {
                 Ok(Ran::Decided(Flow::Exit(given))) => {
                     self.answered_by = Some(instance.def.name.to_string());
                     return Ending::Responds(given, Origin::Gateway);
+                }
+                Ok(Ran::Decided(Flow::InternalRedirect(_))) => {
+                    origin = Origin::Gateway;
+                    response = Some(self.fail(at, "access", &redirected()));
                 }
                 Ok(Ran::Decided(Flow::ReadBody)) => {
                     origin = Origin::Gateway;
@@ -398,6 +405,9 @@ pub(super) async fn finish(
         Step::Continue => return Ok(Ran::Decided(Flow::Continue)),
         Step::Respond(response) => return decided(Flow::Respond(response)),
         Step::Exit(response) => return decided(Flow::Exit(response)),
+        Step::InternalRedirect(redirect) => {
+            return Ok(Ran::Decided(Flow::InternalRedirect(redirect)));
+        }
         Step::ReadBody => return Ok(Ran::Decided(Flow::ReadBody)),
         Step::Wait(wait) => wait,
     };
@@ -411,6 +421,11 @@ pub(super) async fn finish(
 
 fn decided(flow: Flow) -> Result<Ran, PluginError> {
     flow.with_final_status().map(Ran::Decided)
+}
+
+/// The harness has no routing, to which such a request would go back.
+pub(super) fn redirected() -> PluginError {
+    PluginError::new("it redirects the request")
 }
 
 pub(super) fn asked_too_often() -> PluginError {

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use model::entities::ConsumerId;
 use net::http1::ResponseHead;
 use plugin::{
-    Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, LogCx, LogEntry, Node,
-    OwnStates, Phases, PluginDef, PluginError, Request, RequestBody, RequestCx, RequestState,
-    Response, ResponseCx, ScopeSet, Step, UpstreamEdits, Wait,
+    Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, InternalRedirect,
+    LogCx, LogEntry, Node, OwnStates, Phases, PluginDef, PluginError, Request, RequestBody,
+    RequestCx, RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits, Wait,
 };
 use std::future::poll_fn;
 use std::ops::Range;
@@ -58,7 +58,12 @@ pub struct ChainMemory {
     response: Option<Response>,
     /// Whether `response` is that of a plugin that has failed.
     failed: bool,
+    /// Number of internal redirects so far.
+    restarts: u8,
 }
+
+/// Maximum number of internal redirects of a request (`NGX_HTTP_MAX_URI_CHANGES`).
+const MAX_RESTARTS: u8 = 10;
 
 impl ChainMemory {
     /// Forgets the request but keeps the memory of the lists.
@@ -75,6 +80,7 @@ impl ChainMemory {
             waiting,
             response,
             failed,
+            restarts,
         } = self;
         state.clear();
         edits.clear();
@@ -87,6 +93,7 @@ impl ChainMemory {
         *waiting = None;
         *response = None;
         *failed = false;
+        *restarts = 0;
     }
 }
 
@@ -113,13 +120,17 @@ pub enum Access {
     ClientGone,
 }
 
-/// The response of a plugin that has ended the request.
+/// How a plugin has ended the walk over the plugins.
 #[derive(Debug)]
-pub struct Ended {
-    pub response: Response,
-    /// Whether the response does not count as an answer of the plugin: the plugin has ended the request at once
-    /// ([`Step::Exit`]), or it has failed.
-    pub at_once: bool,
+pub enum Ended {
+    Answered {
+        response: Response,
+        /// Whether the response does not count as an answer of the plugin: the plugin has ended the request at once
+        /// ([`Step::Exit`]), or it has failed.
+        at_once: bool,
+    },
+    /// The request begins anew. [`Chain::restart`] prepares that.
+    Redirected(InternalRedirect),
 }
 
 /// A filter phase that failed. The error was logged, and the connection must be closed.
@@ -280,11 +291,14 @@ impl<'r> Chain<'r> {
                 memory.rewritten = at;
                 return Access::NeedsBody;
             }
+            if let Ok(Ran::Decided(Flow::InternalRedirect(redirect))) = ran {
+                return Access::Done(Some(Ended::Redirected(redirect)));
+            }
             let ended = match ending("rewrite", instance, ran) {
                 Ok(None) => continue,
                 Ok(Some(response)) => {
                     memory.answered_by = Some(choice.instance);
-                    Access::Done(Some(Ended {
+                    Access::Done(Some(Ended::Answered {
                         response,
                         at_once: true,
                     }))
@@ -340,10 +354,13 @@ impl<'r> Chain<'r> {
                 }
                 Ok(Ran::Decided(Flow::Exit(response))) => {
                     memory.answered_by = Some(picked.instance);
-                    return Access::Done(Some(Ended {
+                    return Access::Done(Some(Ended::Answered {
                         response,
                         at_once: true,
                     }));
+                }
+                Ok(Ran::Decided(Flow::InternalRedirect(redirect))) => {
+                    return Access::Done(Some(Ended::Redirected(redirect)));
                 }
                 Ok(Ran::Decided(Flow::ReadBody)) if matches!(request.body, RequestBody::Unread) => {
                     memory.waiting = Some(picked);
@@ -356,10 +373,26 @@ impl<'r> Chain<'r> {
                 Err(error) => memory.fail(picked, instance, &error),
             }
         }
-        Access::Done(memory.response.take().map(|response| Ended {
+        Access::Done(memory.response.take().map(|response| Ended::Answered {
             response,
             at_once: memory.failed,
         }))
+    }
+
+    /// Forgets what plugins have found out about the request, because it begins anew. What they have set in the response
+    /// stays. Returns `false` after too many restarts.
+    #[cold]
+    pub fn restart(&mut self, path: Bytes) -> bool {
+        let Some(memory) = self.memory.as_deref_mut() else {
+            return false;
+        };
+        self.phases = Phases::NONE;
+        let (headers, restarts) = (std::mem::take(&mut memory.state.headers), memory.restarts);
+        memory.clear();
+        memory.state.headers = headers;
+        memory.state.internal_path = Some(path);
+        memory.restarts = restarts + 1;
+        memory.restarts <= MAX_RESTARTS
     }
 
     /// Whether the request has memory, but no instance was chosen for it yet.
@@ -466,28 +499,29 @@ impl<'r> Chain<'r> {
         let ChainMemory {
             picked, own, state, ..
         } = memory;
+        let mut cx = ResponseCx {
+            request,
+            state,
+            configured: nobody(self.names),
+            node: self.node,
+            upstream,
+            upstream_body: body,
+            answer,
+        };
         for (picked, instance) in with(picked, self.instances, Phases::HEADER_FILTER) {
-            let mut cx = ResponseCx {
-                request,
-                state,
-                configured: picked.configured(self.names),
-                node: self.node,
-                upstream,
-                upstream_body: body,
-                answer,
-            };
+            cx.configured = picked.configured(self.names);
             let before = cx.answer.status;
             let filtered = instance
                 .plugin
                 .header_filter(&mut cx, own.slot(picked.plugin));
             match filtered {
-                Ok(Filtered::Continue) => check_status(before, answer.status, instance)?,
+                Ok(Filtered::Continue) => check_status(before, cx.answer.status, instance)?,
                 Ok(Filtered::Replace(response)) => {
                     let (head, id) = (Some(request.head), request.request_id);
                     let mut made = GatewayResponse::new(response, head, id, settings);
                     check_status(before, made.status, instance)?;
-                    answer.status = made.status;
-                    answer.headers.apply(std::mem::take(&mut made.headers));
+                    cx.answer.status = made.status;
+                    cx.answer.headers.apply(std::mem::take(&mut made.headers));
                     replaced = Some(made);
                 }
                 Err(error) => {
@@ -514,16 +548,17 @@ impl<'r> Chain<'r> {
         let ChainMemory {
             picked, own, state, ..
         } = memory;
+        let mut cx = ResponseCx {
+            request,
+            state,
+            configured: nobody(self.names),
+            node: self.node,
+            upstream,
+            upstream_body: body,
+            answer,
+        };
         for (picked, instance) in with(picked, self.instances, Phases::BODY_FILTER) {
-            let mut cx = ResponseCx {
-                request,
-                state,
-                configured: picked.configured(self.names),
-                node: self.node,
-                upstream,
-                upstream_body: body,
-                answer,
-            };
+            cx.configured = picked.configured(self.names);
             let own = own.slot(picked.plugin);
             let filtered = instance.plugin.body_filter(&mut cx, own, chunk);
             filtered.map_err(|error| {
@@ -566,14 +601,15 @@ impl<'r> Chain<'r> {
         let ChainMemory {
             picked, own, state, ..
         } = memory;
+        let mut cx = LogCx {
+            request,
+            state,
+            configured: nobody(self.names),
+            node: self.node,
+            entry,
+        };
         for (picked, instance) in with(picked, self.instances, Phases::LOG) {
-            let mut cx = LogCx {
-                request,
-                state,
-                configured: picked.configured(self.names),
-                node: self.node,
-                entry,
-            };
+            cx.configured = picked.configured(self.names);
             instance.plugin.log(&mut cx, own.slot(picked.plugin));
         }
     }
@@ -641,6 +677,17 @@ impl ChainMemory {
     }
 }
 
+/// The place of the configured plugin in a context, before the first one is called.
+#[inline]
+fn nobody(names: &dyn ConfiguredNames) -> Configured<'_> {
+    Configured {
+        scopes: ScopeSet::GLOBAL,
+        consumer: None,
+        plugin: 0,
+        names,
+    }
+}
+
 impl Picked {
     #[inline]
     fn configured<'c>(&self, names: &'c dyn ConfiguredNames) -> Configured<'c> {
@@ -678,6 +725,9 @@ async fn finish(
         Step::Continue => return Ok(Ran::Decided(Flow::Continue)),
         Step::Respond(response) => return decided(Flow::Respond(response)),
         Step::Exit(response) => return decided(Flow::Exit(response)),
+        Step::InternalRedirect(redirect) => {
+            return Ok(Ran::Decided(Flow::InternalRedirect(redirect)));
+        }
         Step::ReadBody => return Ok(Ran::Decided(Flow::ReadBody)),
         Step::Wait(wait) => wait,
     };
@@ -711,6 +761,9 @@ fn ending(
             return Ok(Some(response));
         }
         Ok(Ran::Decided(Flow::ReadBody)) => asked_too_often(),
+        Ok(Ran::Decided(Flow::InternalRedirect(_))) => {
+            PluginError::new("it redirects the request after the upstream has answered")
+        }
         Err(error) => error,
     };
     report(phase, &instance.def, &error);

@@ -12,7 +12,7 @@ use crate::respond::status::is_bodiless;
 use crate::respond::{Facts, GatewayResponse, Latency, ResponseSettings, inject, page};
 use net::http1::{BadRequest, Body, RequestHead, Version};
 use net::tls::PLAIN_HTTP_PAGE;
-use plugin::{Answer, HeaderEdits, Origin, Phases, Response};
+use plugin::{Answer, HeaderEdits, InternalRedirect, Origin, Phases, Response};
 use std::ops::Range;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -58,24 +58,47 @@ impl Connection {
         opening: &Opening<'_>,
         handling: &mut Handling<'_>,
     ) -> Outcome {
+        let (response, at_once) = match ended {
+            Ended::Answered { response, at_once } => (response, at_once),
+            Ended::Redirected(redirect) => return self.redirect(redirect, opening, handling),
+        };
         tracing::debug!(
             plugin = handling.chain.answered_by(),
-            status = ended.response.status,
+            status = response.status,
             request_id = opening.request_id(),
             "a plugin answers the request"
         );
-        if closes(ended.response.status) {
+        if closes(response.status) {
             return Outcome {
-                status: ended.response.status,
+                status: response.status,
                 ..self.broken_by_filter()
             };
         }
-        let origin = if ended.at_once {
+        let origin = if at_once {
             Origin::Gateway
         } else {
             Origin::Plugin
         };
-        self.produce(ended.response, origin, opening, handling)
+        self.produce(response, origin, opening, handling)
+    }
+
+    /// Makes the request begin anew.
+    #[cold]
+    fn redirect(
+        &mut self,
+        redirect: InternalRedirect,
+        opening: &Opening<'_>,
+        handling: &mut Handling<'_>,
+    ) -> Outcome {
+        if handling.restart(redirect) {
+            return self.gone(None);
+        }
+        let request_id = opening.request_id();
+        tracing::error!(
+            request_id,
+            "plugins redirect the request within the gateway too often"
+        );
+        self.produce_error(ServerError::from(500), None, opening, handling)
     }
 
     /// Sends a response of a plugin or of the gateway.

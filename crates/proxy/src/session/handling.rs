@@ -7,7 +7,9 @@ use super::worker;
 use crate::plugins::{Chain, Plan};
 use crate::snapshot::Snapshot;
 use net::http1::RequestHead;
-use plugin::{Latencies, LogEntry, Origin, Phases, Request, RequestBody};
+use plugin::{
+    InternalRedirect, Latencies, LogEntry, Origin, Phases, Request, RequestBody, UpstreamEdits,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 use tokio::time::Instant;
@@ -23,6 +25,8 @@ pub(super) struct Handling<'r> {
     globals: &'r Plan,
     started: Instant,
     pub(super) is_logged: bool,
+    /// Whether the request begins anew. Its outcome so far then means nothing.
+    pub(super) restarts: bool,
 }
 
 impl<'r> Handling<'r> {
@@ -43,6 +47,7 @@ impl<'r> Handling<'r> {
             globals: &snapshot.globals,
             started,
             is_logged: false,
+            restarts: false,
         }
     }
 
@@ -62,6 +67,29 @@ impl<'r> Handling<'r> {
             self.use_memory();
             self.chain.pick_defaults(globals);
         }
+    }
+
+    /// Prepares the request to begin anew. Returns `false` after too many restarts.
+    #[cold]
+    pub(super) fn restart(&mut self, redirect: InternalRedirect) -> bool {
+        let request = &mut self.request;
+        (request.route, request.service) = (None, None);
+        request.captures.clear();
+        let buffer = std::mem::take(&mut request.routed).bytes;
+        worker::with(|worker| worker.give_buffer(buffer));
+        let UpstreamEdits {
+            headers: _,
+            method: _,
+            body: _,
+            query,
+            path,
+            target,
+            buffer_response,
+        } = &mut request.upstream;
+        *query = Some(redirect.query);
+        (*path, *target, *buffer_response) = (None, None, false);
+        self.restarts = self.chain.restart(redirect.path);
+        self.restarts
     }
 
     /// Returns the lists to the worker.

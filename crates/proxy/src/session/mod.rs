@@ -237,25 +237,31 @@ impl Connection {
         let snapshot = &*view.snapshot;
         let opening = Opening::new(self, &head, arrival);
         let mut handling = Handling::new(opening.request(&head), snapshot, plane, opening.started);
-        let ended = if snapshot.globals.has(Phases::REWRITE) {
-            // Boxed because it is rare, and would enlarge the task of every connection.
-            Box::pin(self.run_rewrite(&snapshot.globals, &mut handling)).await
-        } else {
-            Ok(None)
-        };
-        let outcome = match ended {
-            Err(error) => {
-                handling.use_globals(&snapshot.globals);
-                self.refuse_body(error, &opening, &mut handling)
-            }
-            Ok(Some(ended)) => self.answer_plugin(ended, &opening, &mut handling),
-            Ok(None) => {
-                let routed = Routed::find(snapshot, &mut handling.request, arrival, &self.stream);
-                let request = &mut handling.request;
-                request.route = routed.route(snapshot).map(|route| route.as_ref());
-                request.service = routed.service(snapshot).map(|service| service.as_ref());
-                self.dispatch(snapshot, &opening, &routed, &mut handling)
-                    .await
+        let outcome = loop {
+            let ended = if snapshot.globals.has(Phases::REWRITE) {
+                // Boxed because it is rare, and would enlarge the task of every connection.
+                Box::pin(self.run_rewrite(&snapshot.globals, &mut handling)).await
+            } else {
+                Ok(None)
+            };
+            let outcome = match ended {
+                Err(error) => {
+                    handling.use_globals(&snapshot.globals);
+                    self.refuse_body(error, &opening, &mut handling)
+                }
+                Ok(Some(ended)) => self.answer_plugin(ended, &opening, &mut handling),
+                Ok(None) => {
+                    let routed =
+                        Routed::find(snapshot, &mut handling.request, arrival, &self.stream);
+                    let request = &mut handling.request;
+                    request.route = routed.route(snapshot).map(|route| route.as_ref());
+                    request.service = routed.service(snapshot).map(|service| service.as_ref());
+                    self.dispatch(snapshot, &opening, &routed, &mut handling)
+                        .await
+                }
+            };
+            if !std::mem::take(&mut handling.restarts) {
+                break outcome;
             }
         };
         handling.body_share = None;

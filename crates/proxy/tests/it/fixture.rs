@@ -2,7 +2,7 @@
 
 use net::http1::{Limits, RequestHead};
 use plugin::{NoNames, Node, Request, RequestBody, RequestState, Response};
-use proxy::plugins::{Access, Chain, ChainMemory, Instances, Plan};
+use proxy::plugins::{Access, Chain, ChainMemory, Ended, Instances, Plan};
 use proxy::snapshot::BuildSettings;
 use serde_json::json;
 use std::sync::Arc;
@@ -86,7 +86,8 @@ pub(crate) fn access_of(
     request: &mut Request<'_>,
 ) -> Option<Response> {
     match ready(chain.access(plan, request, &mut |_| Poll::Pending)) {
-        Access::Done(ended) => ended.map(|ended| ended.response),
+        Access::Done(None) => None,
+        Access::Done(Some(Ended::Answered { response, .. })) => Some(response),
         other => panic!("the access phase does not end: {other:?}"),
     }
 }

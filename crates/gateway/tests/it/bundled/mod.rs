@@ -5,6 +5,7 @@ mod cache_lifetime;
 mod grpc;
 mod grpc_web;
 mod http2;
+mod internal_redirect;
 mod proxy_cache;
 mod rate_limiting;
 mod rate_limits_under_change;
