@@ -11,6 +11,8 @@
 //! - *Facts.* A row is never changed but for its state, and never deleted before its end. So a used refresh token is
 //!   known as one, and an import does not bring a revoked token back.
 
+mod importing;
+mod listing;
 mod operations;
 mod reading;
 mod tables;
@@ -18,8 +20,8 @@ mod writer;
 
 use crate::secret::{Keys, Made, Storage};
 use crate::store::{
-    Code, ImportOutcome, Imported, Issued, Listed, NewCode, NewToken, RefreshOutcome, Reply,
-    StoreError, Token, TokenStore,
+    Code, Counts, Cursor, ImportOutcome, Imported, Issued, Listed, NewCode, NewToken, Page,
+    RefreshOutcome, Reply, StoreError, Token, TokenStore, Write, WriteOutcome,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -118,6 +120,10 @@ impl TokenStore for Embedded {
             .run(move |write| write.renew(&refresh_token, expires_in, ttl, now))
     }
 
+    fn write(&self, row: Imported, how: Write, now: i64) -> Reply<'_, WriteOutcome> {
+        self.writer.run(move |write| write.write(&row, &how, now))
+    }
+
     fn revoke(&self, id: Uuid, now: i64) -> Reply<'_, bool> {
         self.writer.run(move |write| write.revoke(id, now))
     }
@@ -127,13 +133,7 @@ impl TokenStore for Embedded {
             .run(move |write| write.revoke_successor(id, now))
     }
 
-    fn list(
-        &self,
-        of: Listed,
-        after: Option<Uuid>,
-        most: usize,
-        now: i64,
-    ) -> Reply<'_, Vec<Token>> {
+    fn list(&self, of: Listed, after: Option<Cursor>, most: usize, now: i64) -> Reply<'_, Page> {
         Reply::Ready(self.shared.list(of, after, most, now))
     }
 
@@ -143,5 +143,9 @@ impl TokenStore for Embedded {
 
     fn expire(&self, now: i64) -> Reply<'_, bool> {
         self.writer.run(move |write| write.expire(now))
+    }
+
+    fn counts(&self) -> Reply<'_, Counts> {
+        Reply::Ready(self.shared.counts())
     }
 }
