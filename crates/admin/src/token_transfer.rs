@@ -25,6 +25,7 @@ use serde_json::json;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use store::View;
 use tokens::{ImportOutcome, Imported, Listed, StoreError, TokenStore};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
@@ -415,8 +416,8 @@ fn begin(app: &App, query: &[(String, Option<String>)]) -> Result<Import, Failur
 
 /// Calls `each` with every token as an entity, page by page. No page keeps an old state of a store. Tokens of deleted
 /// entities are left out.
-pub fn for_each_token<E: From<StoreError> + From<store::StoreError>>(
-    store: &store::Store,
+pub fn for_each_token<'s, E: From<StoreError> + From<store::StoreError>>(
+    view: &dyn Fn() -> Result<View<'s>, store::StoreError>,
     tokens: &dyn TokenStore,
     now: i64,
     each: &mut dyn FnMut(EntityKind, Object) -> Result<(), E>,
@@ -427,7 +428,7 @@ pub fn for_each_token<E: From<StoreError> + From<store::StoreError>>(
     let mut after = None;
     loop {
         let page = tokens.list(Listed::All, after, PART, now).wait()?;
-        let view = store.view()?;
+        let view = view()?;
         for token in page.tokens {
             if oauth2_tokens::is_owned(&view, kind, &token)? {
                 each(kind, oauth2_tokens::entity_of(&token))?;
@@ -451,7 +452,7 @@ pub(crate) async fn export(call: &Call<'_>) -> ApiResult {
     let lines = HeaderValue::from_static(LINES);
     let answer = slot.answer(&directory, lines, move |chunks| {
         let mut line = Vec::new();
-        for_each_token::<Interrupted>(&store, &*tokens, now, &mut |kind, entity| {
+        for_each_token::<Interrupted>(&|| store.view(), &*tokens, now, &mut |kind, entity| {
             line.clear();
             registry().entity(kind).write_json(&entity, &mut line);
             line.push(b'\n');

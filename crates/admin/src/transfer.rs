@@ -335,9 +335,13 @@ const MAX_TOKENS: usize = 100_000;
 
 impl Tokens {
     /// Reads all tokens.
-    pub fn read(store: &Store, tokens: &dyn TokenStore, now: i64) -> Result<Self, Unreadable> {
+    pub fn read<'s>(
+        view: &dyn Fn() -> Result<View<'s>, StoreError>,
+        tokens: &dyn TokenStore,
+        now: i64,
+    ) -> Result<Self, Unreadable> {
         let mut read = BTreeMap::new();
-        token_transfer::for_each_token::<Unreadable>(store, tokens, now, &mut |_, entity| {
+        token_transfer::for_each_token::<Unreadable>(view, tokens, now, &mut |_, entity| {
             if read.len() == MAX_TOKENS {
                 return Err(Unreadable::TooManyTokens);
             }
@@ -425,7 +429,7 @@ pub(crate) async fn show(call: &Call<'_>) -> ApiResult {
     let slot = Slot::take(call, "/export")?;
     let directory = store.directory().to_owned();
     let answer = slot.answer(&directory, HeaderValue::from_static(kind), move |chunks| {
-        let read = tokens.map(|tokens| Tokens::read(&store, &*tokens, now));
+        let read = tokens.map(|tokens| Tokens::read(&|| store.view(), &*tokens, now));
         let tokens = read.transpose()?.unwrap_or_default();
         let written = export(&store.view()?, &tokens, format, flavor, chunks);
         // Serving requests needs few of the pages that were read for the response.
