@@ -4,6 +4,7 @@
 use crate::audit::Later;
 use crate::control::Control;
 use crate::entities::oauth2_tokens::{self, RowError};
+use crate::entities::reference_to;
 use crate::peer::{Connection, Heavy, Permit};
 use crate::request::Call;
 use crate::respond::{ApiResult, Failure, json};
@@ -91,6 +92,15 @@ impl Summary {
     }
 }
 
+/// Nobody needs an expired token that cannot be refreshed. So it ends with its access token, if it ends at all.
+fn ending(mut row: Imported) -> Imported {
+    if row.refresh_token.is_none() && row.expires_in > 0 {
+        let access = row.created_at.saturating_add(row.expires_in);
+        row.ends = row.ends.map(|ends| ends.min(access));
+    }
+    row
+}
+
 /// Says why a row was refused.
 fn refusal(outcome: ImportOutcome) -> &'static str {
     match outcome {
@@ -134,7 +144,7 @@ pub fn import_entities(
         for entity in part {
             let entity: Object = model::codec::decode(entity).map_err(Failure::internal)?;
             match oauth2_tokens::row_of(&view, kind, &entity, now) {
-                Ok(row) => rows.push(row),
+                Ok(row) => rows.push(ending(row)),
                 Err(RowError::Store(error)) => return Err(error.into()),
                 Err(error) => done.refuse(format!("an OAuth2 token was not imported: {error}")),
             }
@@ -274,6 +284,15 @@ impl Import {
             }
         }
         entity.remove("ws_id");
+        for field in ["credential", "service"] {
+            // Declarative configurations have ids alone.
+            let id = entity
+                .str(field)
+                .and_then(|id| uuid::Uuid::try_parse(id).ok());
+            if let Some(id) = id {
+                entity.insert(field, reference_to(id));
+            }
+        }
         let ttl = entity.remove("ttl").filter(|ttl| !ttl.is_null());
         if let Some(Value::Float(seconds)) = entity.get("created_at") {
             let whole = Value::Int(seconds.floor() as i64);
@@ -289,7 +308,8 @@ impl Import {
             entity.insert("ttl", ttl);
         }
         let view = self.control.store().view()?;
-        oauth2_tokens::row_of(&view, self.kind, &entity, context.now)
+        let row = oauth2_tokens::row_of(&view, self.kind, &entity, context.now)?;
+        Ok(ending(row))
     }
 
     /// Writes the rows that were read.

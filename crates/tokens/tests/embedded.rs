@@ -192,3 +192,39 @@ fn two_processes_share_a_store() {
     let counts = store.counts().wait().unwrap();
     assert_eq!(counts.live, page.tokens.len() as u64);
 }
+
+#[test]
+fn idle_threads_do_not_make_the_file_grow() {
+    let directory = TempDir::new().unwrap();
+    let store = Arc::new(open(&directory, Storage::Sealed));
+    let first = store.issue(new_token(), NOW).wait().unwrap();
+    let (ready, begun) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let idle = std::thread::spawn({
+        let (store, token) = (Arc::clone(&store), first.access_token.0.clone());
+        move || {
+            let look = || store.find_by_access_token(&token, NOW).wait().unwrap();
+            assert!(look().is_some());
+            ready.send(()).unwrap();
+            ended.recv().unwrap();
+            // It sees what was written meanwhile.
+            assert!(look().is_none());
+        }
+    });
+    begun.recv().unwrap();
+    let size = || {
+        let path = directory.path().join("tokens/data.mdb");
+        std::fs::metadata(path).unwrap().len()
+    };
+    let change = |number: u128| {
+        store.import(vec![imported(number)], NOW).wait().unwrap();
+        store.expire(NOW + 200_000).wait().unwrap();
+    };
+    (0..20).for_each(&change);
+    let before = size();
+    (20..400).for_each(&change);
+    assert!(size() - before < 1 << 20, "{before} bytes, then {}", size());
+    assert!(store.revoke(first.id, NOW).wait().unwrap());
+    end.send(()).unwrap();
+    idle.join().unwrap();
+}

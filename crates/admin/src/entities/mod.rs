@@ -217,6 +217,6 @@ fn shown(
 }
 
 /// `{"id": "…"}`
-fn reference_to(id: Uuid) -> Value {
+pub(crate) fn reference_to(id: Uuid) -> Value {
     Value::Object(Object::from_iter([("id", Value::from(id.to_string()))]))
 }

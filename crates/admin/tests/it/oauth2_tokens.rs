@@ -437,6 +437,20 @@ async fn an_export_can_be_imported_elsewhere() {
         second.get("/oauth2_tokens/export").await.text,
         exported.text
     );
+    // A row in the form of a declarative configuration, which ends with its access token.
+    let bare = line(78).replace(
+        &format!(r#"{{"id": "{CLIENT}"}}"#),
+        &format!("\"{CLIENT}\""),
+    );
+    let over = bare.replace(r#""rt-78""#, "null");
+    assert_eq!(
+        import(&second, "/oauth2_tokens/import", &[over]).await["expired"],
+        1
+    );
+    assert_eq!(
+        import(&second, "/oauth2_tokens/import", &[bare]).await["imported"],
+        1
+    );
     // A token of which only the hash is known.
     let digits = "0f".repeat(32);
     let hashed = line(77).replace("at-77", &format!("sha256:{digits}"));

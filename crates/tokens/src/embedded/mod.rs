@@ -14,6 +14,7 @@
 mod importing;
 mod listing;
 mod operations;
+mod readers;
 mod reading;
 mod tables;
 mod writer;
@@ -23,6 +24,7 @@ use crate::store::{
     Code, Counts, Cursor, ImportOutcome, Imported, Issued, Listed, NewCode, NewToken, Page,
     RefreshOutcome, Reply, StoreError, Token, TokenStore, Write, WriteOutcome,
 };
+use readers::Readers;
 use std::path::Path;
 use std::sync::Arc;
 use tables::Tables;
@@ -40,6 +42,8 @@ pub struct Embedded {
 
 /// What readers and the writer share.
 struct Shared {
+    /// Dropped first: transactions end before the environment is closed.
+    readers: Readers,
     tables: Tables,
     keys: Keys,
     storage: Storage,
@@ -56,6 +60,7 @@ impl Embedded {
     ) -> Result<Self, StoreError> {
         let tables = Tables::open(directory, max_size)?;
         let shared = Arc::new(Shared {
+            readers: Readers::new(tables.env.clone()),
             tables,
             keys,
             storage,

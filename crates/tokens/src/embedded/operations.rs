@@ -321,6 +321,8 @@ impl Write<'_> {
     }
 
     pub(super) fn expire(&mut self, now: i64) -> Result<bool, StoreError> {
+        // Commits of another process do not end the transactions of this one.
+        self.shared.readers.release_idle();
         let is_over = |bucket: &Bucket| bucket.end().is_some_and(|end| end <= now);
         let mut over = self.map.parts.keys().filter(|(bucket, _)| is_over(bucket));
         if let Some((bucket, part)) = over.next().copied() {

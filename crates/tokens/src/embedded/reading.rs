@@ -154,16 +154,17 @@ impl Shared {
         &self,
         look: impl Fn(&View<'_>) -> Result<Option<T>, StoreError>,
     ) -> Result<Option<T>, StoreError> {
-        let txn = self.tables.env.read_txn().map_err(storage)?;
-        let map = self.tables.map.load();
-        let found = look(&self.view(&txn, &map))?;
-        if found.is_some() {
-            return Ok(found);
-        }
-        match self.tables.map_of(&txn, &map)? {
-            Some(map) => look(&self.view(&txn, &map)),
-            None => Ok(None),
-        }
+        self.readers.read(|txn| {
+            let map = self.tables.map.load();
+            let found = look(&self.view(txn, &map))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            match self.tables.map_of(txn, &map)? {
+                Some(map) => look(&self.view(txn, &map)),
+                None => Ok(None),
+            }
+        })
     }
 
     pub(super) fn view<'v>(&'v self, txn: &'v RoTxn<'v>, map: &'v Map) -> View<'v> {

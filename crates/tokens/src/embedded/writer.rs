@@ -243,6 +243,7 @@ fn batch(
     txn.commit().map_err(|error| error.to_string())?;
     known.transaction = transaction;
     shared.tables.map.store(map);
+    shared.readers.release_idle();
     Ok(())
 }
 
