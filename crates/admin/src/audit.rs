@@ -114,7 +114,8 @@ const NAMED_BY_SECRET: [&str; 5] = [
 fn without_secrets(path: &str) -> String {
     let mut is_secret = false;
     let segments = path.split('/').map(|segment| {
-        let hidden = is_secret && parse_id(segment).is_none();
+        let is_transfer = ["import", "export"].contains(&segment);
+        let hidden = is_secret && !is_transfer && parse_id(segment).is_none();
         is_secret = NAMED_BY_SECRET.contains(&segment);
         if hidden { "******" } else { segment }
     });

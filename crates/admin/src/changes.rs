@@ -377,6 +377,10 @@ impl Change {
 
 /// Finds an entity type that the Admin API can write.
 fn writable(name: &str) -> Result<EntityKind, String> {
-    let is_writable = |kind| endpoints::base(kind).is_some() && kind != EntityKind::FilterChains;
+    let is_writable = |kind| {
+        endpoints::base(kind).is_some()
+            && endpoints::has_history(kind)
+            && kind != EntityKind::FilterChains
+    };
     endpoints::kind_named(name, is_writable).map_err(|problem| format!(".type: {problem}"))
 }

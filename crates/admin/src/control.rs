@@ -9,6 +9,7 @@ pub use crate::proposal::{Preview, Proposal, Refusal};
 pub use crate::reload::{LoadedConfiguration, Reload, Reloading};
 pub use crate::respond::Failure;
 use crate::tokens::{self, Tokens};
+use ::tokens::TokenStore;
 use axum::http::HeaderMap;
 use futures_util::future::BoxFuture;
 use model::{EntityKind, Object};
@@ -79,6 +80,11 @@ pub trait Control: Send + Sync + 'static {
 
     /// The store with the entities at the newest revision.
     fn store(&self) -> &store::Store;
+
+    /// The store of OAuth2 tokens, if the node has one.
+    fn oauth2_tokens(&self) -> Option<Arc<dyn TokenStore>> {
+        None
+    }
 
     /// Data that schemas need for validation, such as the router flavor, the enabled plugins and the current time.
     fn context(&self) -> model::schema::Context;

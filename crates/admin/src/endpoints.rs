@@ -26,6 +26,8 @@ pub(crate) enum Action {
     Config,
     Import,
     Export,
+    ImportTokens,
+    ExportTokens,
     LogLevel,
     SetLogLevel,
     Cache,
@@ -192,6 +194,11 @@ pub(crate) fn allow(methods: &[&str]) -> String {
     all.push("OPTIONS");
     all.sort_unstable();
     all.join(", ")
+}
+
+/// Whether the history of the configuration has entities of this kind. Tags are not entities, but text in entities.
+pub(crate) fn has_history(kind: EntityKind) -> bool {
+    kind != EntityKind::Tags && !registry().entity(kind).is_apart
 }
 
 /// Path of an entity's collection, `/services`; `None` if the Admin API does not have it.
@@ -422,6 +429,9 @@ pub(crate) fn own() -> Vec<Endpoint> {
         let (Action::Collection(_), _) = own_actions(kind) else {
             return None;
         };
+        if registry().entity(kind).is_apart {
+            return None;
+        }
         let path = format!("{}/{{{}}}/revisions", base(kind)?, kind.name());
         Some(endpoint(&path, READ, Action::EntityRevisions(kind)))
     });
@@ -429,6 +439,8 @@ pub(crate) fn own() -> Vec<Endpoint> {
         endpoint("/changes", POST, Action::Changes),
         endpoint("/export", READ, Action::Export),
         endpoint("/import", POST, Action::Import),
+        endpoint("/oauth2_tokens/export", READ, Action::ExportTokens),
+        endpoint("/oauth2_tokens/import", POST, Action::ImportTokens),
         endpoint("/openapi.json", READ, Action::OpenApi),
         endpoint("/reload", POST, Action::Reload),
         endpoint("/revisions", READ, Action::Revisions),

@@ -42,6 +42,7 @@ mod status;
 mod stream;
 mod tags;
 pub mod time;
+pub mod token_transfer;
 pub mod tokens;
 pub mod transfer;
 mod transport;

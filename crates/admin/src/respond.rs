@@ -72,6 +72,17 @@ impl From<StoreError> for Failure {
     }
 }
 
+impl From<tokens::StoreError> for Failure {
+    fn from(error: tokens::StoreError) -> Self {
+        match error {
+            tokens::StoreError::Busy => {
+                Self::Message(StatusCode::SERVICE_UNAVAILABLE, error.to_string().into())
+            }
+            other => Self::internal(other),
+        }
+    }
+}
+
 /// Message to the client if the store cannot be read.
 pub(crate) const UNREADABLE_STORE: &str =
     "the store cannot be read; stop the gateway and start it again, which examines the store";

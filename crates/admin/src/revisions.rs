@@ -100,8 +100,7 @@ fn all(view: &View<'_>, context: &Context, query: &Query) -> Result<Vec<u8>, Fai
     match (argument(query, "entity_type"), argument(query, "entity_id")) {
         (None, None) => {}
         (Some(name), Some(id)) => {
-            // Tags are not entities, but text in entities.
-            let kind = endpoints::kind_named(name, |kind| kind != EntityKind::Tags)
+            let kind = endpoints::kind_named(name, endpoints::has_history)
                 .map_err(|problem| bad("entity_type", &problem))?;
             return history_of(view, context, (kind, id), "/revisions", query);
         }

@@ -13,7 +13,7 @@ use crate::state::App;
 use crate::transport::{self, Started};
 use crate::{
     changes, config, entities, explain, extensions, metrics, node, openapi, reload, revisions,
-    schemas, status, tags, transfer,
+    schemas, status, tags, token_transfer, transfer,
 };
 use axum::Router;
 use axum::body::{Bytes, HttpBody};
@@ -99,6 +99,9 @@ async fn serve(
             return *response;
         }
     };
+    if action == Action::ImportTokens {
+        return token_transfer::import(&app, &asked.query, &parts, body).await;
+    }
     let bytes = match receive::whole(&app, action, &parts, body).await {
         Ok(bytes) => bytes,
         Err(response) => return response,
@@ -223,7 +226,8 @@ impl Asked {
         if matches!(method, "POST" | "PUT" | "PATCH") {
             // Without `Content-Length` the body may turn out to be empty, and an empty body needs no content type.
             let content_type = header(parts, CONTENT_TYPE);
-            let is_fine = body::accepts(content_type, !has_body, action.takes_yaml());
+            let is_fine = body::accepts(content_type, !has_body, action.takes_yaml())
+                || action == Action::ImportTokens && content_type.is_some_and(is_lines);
             let may_be_empty =
                 content_type.is_none() && !parts.headers.contains_key(CONTENT_LENGTH);
             if !is_fine && !may_be_empty {
@@ -237,6 +241,10 @@ impl Asked {
         }
         Ok(asked)
     }
+}
+
+fn is_lines(content_type: &str) -> bool {
+    content_type.starts_with(transfer::LINES)
 }
 
 fn boxed(failure: Failure) -> Box<Response> {
@@ -321,6 +329,8 @@ async fn dispatch(call: &Call<'_>, action: Action) -> ApiResult {
         Action::Config => config::handle(call).await,
         Action::Import => transfer::import(call).await,
         Action::Export => transfer::show(call).await,
+        Action::ExportTokens => token_transfer::export(call).await,
+        Action::ImportTokens => Err(Failure::not_found()),
         Action::Schema => schemas::entity(call),
         Action::PluginSchema => schemas::plugin(call),
         Action::PluginConfigSchema => schemas::plugin_config(call),

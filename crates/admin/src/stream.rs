@@ -91,6 +91,10 @@ pub(crate) enum Interrupted {
     #[error(transparent)]
     Export(ExportError),
     #[error(transparent)]
+    Tokens(#[from] tokens::StoreError),
+    #[error("{0}")]
+    TooMany(String),
+    #[error(transparent)]
     Write(#[from] io::Error),
 }
 
@@ -98,6 +102,8 @@ impl From<Unreadable> for Interrupted {
     fn from(error: Unreadable) -> Self {
         match error {
             Unreadable::Store(error) => Self::Store(error),
+            Unreadable::Tokens(error) => Self::Tokens(error),
+            Unreadable::TooManyTokens => Self::TooMany(error.to_string()),
             Unreadable::Export(ExportError::Write(error)) => Self::Write(error),
             Unreadable::Export(error) => Self::Export(error),
         }
@@ -107,6 +113,9 @@ impl From<Unreadable> for Interrupted {
 fn unwritten(endpoint: &str, error: &Interrupted) -> Failure {
     tracing::error!(endpoint, %error, "a response cannot be written");
     let (status, text) = match error {
+        Interrupted::TooMany(text) => {
+            return Failure::Message(StatusCode::PAYLOAD_TOO_LARGE, text.clone().into());
+        }
         Interrupted::Write(_) => (
             StatusCode::INSUFFICIENT_STORAGE,
             "the response cannot be written to a temporary file: the disk is full or failing",

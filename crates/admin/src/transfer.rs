@@ -3,28 +3,35 @@
 
 use crate::audit::Later;
 use crate::control::{Control, Database};
+use crate::entities::oauth2_tokens;
 use crate::proposal::{self, Refusal};
 use crate::request::Call;
 use crate::respond::{ApiResult, Failure, json};
 use crate::stream::Slot;
+use crate::token_transfer::{self, TokensOfDocument};
+use ::tokens::TokenStore;
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use model::declarative::{self, Counts, ExportError, ExportFormat, Format, Options};
+use model::declarative::{
+    self, Counts, Existing, ExportError, ExportFormat, Format, KeyPart, Options, Put,
+};
 use model::entities::Plugin;
 use model::schema::{RouterFlavor, VaultReferences};
 use model::{EntityKind, codec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 use store::{
     Change, ChangeSet, ExistingEntities, Origin, Revision, Store, StoreError, Transaction, View,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use uuid::Uuid;
 
 /// The progress of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +48,7 @@ pub enum Progress {
 }
 
 /// Content type of responses with one JSON object per line.
-const LINES: &str = "application/x-ndjson";
+pub(crate) const LINES: &str = "application/x-ndjson";
 
 // === import ===
 
@@ -55,9 +62,35 @@ pub struct Merged {
     pub plugins: Vec<Plugin>,
     /// The vault references in created and changed entities.
     pub references: VaultReferences,
+    /// The encoded OAuth2 tokens. They are imported once the other entities are committed.
+    pub tokens: Vec<Vec<u8>>,
 }
 
 impl Merged {
+    /// Adds the outcome of the import of the document's tokens.
+    pub fn count_tokens(&mut self, tokens: TokensOfDocument) {
+        self.counts.created += tokens.imported;
+        self.counts.unchanged += tokens.present;
+        self.warnings.extend(tokens.warnings);
+    }
+
+    /// Imports the OAuth2 tokens of the document, on another thread.
+    async fn import_tokens(&mut self, control: Arc<dyn Control>) -> Result<(), Failure> {
+        let entities = std::mem::take(&mut self.tokens);
+        if entities.is_empty() {
+            return Ok(());
+        }
+        let tokens = control
+            .oauth2_tokens()
+            .ok_or_else(oauth2_tokens::no_store)?;
+        let now = control.context().now;
+        let work =
+            move || token_transfer::import_entities(control.store(), &*tokens, &entities, now);
+        let done = tokio::task::spawn_blocking(work).await;
+        self.count_tokens(done.map_err(Failure::internal)??);
+        Ok(())
+    }
+
     /// Returns the warnings about the document, the plugins (`notices`) and the vault references.
     pub fn all_warnings(self, notices: Vec<String>) -> Vec<String> {
         let warnings = self.warnings.into_iter().chain(notices);
@@ -84,34 +117,47 @@ pub fn merge(
     };
     let warnings = document.warnings.into_iter();
     let warnings = warnings.map(|warning| format!("the imported configuration: {warning}"));
+    // Plugins that cannot be decoded are skipped here. Building the snapshot refuses them.
     let plugins = document.puts.iter();
     let plugins = plugins.filter(|put| put.kind == EntityKind::Plugins);
+    let plugins = plugins.filter_map(|put| codec::decode(&put.entity).ok());
+    let plugins = plugins.collect();
     let mut references = VaultReferences::default();
     for put in &document.puts {
         let looked = references.look(put.kind, &put.entity);
         looked.map_err(Failure::internal)?;
     }
+    let (changes, tokens) = without_tokens(document.puts);
+    let mut counts = document.counts;
+    counts.created = counts.created.saturating_sub(tokens.len());
     let merged = Merged {
-        counts: document.counts,
+        tokens,
+        counts,
         warnings: warnings.collect(),
-        // Plugins that cannot be decoded are skipped here. Building the snapshot refuses them.
-        plugins: plugins
-            .filter_map(|put| codec::decode(&put.entity).ok())
-            .collect(),
+        plugins,
         references,
     };
     watch(Progress::Writing);
-    let puts = document.puts.into_iter().map(|put| Change::Put {
-        kind: put.kind,
-        id: put.id,
-        entity: put.entity,
-    });
     transaction.apply(&ChangeSet {
-        changes: puts.collect(),
+        changes,
         meta: Vec::new(),
     })?;
     watch(Progress::MakingLive);
     Ok(merged)
+}
+
+/// Converts the entities of a document to changes, without OAuth2 tokens, which are not configuration. Returns those
+/// encoded.
+pub fn without_tokens(puts: Vec<Put>) -> (Vec<Change>, Vec<Vec<u8>>) {
+    let (mut changes, mut tokens) = (Vec::with_capacity(puts.len()), Vec::new());
+    for Put { kind, id, entity } in puts {
+        if oauth2_tokens::is(kind) {
+            tokens.push(entity);
+        } else {
+            changes.push(Change::Put { kind, id, entity });
+        }
+    }
+    (changes, tokens)
 }
 
 /// Says why an import needs a database, and what to do instead.
@@ -196,7 +242,8 @@ impl Import {
             merge(transaction, &text, format, &options, &mut watch)
         };
         let proposed = proposal::propose_document(&*control, origin, work).await;
-        let (merged, revision) = proposed?;
+        let (mut merged, revision) = proposed?;
+        merged.import_tokens(Arc::clone(&control)).await?;
         for warning in &merged.warnings {
             tracing::warn!("{warning}");
         }
@@ -228,7 +275,7 @@ pub(crate) struct Imported {
 }
 
 /// Returns the status and the error as the last line of a response, because status 200 has already been sent.
-async fn failed(failure: Failure) -> (StatusCode, serde_json::Value) {
+pub(crate) async fn failed(failure: Failure) -> (StatusCode, serde_json::Value) {
     let response = failure.into_response();
     let status = response.status();
     let body = axum::body::to_bytes(response.into_body(), usize::MAX).await;
@@ -238,7 +285,7 @@ async fn failed(failure: Failure) -> (StatusCode, serde_json::Value) {
     (status, json!({"status": status.as_u16(), "error": body}))
 }
 
-fn line_by_line(told: UnboundedReceiver<serde_json::Value>) -> Body {
+pub(crate) fn line_by_line(told: UnboundedReceiver<serde_json::Value>) -> Body {
     let lines = futures_util::stream::unfold(told, |mut told| async {
         let line = told.recv().await?;
         Some((Ok::<_, io::Error>(format!("{line}\n")), told))
@@ -255,19 +302,87 @@ pub enum Unreadable {
     Store(#[from] StoreError),
     #[error(transparent)]
     Export(#[from] ExportError),
+    #[error(transparent)]
+    Tokens(#[from] ::tokens::StoreError),
+    #[error("more than {MAX_TOKENS} OAuth2 tokens: export them apart, as lines of JSON")]
+    TooManyTokens,
 }
 
-/// Writes all entities of a revision as a document. If this fails, the output is incomplete and must be discarded.
+/// Writes all entities of a revision as a document, with these tokens. If this fails, the output is incomplete and must be
+/// discarded.
 pub fn export(
     view: &View<'_>,
+    tokens: &Tokens,
     format: ExportFormat,
     flavor: RouterFlavor,
     out: &mut dyn Write,
 ) -> Result<(), Unreadable> {
-    let existing = ExistingEntities::new(view);
+    let existing = WithTokens {
+        entities: ExistingEntities::new(view),
+        tokens,
+    };
     let written = declarative::export(&existing, format, flavor, out);
-    existing.finish()?;
+    existing.entities.finish()?;
     Ok(written?)
+}
+
+/// OAuth2 tokens as encoded entities.
+#[derive(Debug, Default)]
+pub struct Tokens(BTreeMap<Uuid, Vec<u8>>);
+
+/// Largest number of tokens in a document, which is sorted in memory.
+const MAX_TOKENS: usize = 100_000;
+
+impl Tokens {
+    /// Reads all tokens.
+    pub fn read<'s>(
+        view: &dyn Fn() -> Result<View<'s>, StoreError>,
+        tokens: &dyn TokenStore,
+        now: i64,
+    ) -> Result<Self, Unreadable> {
+        let mut read = BTreeMap::new();
+        token_transfer::for_each_token::<Unreadable>(view, tokens, now, &mut |_, entity| {
+            if read.len() == MAX_TOKENS {
+                return Err(Unreadable::TooManyTokens);
+            }
+            let id = entity.str("id").and_then(|id| Uuid::try_parse(id).ok());
+            read.extend(id.map(|id| (id, codec::encode(&entity))));
+            Ok(())
+        })?;
+        Ok(Self(read))
+    }
+}
+
+/// The entities of a store and tokens.
+struct WithTokens<'v> {
+    entities: ExistingEntities<'v>,
+    tokens: &'v Tokens,
+}
+
+impl Existing for WithTokens<'_> {
+    fn get(&self, kind: EntityKind, id: Uuid) -> Option<&[u8]> {
+        match oauth2_tokens::is(kind) {
+            true => self.tokens.0.get(&id).map(Vec::as_slice),
+            false => self.entities.get(kind, id),
+        }
+    }
+
+    fn id_by_unique(&self, kind: EntityKind, field: &str, value: &str) -> Option<Uuid> {
+        self.entities.id_by_unique(kind, field, value)
+    }
+
+    fn id_by_cache_key(&self, kind: EntityKind, parts: &[KeyPart<'_>]) -> Option<Uuid> {
+        self.entities.id_by_cache_key(kind, parts)
+    }
+
+    fn for_each(&self, kind: EntityKind, visit: &mut dyn FnMut(Uuid, &[u8])) {
+        if !oauth2_tokens::is(kind) {
+            return self.entities.for_each(kind, visit);
+        }
+        for (id, token) in &self.tokens.0 {
+            visit(*id, token);
+        }
+    }
 }
 
 /// Writes the newest revision of a store.
@@ -277,7 +392,7 @@ pub(crate) fn write(
     flavor: RouterFlavor,
     out: &mut dyn Write,
 ) -> Result<(), Unreadable> {
-    export(&store.view()?, format, flavor, out)
+    export(&store.view()?, &Tokens::default(), format, flavor, out)
 }
 
 /// `GET /export`: responds with YAML unless the client requests JSON. The response shows one revision, even if the
@@ -297,10 +412,26 @@ pub(crate) async fn show(call: &Call<'_>) -> ApiResult {
         ExportFormat::Yaml => "application/yaml",
         ExportFormat::Json => "application/json",
     };
+    let tokens = match call.query("oauth2_tokens") {
+        Some("true") => Some(
+            call.control
+                .oauth2_tokens()
+                .ok_or_else(oauth2_tokens::no_store)?,
+        ),
+        Some("false") | None => None,
+        Some(_) => {
+            return Err(Failure::bad_request(
+                "oauth2_tokens: expected true or false",
+            ));
+        }
+    };
+    let now = call.control.context().now;
     let slot = Slot::take(call, "/export")?;
     let directory = store.directory().to_owned();
     let answer = slot.answer(&directory, HeaderValue::from_static(kind), move |chunks| {
-        let written = write(&store, format, flavor, chunks);
+        let read = tokens.map(|tokens| Tokens::read(&|| store.view(), &*tokens, now));
+        let tokens = read.transpose()?.unwrap_or_default();
+        let written = export(&store.view()?, &tokens, format, flavor, chunks);
         // Serving requests needs few of the pages that were read for the response.
         store.release_resident_pages();
         written

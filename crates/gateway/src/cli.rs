@@ -80,9 +80,15 @@ pub(crate) enum Command {
         /// Format to write [default: the file's extension, else yaml]
         #[arg(long)]
         format: Option<TextFormat>,
+        /// Add the OAuth2 tokens of this node, which are not configuration
+        #[arg(long)]
+        oauth2_tokens: bool,
         #[command(flatten)]
         settings: SettingsArgs,
     },
+    /// Import and export OAuth2 tokens as lines of JSON, through the running gateway
+    #[command(subcommand, name = "oauth2")]
+    OAuth2(OAuth2Command),
     /// Run check, import and export by their names in Kong
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -124,6 +130,28 @@ pub(crate) enum ConfigCommand {
         /// File to write, in the format of its extension (YAML or JSON)
         #[arg(default_value = "kong.yml")]
         file: PathBuf,
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OAuth2Command {
+    /// Import tokens; those that are there already stay as they are
+    Import {
+        /// File with one token per line, as JSON in the form of the Admin API
+        file: PathBuf,
+        /// Number of lines at the beginning to leave out, because an earlier import has done them
+        #[arg(long, value_name = "LINES", default_value_t = 0)]
+        skip: u64,
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
+    /// Write all tokens, one per line
+    Export {
+        /// File to write, replaced if it exists [default: standard output]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
         #[command(flatten)]
         settings: SettingsArgs,
     },

@@ -2,12 +2,16 @@
 
 use crate::check::Checked;
 use crate::cli::{
-    CheckArgs, Command, ConfigCommand, ImportArgs, SettingsArgs, TextFormat, TokensCommand,
+    CheckArgs, Command, ConfigCommand, ImportArgs, OAuth2Command, SettingsArgs, TextFormat,
+    TokensCommand,
 };
 use crate::client::{ApiClient, ClientError};
 use crate::settings::{self, Inputs, Problem, Resolved, SEARCHED_FILES, Settings};
 use crate::transfer::{self, Imported, Target};
-use crate::{check, events, explain, expr, instance, local, plugin_list, revisions, start, tokens};
+use crate::{
+    check, events, explain, expr, instance, local, oauth2_transfer, plugin_list, revisions, start,
+    tokens,
+};
 use admin::control::Reload;
 use serde_json::Value as Json;
 use std::ffi::OsString;
@@ -103,8 +107,10 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Export {
             output,
             format,
+            oauth2_tokens,
             settings,
-        } => export(&settings, output.as_deref(), format),
+        } => export(&settings, output.as_deref(), format, oauth2_tokens),
+        Command::OAuth2(command) => oauth2(&command),
         Command::Config(ConfigCommand::DbExport { file, settings }) => db_export(&settings, &file),
         Command::Explain(args) => explain::run(&args),
         Command::Expr(command) => expr::run(&command),
@@ -392,20 +398,34 @@ fn export(
     args: &SettingsArgs,
     output: Option<&Path>,
     format: Option<TextFormat>,
+    with_tokens: bool,
 ) -> Result<(), Failure> {
     let settings = resolved_settings(args)?;
     let format = transfer::export_format(format, output);
     transfer::export(
         &settings,
         output.map_or(Target::Output, Target::File),
-        format,
+        (format, with_tokens),
     )
+}
+
+fn oauth2(command: &OAuth2Command) -> Result<(), Failure> {
+    match command {
+        OAuth2Command::Import {
+            file,
+            skip,
+            settings,
+        } => oauth2_transfer::import(&resolved_settings(settings)?, file, *skip),
+        OAuth2Command::Export { output, settings } => {
+            oauth2_transfer::export(&resolved_settings(settings)?, output.as_deref())
+        }
+    }
 }
 
 fn db_export(args: &SettingsArgs, file: &Path) -> Result<(), Failure> {
     let settings = resolved_settings(args)?;
     let format = transfer::export_format(None, Some(file));
-    transfer::export(&settings, Target::NewFile(file), format)
+    transfer::export(&settings, Target::NewFile(file), (format, false))
 }
 
 pub(crate) fn warn(text: &str) {

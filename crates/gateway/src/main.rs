@@ -19,6 +19,7 @@ mod local;
 mod logging;
 
 mod memory;
+mod oauth2_transfer;
 mod occupant;
 mod output;
 mod plane;

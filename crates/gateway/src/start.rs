@@ -239,10 +239,12 @@ fn prepare_configuration(
     let snapshot = served_snapshot(&store, &build, text.is_some())?;
     let entities = Arc::new(StoreEntities::new(store.clone()));
     let background = Background::start().map_err(Failure::of("start the thread background"))?;
+    let tokens = token_store::open(settings)?;
+    token_store::expire(Arc::clone(&tokens), &background);
     let for_plugins = plugin::Node::new(NodeParts {
         identity: build.node.clone(),
         entities,
-        tokens: Some(token_store::open(settings)?),
+        tokens: Some(Arc::clone(&tokens)),
         workers: settings.workers,
         trust: build.tls.trust_of_bundles(),
         resolver: build.resolver.clone(),
@@ -273,6 +275,9 @@ fn prepare_configuration(
     };
     if let Some(text) = text {
         load(&mut writer, &text, settings)?;
+    }
+    if let Ok(view) = writer.store.view() {
+        token_store::warn_of_one_node(&view);
     }
     // Release the memory that only compiling needed, as after every change.
     memory::give_back();

@@ -12,8 +12,10 @@ use crate::plane;
 use crate::progress::Progress;
 use crate::settings::{Database, Settings};
 use crate::start::{self, Instead};
+use crate::token_store;
 use admin::control::{self, Refusal};
-use admin::transfer;
+use admin::token_transfer::import_entities;
+use admin::transfer::{self, Merged, Tokens};
 use model::declarative::{Counts, ExportFormat, Format, Options, format_cli_errors};
 use model::{Error, ErrorCode, Object};
 use plugin::NodeIdentity;
@@ -48,12 +50,12 @@ pub(crate) fn import(settings: &Settings, file: &Path) -> Result<Imported, Failu
 pub(crate) fn export(
     settings: &Settings,
     target: Target<'_>,
-    format: ExportFormat,
+    (format, with_tokens): (ExportFormat, bool),
 ) -> Result<(), Failure> {
     let path = match target {
         Target::Output => {
             let mut text = Vec::new();
-            write(settings, format, &mut text)?;
+            write(settings, format, with_tokens, &mut text)?;
             return print(&text);
         }
         Target::NewFile(path) | Target::File(path) => path,
@@ -75,7 +77,7 @@ pub(crate) fn export(
     };
     // The temporary file has mode 0600.
     let mut file = NamedTempFile::new_in(directory).map_err(failed)?;
-    write(settings, format, file.as_file_mut())?;
+    write(settings, format, with_tokens, file.as_file_mut())?;
     file.as_file().sync_all().map_err(failed)?;
     let named = match target {
         Target::NewFile(_) => file.persist_noclobber(path),
@@ -242,14 +244,17 @@ fn import_offline(
         Ok((transaction.head(), merged))
     });
     match (done, refusal) {
-        (Ok((Revision(revision), merged)), _) => Ok(Imported {
-            revision,
-            counts: merged.counts,
-            warnings: {
-                let notices = notices::of(store.view().ok().as_ref(), &merged.plugins);
-                merged.all_warnings(notices)
-            },
-        }),
+        (Ok((Revision(revision), mut merged)), _) => {
+            import_tokens(settings, &store, &mut merged)?;
+            Ok(Imported {
+                revision,
+                counts: merged.counts,
+                warnings: {
+                    let notices = notices::of(store.view().ok().as_ref(), &merged.plugins);
+                    merged.all_warnings(notices)
+                },
+            })
+        }
         (Err(_), Some(control::Failure::Error(error))) => Err(invalid(&error, settings, text)),
         (Err(_), Some(failure)) => Err(Failure::new(format!("Failed importing: {failure:?}"))),
         (Err(error), None) => Err(match error.to_error() {
@@ -259,10 +264,33 @@ fn import_offline(
     }
 }
 
-fn write(settings: &Settings, format: ExportFormat, out: &mut dyn Write) -> Result<(), Failure> {
+/// Imports the OAuth2 tokens of a document, whose other entities are in the store.
+fn import_tokens(settings: &Settings, store: &Store, merged: &mut Merged) -> Result<(), Failure> {
+    let entities = std::mem::take(&mut merged.tokens);
+    if entities.is_empty() {
+        return Ok(());
+    }
+    let tokens = token_store::open(settings)?;
+    let now = writer::context(&settings.model, false).now;
+    let done = import_entities(store, &*tokens, &entities, now);
+    let done = done.map_err(|error| {
+        Failure::new(format!(
+            "the configuration is imported, its OAuth2 tokens are not: {error:?}"
+        ))
+    })?;
+    merged.count_tokens(done);
+    Ok(())
+}
+
+fn write(
+    settings: &Settings,
+    format: ExportFormat,
+    with_tokens: bool,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     match ApiClient::connect(&settings.prefix) {
-        Ok(client) => write_online(&client, format, out),
-        Err(ClientError::NotRunning(_)) => write_offline(settings, format, out),
+        Ok(client) => write_online(&client, format, with_tokens, out),
+        Err(ClientError::NotRunning(_)) => write_offline(settings, format, with_tokens, out),
         Err(error) => Err(Failure::new(error)),
     }
 }
@@ -270,13 +298,17 @@ fn write(settings: &Settings, format: ExportFormat, out: &mut dyn Write) -> Resu
 fn write_online(
     client: &ApiClient,
     format: ExportFormat,
+    with_tokens: bool,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let path = match format {
-        ExportFormat::Yaml => "/export?format=yaml",
-        ExportFormat::Json => "/export?format=json",
+    let format = match format {
+        ExportFormat::Yaml => "yaml",
+        ExportFormat::Json => "json",
     };
-    let answer = client.request("GET", path, &[], "").map_err(Failure::new)?;
+    let path = format!("/export?format={format}&oauth2_tokens={with_tokens}");
+    let answer = client
+        .request("GET", &path, &[], "")
+        .map_err(Failure::new)?;
     if !answer.is_success() {
         let said = answer.json().unwrap_or_default();
         let message = said.get("message").and_then(Json::as_str);
@@ -288,6 +320,7 @@ fn write_online(
 fn write_offline(
     settings: &Settings,
     format: ExportFormat,
+    with_tokens: bool,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     if !Store::exists(&settings.store.path) {
@@ -298,7 +331,15 @@ fn write_offline(
     }
     let inspection = start::inspect(&settings.store)?;
     let view = inspection.view().map_err(Failure::new)?;
-    transfer::export(&view, format, settings.model.flavor, out).map_err(Failure::new)?;
+    let mut tokens = Tokens::default();
+    if with_tokens {
+        let store = token_store::open(settings)?;
+        let now = writer::context(&settings.model, false).now;
+        let read = Tokens::read(&|| inspection.view(), &*store, now);
+        tokens = read.map_err(Failure::new)?;
+    }
+    let flavor = settings.model.flavor;
+    transfer::export(&view, &tokens, format, flavor, out).map_err(Failure::new)?;
     written(out.flush())
 }
 

@@ -27,6 +27,7 @@ const LONG: u64 = 4096;
 pub(crate) struct Record<'r> {
     pub(crate) entities: &'r [(EntityKey, Option<Vec<u8>>)],
     pub(crate) meta: &'r [(String, Option<Vec<u8>>)],
+    pub(crate) counts: Counts,
     pub(crate) at_ms: u64,
     pub(crate) origin: &'r Origin,
 }
@@ -52,8 +53,7 @@ impl Writer<'_, '_> {
             return Ok(());
         }
         let at_ms = record.at_ms.max(time(self.txn, self.tables, revision - 1)?);
-        let counts = self.count(record)?;
-        let head = record::encode(at_ms, counts, record.origin, record.meta);
+        let head = record::encode(at_ms, record.counts, record.origin, record.meta);
         let [journal, touched] = [self.tables.journal, self.tables.touched];
         let key = keys::journal(revision, HEAD_PIECE);
         self.put((journal, JOURNAL), PutFlags::APPEND, &key, &head)?;
@@ -74,23 +74,6 @@ impl Writer<'_, '_> {
             self.put((touched, TOUCHED), flags, &key, before)?;
         }
         Ok(())
-    }
-
-    /// Counts the changes by effect. An entity that did not exist before must exist now, or it would not be in the
-    /// record.
-    fn count(&self, record: &Record<'_>) -> Result<Counts, CommitError> {
-        let mut counts = Counts::default();
-        for (key, before) in record.entities {
-            let counter = if before.is_none() {
-                &mut counts.created
-            } else if self.tables.entities.get(self.txn, key)?.is_some() {
-                &mut counts.updated
-            } else {
-                &mut counts.deleted
-            };
-            *counter += 1;
-        }
-        Ok(counts)
     }
 
     fn put(

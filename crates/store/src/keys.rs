@@ -9,6 +9,7 @@
 //! | tags | text of the tag, kind, id | the tag when its text is hashed |
 //! | kind_tags | kind, text of the tag, id | |
 //! | meta | name | value |
+//! | meta | 255, kind, id | the revision in which the entity was created |
 //! | journal | revision, 0 | the head of the revision's record |
 //! | journal | revision, number from 1 | keys of entities that the revision changed |
 //! | touched | kind, id, revision | the entity before the revision; empty if it did not exist |
@@ -40,6 +41,23 @@ pub(crate) fn entity(kind: EntityKind, id: Uuid) -> EntityKey {
     key[0] = kind.number();
     key[1..].copy_from_slice(id.as_bytes());
     key
+}
+
+pub(crate) const CREATED_KEY_LENGTH: usize = 1 + ENTITY_KEY_LENGTH;
+
+/// Marks keys of the table `meta` that are no names. No text in UTF-8 has this byte.
+const CREATED: u8 = 0xff;
+
+/// Returns the key for the revision in which an entity was created.
+pub(crate) fn created(entity: &EntityKey) -> [u8; CREATED_KEY_LENGTH] {
+    let mut key = [CREATED; CREATED_KEY_LENGTH];
+    key[1..].copy_from_slice(entity);
+    key
+}
+
+/// Parses the entity in a key of the table `meta`; `None` if the key is a name.
+pub(crate) fn parse_created(key: &[u8]) -> Option<&[u8]> {
+    key.strip_prefix(&[CREATED])
 }
 
 /// Returns two numbers that sort like the key and are fast to compare.

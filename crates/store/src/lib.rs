@@ -15,6 +15,7 @@ mod apply;
 mod change;
 mod change_log;
 mod checksum;
+mod created;
 mod env;
 mod error;
 mod existing_entities;

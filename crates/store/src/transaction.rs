@@ -4,6 +4,7 @@
 use crate::apply::{self, Work};
 use crate::change::{Change, ChangeSet, Origin, Revision, Touched};
 use crate::change_log::ChangeLogError;
+use crate::created;
 use crate::env::{Environment, Tables};
 use crate::error::{CommitError, StoreError, Violation};
 use crate::header::{HEADER_KEY, Header, META};
@@ -323,9 +324,11 @@ impl Transaction<'_> {
         }
         self.is_spoiled = true;
         self.header.revision += 1;
+        let counts = created::note(&mut self.txn, self.tables, &mut self.header, &entities)?;
         let record = Record {
             entities: &entities,
             meta: &meta,
+            counts,
             at_ms: record::now_ms(),
             origin,
         };

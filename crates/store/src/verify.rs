@@ -72,6 +72,7 @@ impl Store {
             }
         }
         found.extend(verify_history(&view, &header)?);
+        found.extend(verify_created(&view)?);
         for kind in EntityKind::all() {
             let mut entities = 0;
             for entity in view.iter(kind)? {
@@ -154,6 +155,19 @@ fn verify_history(view: &View<'_>, header: &Header) -> Result<Vec<Inconsistency>
         });
     }
     Ok(found)
+}
+
+/// Checks that every noted creation is that of an entity.
+fn verify_created(view: &View<'_>) -> Result<Option<Inconsistency>, StoreError> {
+    for entry in view.tables().meta.iter(view.txn())? {
+        let (key, _) = entry?;
+        if let Some(entity) = keys::parse_created(key)
+            && view.tables().entities.get(view.txn(), entity)?.is_none()
+        {
+            return Ok(Some(Inconsistency::ExtraEntries { table: "meta" }));
+        }
+    }
+    Ok(None)
 }
 
 /// Checks every entity, and returns the sums that the index tables must have.

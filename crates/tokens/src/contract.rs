@@ -2,11 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test panics if the store fails")]
 
+mod rows;
+
 use crate::store::{
     ImportOutcome, Imported, Known, Listed, NewCode, NewToken, Owner, RefreshOutcome, State,
     TokenStore,
 };
-use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -44,16 +45,34 @@ pub const TESTS: &[(&str, Test)] = &[
         Box::pin(revoked_rows_stay_revoked(store))
     }),
     ("imports can be repeated", |store| {
-        Box::pin(imports_can_be_repeated(store))
+        Box::pin(rows::imports_can_be_repeated(store))
     }),
     ("imports refuse contradictions", |store| {
-        Box::pin(imports_refuse_contradictions(store))
+        Box::pin(rows::imports_refuse_contradictions(store))
+    }),
+    ("imports replace what a deleted entity has left", |store| {
+        Box::pin(rows::imports_replace_orphans(store))
     }),
     ("a hash can be imported", |store| {
-        Box::pin(a_hash_can_be_imported(store))
+        Box::pin(rows::a_hash_can_be_imported(store))
     }),
     ("lists are complete", |store| {
-        Box::pin(lists_are_complete(store))
+        Box::pin(rows::lists_are_complete(store))
+    }),
+    ("lists go on while rows change", |store| {
+        Box::pin(rows::lists_go_on_while_rows_change(store))
+    }),
+    ("a row is created once", |store| {
+        Box::pin(rows::a_row_is_created_once(store))
+    }),
+    ("a row is replaced under its id", |store| {
+        Box::pin(rows::a_row_is_replaced_under_its_id(store))
+    }),
+    ("only a put revives a row", |store| {
+        Box::pin(rows::only_a_put_revives(store))
+    }),
+    ("live rows are counted", |store| {
+        Box::pin(rows::live_rows_are_counted(store))
     }),
     ("expiry frees what has ended only", |store| {
         Box::pin(expiry_frees_what_has_ended(store))
@@ -253,15 +272,7 @@ async fn a_code_gives_one_token(store: Store) {
     let token = &tokens[0].access_token.0;
     assert!(store.find_by_access_token(token, NOW).await_is_some().await);
     assert!(!store.find_code(&code, NOW).await_is_some().await);
-    assert_eq!(
-        store
-            .list(Listed::All, None, 10, NOW)
-            .get()
-            .await
-            .unwrap()
-            .len(),
-        1
-    );
+    assert_eq!(listed(&store, Listed::All, NOW).await.len(), 1);
 }
 
 async fn a_replayed_code_ends_its_token(store: Store) {
@@ -406,12 +417,8 @@ async fn renewed_rows_keep_their_id(store: Store) {
         last = renewed;
     }
     let now = NOW + 3_000_000;
-    let all = store
-        .list(Listed::OfCredential(owner(1).id), None, 10, now)
-        .get()
-        .await
-        .unwrap();
-    assert_eq!(all.len(), 1);
+    let of = Listed::OfCredential(owner(1).id);
+    assert_eq!(listed(&store, of, now).await.len(), 1);
     assert_eq!(
         store
             .renew(&refresh.0, 60, None, now + 1_209_600)
@@ -467,147 +474,6 @@ async fn revoked_rows_stay_revoked(store: Store) {
     assert!(!store.revoke(Uuid::from_u128(77), NOW).get().await.unwrap());
 }
 
-async fn imports_can_be_repeated(store: Store) {
-    let rows: Vec<_> = (0..50).map(imported).collect();
-    let first = store.import(rows.clone(), NOW).get().await.unwrap();
-    assert_eq!(first, [ImportOutcome::Imported; 50]);
-    let second = store.import(rows.clone(), NOW + 5).get().await.unwrap();
-    assert_eq!(second, [ImportOutcome::Present; 50]);
-    let found = store
-        .find_by_access_token("access-3", NOW)
-        .get()
-        .await
-        .unwrap();
-    let found = found.expect("it was imported");
-    assert_eq!(found.id, rows[3].id);
-    assert_eq!(found.access_ends(), Some(NOW - 3600), "it has expired");
-    let refreshed = store
-        .refresh("refresh-3", new_token(), NOW)
-        .get()
-        .await
-        .unwrap();
-    assert!(matches!(refreshed, RefreshOutcome::Issued(_)));
-    assert!(
-        !store
-            .find_by_access_token("access-3", NOW)
-            .await_is_some()
-            .await
-    );
-    let third = store.import(rows, NOW).get().await.unwrap();
-    assert_eq!(
-        third
-            .iter()
-            .filter(|outcome| **outcome == ImportOutcome::Ended)
-            .count(),
-        1
-    );
-}
-
-async fn imports_refuse_contradictions(store: Store) {
-    let one = imported(1);
-    let mut over = imported(9);
-    over.ends = Some(NOW);
-    let rows = vec![
-        one.clone(),
-        Imported {
-            scope: Some("other".to_owned()),
-            ..one.clone()
-        },
-        Imported {
-            id: Uuid::from_u128(5),
-            ..one.clone()
-        },
-        Imported {
-            id: Uuid::from_u128(6),
-            access_token: Known::Text("another".to_owned()),
-            ..one.clone()
-        },
-        over,
-        // A longer life alone is not other content.
-        Imported {
-            ends: Some(NOW + 5),
-            ..one
-        },
-    ];
-    let outcomes = store.import(rows, NOW).get().await.unwrap();
-    let expected = [
-        ImportOutcome::Imported,
-        ImportOutcome::OtherContent,
-        ImportOutcome::OtherId,
-        ImportOutcome::OtherId,
-        ImportOutcome::Expired,
-        ImportOutcome::Present,
-    ];
-    assert_eq!(outcomes, expected);
-    // After its end, the id and the tokens are free again.
-    let later = NOW + 100_000;
-    let mut again = imported(1);
-    again.ends = Some(later + 10);
-    let outcomes = store.import(vec![again], later).get().await.unwrap();
-    assert_eq!(outcomes, [ImportOutcome::Imported]);
-    assert!(
-        store
-            .find_by_access_token("access-1", later)
-            .await_is_some()
-            .await
-    );
-}
-
-async fn a_hash_can_be_imported(store: Store) {
-    let sha = |text: &str| {
-        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
-        <[u8; 32]>::try_from(digest.as_ref()).expect("it has 32 bytes")
-    };
-    let mut row = imported(1);
-    row.access_token = Known::Sha256(sha("access-1"));
-    row.refresh_token = None;
-    let outcome = store.import(vec![row.clone()], NOW).get().await.unwrap();
-    assert_eq!(outcome, [ImportOutcome::Imported]);
-    let found = store
-        .find_by_access_token("access-1", NOW)
-        .get()
-        .await
-        .unwrap();
-    assert_eq!(found.map(|token| token.id), Some(row.id));
-    row.access_token = Known::Text("access-1".to_owned());
-    let outcome = store.import(vec![row], NOW).get().await.unwrap();
-    assert_eq!(outcome, [ImportOutcome::Present], "it is the same token");
-}
-
-async fn lists_are_complete(store: Store) {
-    let mut ids = BTreeSet::new();
-    for number in 0..30 {
-        let token = NewToken {
-            credential: owner(1 + number % 3),
-            service: (number % 2 == 0).then(|| owner(2)),
-            ttl: Some(1000 + 100_000 * i64::try_from(number).unwrap()),
-            ..new_token()
-        };
-        ids.insert(store.issue(token, NOW).get().await.unwrap().id);
-    }
-    let rows: Vec<_> = (0..10).map(imported).collect();
-    ids.extend(rows.iter().map(|row| row.id));
-    store.import(rows, NOW).get().await.unwrap();
-    let all = async |of| {
-        let mut found = Vec::new();
-        loop {
-            let after = found.last().copied();
-            let page = store.list(of, after, 7, NOW).get().await.unwrap();
-            if page.is_empty() {
-                return found;
-            }
-            found.extend(page.into_iter().map(|token| token.id));
-        }
-    };
-    let listed = all(Listed::All).await;
-    assert_eq!(listed.len(), ids.len());
-    assert_eq!(BTreeSet::from_iter(listed), ids);
-    assert_eq!(all(Listed::OfCredential(owner(1).id)).await.len(), 20);
-    assert_eq!(all(Listed::OfCredential(owner(3).id)).await.len(), 10);
-    assert_eq!(all(Listed::OfService(owner(2).id)).await.len(), 15);
-    assert_eq!(all(Listed::OfService(owner(8).id)).await.len(), 0);
-}
-
 async fn expiry_frees_what_has_ended(store: Store) {
     let short = NewToken {
         ttl: Some(60),
@@ -640,15 +506,22 @@ async fn expiry_frees_what_has_ended(store: Store) {
         );
     }
     // At an earlier time, only what is gone is not found.
-    assert_eq!(
-        store
-            .list(Listed::All, None, 100, NOW)
-            .get()
-            .await
-            .unwrap()
-            .len(),
-        2
-    );
+    assert_eq!(listed(&store, Listed::All, NOW).await.len(), 2);
+    let counts = store.counts().get().await.unwrap();
+    assert_eq!((counts.live, counts.endless), (2, 1));
+}
+
+/// Returns the ids of a list, page by page.
+async fn listed(store: &Store, of: Listed, now: i64) -> Vec<Uuid> {
+    let (mut ids, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.list(of, after, 7, now).get().await.unwrap();
+        ids.extend(page.tokens.into_iter().map(|token| token.id));
+        after = page.next;
+        if after.is_none() {
+            return ids;
+        }
+    }
 }
 
 trait IsSome {

@@ -7,6 +7,7 @@
 #[cfg(feature = "testing")]
 pub mod contract;
 pub mod embedded;
+mod fields;
 mod place;
 mod row;
 mod secret;
@@ -15,6 +16,6 @@ mod store;
 pub use place::Place;
 pub use secret::{Keys, Made, Storage};
 pub use store::{
-    Code, ImportOutcome, Imported, Issued, Known, Listed, NewCode, NewToken, Owner, RefreshOutcome,
-    Reply, State, StoreError, Texts, Token, TokenStore,
+    Code, Counts, Cursor, ImportOutcome, Imported, Issued, Known, Listed, NewCode, NewToken, Owner,
+    Page, RefreshOutcome, Reply, State, StoreError, Texts, Token, TokenStore, Write, WriteOutcome,
 };

@@ -2,6 +2,8 @@
 
 use crate::secret::Made;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use uuid::Uuid;
 
 /// Keeps tokens and codes. All times are in seconds since 1970.
@@ -52,6 +54,10 @@ pub trait TokenStore: Send + Sync {
         now: i64,
     ) -> Reply<'_, Option<Issued>>;
 
+    /// Writes a whole row, as the Admin API does. Of rows that have ended, only the one with the same id can stand in the
+    /// way: their tokens may be used again.
+    fn write(&self, row: Imported, how: Write, now: i64) -> Reply<'_, WriteOutcome>;
+
     /// Ends a row: it is refused, and an import of the same id does not bring it back.
     fn revoke(&self, id: Uuid, now: i64) -> Reply<'_, bool>;
 
@@ -59,9 +65,9 @@ pub trait TokenStore: Send + Sync {
     /// whether there was one.
     fn revoke_successor(&self, id: Uuid, now: i64) -> Reply<'_, bool>;
 
-    /// Lists live rows in a stable order, from the one after `after`.
-    fn list(&self, of: Listed, after: Option<Uuid>, most: usize, now: i64)
-    -> Reply<'_, Vec<Token>>;
+    /// Lists live rows in a stable order, from the one after `after`. A page may have fewer than `most` rows, and even
+    /// none, although there are more: the work for a page is bounded.
+    fn list(&self, of: Listed, after: Option<Cursor>, most: usize, now: i64) -> Reply<'_, Page>;
 
     /// Imports rows. The outcomes are in their order. Rows that are there already are skipped, so an import can be
     /// repeated. When the reply has come, the rows survive a crash.
@@ -69,6 +75,9 @@ pub trait TokenStore: Send + Sync {
 
     /// Frees the space of what has ended, a slice at a time. Returns whether there is more.
     fn expire(&self, now: i64) -> Reply<'_, bool>;
+
+    /// Returns what the store counts.
+    fn counts(&self) -> Reply<'_, Counts>;
 }
 
 /// What an operation returns: at once, or later. What is read from memory never waits.
@@ -78,12 +87,37 @@ pub enum Reply<'a, T> {
 }
 
 impl<T> Reply<'_, T> {
+    /// Waits for the result, on a thread that may block.
+    pub fn wait(self) -> Result<T, StoreError> {
+        let mut future = match self {
+            Reply::Ready(result) => return result,
+            Reply::Wait(future) => future,
+        };
+        let waker = Arc::new(Unpark(std::thread::current())).into();
+        let mut context = Context::from_waker(&waker);
+        loop {
+            match future.as_mut().poll(&mut context) {
+                Poll::Ready(result) => return result,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+
     /// Waits for the result.
     pub async fn get(self) -> Result<T, StoreError> {
         match self {
             Reply::Ready(result) => result,
             Reply::Wait(future) => future.await,
         }
+    }
+}
+
+/// Wakes a thread.
+struct Unpark(std::thread::Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 
@@ -219,12 +253,85 @@ pub struct Code {
     pub code: NewCode,
 }
 
+/// How a row is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Write {
+    /// There must be no row with the id, also none that was revoked and could still live.
+    Create,
+    /// Replaces the live row with the id, if it still has this access token.
+    Replace { access_token: Known },
+    /// Replaces the row with the id, or creates one. A row that has ended comes to life again.
+    Put,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteOutcome {
+    Written,
+    /// There is no live row with the id, or it has another access token by now.
+    NotFound,
+    /// There is a row with the id.
+    IdTaken,
+    /// This live row has the access token.
+    AccessTaken(Uuid),
+    /// This live row has the refresh token.
+    RefreshTaken(Uuid),
+}
+
+/// What a store counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Rows that are live, or that have ended a short time ago.
+    pub live: u64,
+    /// Those among them that never end.
+    pub endless: u64,
+}
+
 /// The rows of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listed {
     All,
     OfCredential(Uuid),
     OfService(Uuid),
+}
+
+/// A part of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    pub tokens: Vec<Token>,
+    /// Where the next page begins; `None` at the end of the list.
+    pub next: Option<Cursor>,
+}
+
+/// A position in a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    /// The row before the position.
+    pub(crate) id: Uuid,
+    /// Whether it was listed among the loose rows. A row may become loose, so the id does not tell.
+    pub(crate) is_loose: bool,
+}
+
+const LOOSE: char = '~';
+
+impl std::fmt::Display for Cursor {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.is_loose {
+            write!(formatter, "{LOOSE}")?;
+        }
+        self.id.fmt(formatter)
+    }
+}
+
+impl Cursor {
+    /// Reads what [`Display`](std::fmt::Display) has written.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (id, is_loose) = match text.strip_prefix(LOOSE) {
+            Some(id) => (id, true),
+            None => (text, false),
+        };
+        let id = Uuid::try_parse(id).ok()?;
+        Some(Self { id, is_loose })
+    }
 }
 
 /// The text of an imported token, or what is known of it.

@@ -5,6 +5,7 @@ pub(crate) mod find;
 mod foreign;
 pub(crate) mod health;
 mod list;
+pub(crate) mod oauth2_tokens;
 pub(crate) mod target;
 mod ttl;
 pub(crate) mod write;
@@ -23,6 +24,9 @@ use write::{Action, Input, Owner, Write};
 
 /// `/services`
 pub(crate) async fn collection(call: &Call<'_>, kind: EntityKind) -> ApiResult {
+    if oauth2_tokens::is(kind) {
+        return oauth2_tokens::collection(call, kind).await;
+    }
     match call.method {
         "GET" => list::collection(call, kind),
         _ => write(call, kind, Action::Insert, None).await,
@@ -31,6 +35,9 @@ pub(crate) async fn collection(call: &Call<'_>, kind: EntityKind) -> ApiResult {
 
 /// `/services/{services}`
 pub(crate) async fn entity(call: &Call<'_>, kind: EntityKind) -> ApiResult {
+    if oauth2_tokens::is(kind) {
+        return oauth2_tokens::entity(call, kind).await;
+    }
     let segment = call.parameter(kind.name());
     if call.method == "GET" {
         let view = view(call)?;
@@ -47,6 +54,9 @@ pub(crate) async fn entity(call: &Call<'_>, kind: EntityKind) -> ApiResult {
 
 /// `/services/{services}/routes`
 pub(crate) async fn children(call: &Call<'_>, relation: Relation) -> ApiResult {
+    if oauth2_tokens::is(relation.child) {
+        return oauth2_tokens::children(call, relation).await;
+    }
     let parent = parent_id(call, relation)?;
     match call.method {
         "GET" if relation.child == EntityKind::Targets => list::targets(call, &view(call)?, parent),
@@ -60,6 +70,9 @@ pub(crate) async fn children(call: &Call<'_>, relation: Relation) -> ApiResult {
 
 /// `/services/{services}/routes/{routes}`
 pub(crate) async fn child(call: &Call<'_>, relation: Relation) -> ApiResult {
+    if oauth2_tokens::is(relation.child) {
+        return oauth2_tokens::child(call, relation).await;
+    }
     let parent = parent_id(call, relation)?;
     let (kind, segment) = (relation.child, call.parameter(relation.child.name()));
     let found = {
@@ -92,6 +105,9 @@ pub(crate) async fn child(call: &Call<'_>, relation: Relation) -> ApiResult {
 
 /// `/routes/{routes}/service`
 pub(crate) async fn referenced(call: &Call<'_>, relation: Relation) -> ApiResult {
+    if oauth2_tokens::is(relation.child) {
+        return oauth2_tokens::referenced(call, relation).await;
+    }
     let (owner, id) = {
         let view = view(call)?;
         let segment = call.parameter(relation.child.name());
@@ -201,6 +217,6 @@ fn shown(
 }
 
 /// `{"id": "…"}`
-fn reference_to(id: Uuid) -> Value {
+pub(crate) fn reference_to(id: Uuid) -> Value {
     Value::Object(Object::from_iter([("id", Value::from(id.to_string()))]))
 }

@@ -82,7 +82,7 @@ impl Input {
     }
 
     /// Returns the fields with their types. `plugin` is the name of the plugin that is configured, if known.
-    fn typed(&self, kind: EntityKind, plugin: Option<&str>) -> Object {
+    pub(super) fn typed(&self, kind: EntityKind, plugin: Option<&str>) -> Object {
         let mut fields = self.fields.clone();
         if self.is_form {
             infer(kind, &mut fields, plugin);
@@ -284,7 +284,7 @@ fn delete(
 
 /// Returns the entity with the patch applied. `lifetime` is the result of [`ttl::take`]. If it is `None`, the entity
 /// keeps its time to live.
-fn merged(
+pub(super) fn merged(
     control: &dyn Control,
     kind: EntityKind,
     mut base: Object,
@@ -364,14 +364,14 @@ fn refuse_without_database(
     Err(Error::new(ErrorCode::OperationUnsupported, message).into())
 }
 
-fn primary_key_violation(id: Uuid) -> Error {
+pub(super) fn primary_key_violation(id: Uuid) -> Error {
     let key = Object::from_iter([("id", Value::from(id.to_string()))]);
     let shown = brace_notation(&Value::Object(key.clone()));
     let message = format!("primary key violation on key '{shown}'");
     Error::new(ErrorCode::PrimaryKeyViolation, message).with_fields(key)
 }
 
-fn not_found(selector: &Selector) -> Failure {
+pub(super) fn not_found(selector: &Selector) -> Failure {
     let (field, value) = match selector {
         Selector::Id(id) => ("id", id.to_string()),
         Selector::Key { field, value } => (field.as_str(), value.clone()),

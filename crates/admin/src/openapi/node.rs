@@ -9,7 +9,8 @@ use crate::endpoints::{Action, Endpoint};
 use crate::node::{DnsStatus, EnabledPlugins, Paths, Root, Status, Timers};
 use crate::reload::{Reload, Reloaded};
 use crate::tags::Carrier;
-use crate::transfer::Imported;
+use crate::token_transfer::Summary;
+use crate::transfer::{Imported, LINES};
 use model::EntityKind;
 use serde_json::{Value, json};
 
@@ -155,9 +156,24 @@ pub(super) fn describe(
                 "Format of the configuration; `Accept` can select it too.",
                 json!({ "type": "string", "enum": ["yaml", "json"], "default": "yaml" }),
             )
+            .query(
+                "oauth2_tokens",
+                "Whether the OAuth2 tokens of this node are added.",
+                json!({ "type": "boolean", "default": false }),
+            )
             .answers_with(200, "The configuration.", "application/yaml", &text())
             .or_answers_with(200, "application/json", &json!({ "type": "object" }))
             .fails(&[507]),
+        Action::ImportTokens => import_tokens(of(
+            "oauth2_tokens",
+            "Import OAuth2 tokens, one JSON object per line",
+        )),
+        Action::ExportTokens => of(
+            "oauth2_tokens",
+            "Get all OAuth2 tokens, one JSON object per line",
+        )
+        .answers_with(200, "The tokens.", LINES, &text())
+        .fails(&[501, 507]),
         Action::Schema => schema(of("schemas", "Get the schema of an entity")),
         Action::PluginSchema => schema(of("schemas", "Get the schema of a plugin")),
         Action::PluginConfigSchema => {
@@ -352,6 +368,26 @@ fn import(operation: Operation) -> Operation {
             }),
         )
         .fails(&[409, 503, 507])
+}
+
+fn import_tokens(operation: Operation) -> Operation {
+    operation
+        .query(
+            "skip",
+            "Number of lines at the beginning that are left out, because they are done.",
+            json!({ "type": "integer", "minimum": 0, "default": 0 }),
+        )
+        .takes(&[(LINES, text()), ("application/json", text())], true)
+        .answers(200, "What has become of the lines.", &schema_of::<Summary>())
+        .or_answers_with(
+            200,
+            LINES,
+            &json!({
+                "type": "string",
+                "description": "Lines of JSON with `progress`. The last line has the `summary`, and if it broke off `status` and `error`.",
+            }),
+        )
+        .fails(&[501, 503])
 }
 
 fn schema(operation: Operation) -> Operation {

@@ -57,8 +57,7 @@ fn expected() -> Failure {
 
 fn parse(text: &str) -> Result<Selected, Failure> {
     let (kind, key) = text.split_once('/').ok_or_else(expected)?;
-    // Tags are not entities, but text in entities.
-    let kind = endpoints::kind_named(kind, |kind| kind != EntityKind::Tags)
+    let kind = endpoints::kind_named(kind, endpoints::has_history)
         .map_err(|problem| bad("entities", &problem))?;
     let key = match (
         find::parse_id(key),

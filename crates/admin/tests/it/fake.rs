@@ -20,6 +20,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{Change, ChangeLog, ChangeSet, CommitError, ExistingEntities, Origin, Store};
 use tempfile::TempDir;
+use tokens::TokenStore;
+use tokens::embedded::Embedded;
 use tower::ServiceExt;
 use uuid::Uuid;
 
@@ -42,6 +44,7 @@ pub(crate) struct Fake {
     gate: Mutex<Option<Receiver<()>>>,
     health: Option<UpstreamHealth>,
     extensions: Option<Extensions>,
+    tokens: Arc<dyn TokenStore>,
     _directory: TempDir,
 }
 
@@ -54,7 +57,11 @@ impl Fake {
         let directory = tempfile::tempdir().unwrap();
         plugins::install();
         let (store, _) = Store::open(&directory.path().join("store.lmdb"), options).unwrap();
+        let keys = tokens::Keys::new(&[7; 64], 1);
+        let tokens = directory.path().join("tokens");
+        let tokens = Embedded::open(&tokens, 1 << 28, keys, tokens::Storage::Sealed).unwrap();
         Self {
+            tokens: Arc::new(tokens),
             store,
             node: Node {
                 id: Uuid::from_u128(7),
@@ -249,6 +256,10 @@ impl Control for Fake {
             ..Conflicts::default()
         };
         Box::pin(async { Ok(found) })
+    }
+
+    fn oauth2_tokens(&self) -> Option<Arc<dyn TokenStore>> {
+        Some(Arc::clone(&self.tokens))
     }
 
     fn store(&self) -> &Store {

@@ -11,6 +11,7 @@ mod events;
 mod extensions;
 mod fake;
 mod metrics;
+mod oauth2_tokens;
 mod openapi;
 mod paging;
 mod revisions;

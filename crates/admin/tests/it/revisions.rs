@@ -294,7 +294,7 @@ async fn invalid_arguments_are_refused_by_name() {
             "/revisions?entity_type=key-auht&entity_id=x",
             400,
             "entity_type: there are no entities of the type key-auht; did you mean key-auth? The types are: acls, acme_storage, basic-auths, ca_certificates, certificates, clustering_data_planes, consumers, filter-chains, \
-             hmac-auths, jwts, key-auths, key-sets, keys, oauth2, oauth2_authorization_codes, oauth2_tokens, \
+             hmac-auths, jwts, key-auths, key-sets, keys, oauth2, \
              parameters, plugins, ratelimiting_metrics, routes, services, sessions, snis, targets, upstreams, vaults, workspaces",
         ),
         (

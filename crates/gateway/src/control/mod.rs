@@ -19,6 +19,7 @@ use crate::logging::{self, Logs};
 use crate::output::Output;
 use crate::reload::Desk;
 use crate::settings::{LogSettings, ModelSettings, Settings};
+use crate::token_store;
 use crate::upgrade::Link;
 use admin::Extensions;
 use admin::control::{
@@ -402,6 +403,10 @@ impl Control for Gateway {
         &self.store
     }
 
+    fn oauth2_tokens(&self) -> Option<Arc<dyn ::tokens::TokenStore>> {
+        self.plane.node.tokens.clone()
+    }
+
     fn context(&self) -> Context {
         writer::context(&self.model, self.database == Database::Off)
     }
@@ -507,6 +512,7 @@ impl Control for Gateway {
             },
         ]);
         metrics.extend(stages::dns_metrics(&self.resolver));
+        metrics.extend(token_store::metrics(self.plane.node.tokens.as_deref()));
         metrics.sort_by_key(|metric| metric.name);
         metrics
     }

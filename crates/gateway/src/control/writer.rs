@@ -13,6 +13,8 @@ use crate::settings::ModelSettings;
 use admin::control::{
     CONFIGURATION_HASH as HASH, DeclarativeBody, Load, LoadError, Loaded, Proposal,
 };
+use admin::token_transfer::import_entities;
+use admin::transfer::without_tokens;
 use model::codec;
 use model::declarative::{self, Format, Loader, Options, Source};
 use model::schema::{Context, VaultReferences};
@@ -107,11 +109,7 @@ impl Writer {
         for put in &document.puts {
             references.look(put.kind, &put.entity).map_err(internal)?;
         }
-        let puts = document.puts.into_iter().map(|put| Change::Put {
-            kind: put.kind,
-            id: put.id,
-            entity: put.entity,
-        });
+        let (mut changes, tokens) = without_tokens(document.puts);
         let deletes = (document.deletes.into_iter()).map(|(kind, id)| Change::Delete { kind, id });
         // Kong treats an empty configuration as none, so the node is not ready.
         let hash = if document.is_empty {
@@ -119,17 +117,19 @@ impl Writer {
         } else {
             input.hash
         };
+        changes.extend(deletes);
         let change_set = ChangeSet {
-            changes: puts.chain(deletes).collect(),
+            changes,
             meta: vec![(HASH.to_owned(), Some(hash.into_bytes()))],
         };
         let changes = change_set.changes.len();
         let revision = self.commit(Some(head), &change_set, &input.origin)?;
         self.loader.committed(revision.0);
-        let warnings = document.warnings.into_iter();
-        let mut warnings: Vec<String> = warnings
-            .map(|warning| format!("the declarative configuration: {warning}"))
-            .collect();
+        let mut warnings = document.warnings;
+        warnings.extend(self.import_tokens(&tokens)?);
+        for warning in &mut warnings {
+            *warning = format!("the declarative configuration: {warning}");
+        }
         for warning in &warnings {
             tracing::warn!("{warning}");
         }
@@ -149,6 +149,21 @@ impl Writer {
             untransformed: document.untransformed,
             warnings,
         })
+    }
+
+    /// Imports the OAuth2 tokens of a document, which is live. Returns warnings about those that were refused.
+    fn import_tokens(&self, tokens: &[Vec<u8>]) -> Result<Vec<String>, LoadError> {
+        if tokens.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(store) = &self.plane.node.tokens else {
+            return Ok(vec![
+                "this node has no store for its OAuth2 tokens".to_owned(),
+            ]);
+        };
+        let now = context(&self.model, self.dbless).now;
+        let done = import_entities(&self.store, &**store, tokens, now);
+        Ok(done.map_err(LoadError::Refused)?.warnings)
     }
 
     /// Returns notices about the plugins of the stored configuration that do not do what is configured.

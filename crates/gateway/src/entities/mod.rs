@@ -29,6 +29,7 @@ struct Local {
     number: u64,
     reader: Reader,
     found: Cache<Decoded>,
+    created: Cache<u64>,
     logged: Logged,
     /// The id of the workspace, and the revision at which it was read.
     workspace: Option<(Revision, Uuid)>,
@@ -73,6 +74,7 @@ impl StoreEntities {
                 number: self.number,
                 reader: self.store.reader(),
                 found: Cache::new(),
+                created: Cache::new(),
                 logged: Logged::default(),
                 workspace: None,
                 name: Vec::new(),
@@ -247,6 +249,24 @@ impl Entities for StoreEntities {
                 let page = view.page(kind, after, most, TagFilter::None)?;
                 Ok(page.entities.iter().map(|(id, _)| *id).collect())
             })
+        })
+    }
+
+    fn created_revision(&self, kind: EntityKind, id: Uuid) -> Result<Option<u64>, LookupError> {
+        let since = self.store.last_change(kind);
+        self.with_local(|local| {
+            write_name(EntityKey::Id(kind, id), &mut local.name);
+            let tag = local.created.tag(&local.name);
+            if let Some(created) = local.created.get(tag, since) {
+                return Ok(Some(created));
+            }
+            let (revision, created) = read(&local.reader, |view| {
+                Ok((view.revision(), view.created(kind, id)?))
+            })?;
+            if let Some(created) = created {
+                local.created.put(tag, revision, created);
+            }
+            Ok(created)
         })
     }
 

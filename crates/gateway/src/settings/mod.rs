@@ -20,6 +20,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod tokens;
 mod values;
 
 pub(crate) use access_log::AccessLogsSettings;
@@ -28,6 +29,7 @@ pub(crate) use certificates::PemSource;
 pub(crate) use docs::{page, sample};
 pub(crate) use net::listen::Listen;
 pub(crate) use raw::{Inputs, Origins, Problem};
+pub(crate) use tokens::TokenSettings;
 
 use ::admin::control::LogLevel;
 use certificates::{
@@ -76,6 +78,7 @@ pub(crate) struct Settings {
     pub(crate) proxy: ProxySettings,
     pub(crate) dns: net::dns::DnsSettings,
     pub(crate) admin: AdminSettings,
+    pub(crate) tokens: TokenSettings,
     /// Names and sources of the given settings, for messages.
     pub(crate) origins: Origins,
     /// All settings under their Kong names, for the Admin API. Sensitive values are masked, and references are shown in
@@ -317,6 +320,7 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
         proxy: proxy_settings(raw, &prefix),
         dns: dns::settings(raw),
         admin: admin::settings(raw, &prefix),
+        tokens: tokens::settings(raw, &prefix),
         origins: raw.origins(),
         shown: shown::all(raw, &store.database),
         store,

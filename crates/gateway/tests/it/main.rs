@@ -31,6 +31,7 @@ mod metrics;
 mod names;
 mod names_under_failure;
 mod no_room;
+mod oauth2_tokens;
 mod proxy_protocol;
 mod recovery;
 mod revisions;

@@ -148,6 +148,8 @@ pub struct EntitySchema {
     pub workspaceable: bool,
     /// Whether exports and declarative configurations contain the entity.
     pub db_export: bool,
+    /// Whether the entities have a store of their own. They are in no revision, and in no export of the configuration.
+    pub is_apart: bool,
     /// Whether the entity is a credential: a secret, or a name for which one is looked up.
     pub is_credential: bool,
     /// Path such as `/services`; `None` for entities without an Admin API path of their own, and for those without

@@ -269,6 +269,7 @@ impl EntitySchema {
             ttl: flag("ttl", false),
             workspaceable: flag("workspaceable", false),
             db_export: flag("db_export", true),
+            is_apart: flag("apart", false),
             is_credential: flag("credential", false),
             admin_api_path: optional("admin_api_path").filter(|_| flag("generate_admin_api", true)),
             admin_api_nested_name: optional("admin_api_nested_name"),

@@ -7,6 +7,7 @@
 mod support;
 
 mod commits;
+mod created;
 mod damage;
 mod endure;
 mod follow;

@@ -11,16 +11,20 @@
 //! - *Facts.* A row is never changed but for its state, and never deleted before its end. So a used refresh token is
 //!   known as one, and an import does not bring a revoked token back.
 
+mod importing;
+mod listing;
 mod operations;
+mod readers;
 mod reading;
 mod tables;
 mod writer;
 
 use crate::secret::{Keys, Made, Storage};
 use crate::store::{
-    Code, ImportOutcome, Imported, Issued, Listed, NewCode, NewToken, RefreshOutcome, Reply,
-    StoreError, Token, TokenStore,
+    Code, Counts, Cursor, ImportOutcome, Imported, Issued, Listed, NewCode, NewToken, Page,
+    RefreshOutcome, Reply, StoreError, Token, TokenStore, Write, WriteOutcome,
 };
+use readers::Readers;
 use std::path::Path;
 use std::sync::Arc;
 use tables::Tables;
@@ -38,6 +42,8 @@ pub struct Embedded {
 
 /// What readers and the writer share.
 struct Shared {
+    /// Dropped first: transactions end before the environment is closed.
+    readers: Readers,
     tables: Tables,
     keys: Keys,
     storage: Storage,
@@ -54,6 +60,7 @@ impl Embedded {
     ) -> Result<Self, StoreError> {
         let tables = Tables::open(directory, max_size)?;
         let shared = Arc::new(Shared {
+            readers: Readers::new(tables.env.clone()),
             tables,
             keys,
             storage,
@@ -118,6 +125,10 @@ impl TokenStore for Embedded {
             .run(move |write| write.renew(&refresh_token, expires_in, ttl, now))
     }
 
+    fn write(&self, row: Imported, how: Write, now: i64) -> Reply<'_, WriteOutcome> {
+        self.writer.run(move |write| write.write(&row, &how, now))
+    }
+
     fn revoke(&self, id: Uuid, now: i64) -> Reply<'_, bool> {
         self.writer.run(move |write| write.revoke(id, now))
     }
@@ -127,13 +138,7 @@ impl TokenStore for Embedded {
             .run(move |write| write.revoke_successor(id, now))
     }
 
-    fn list(
-        &self,
-        of: Listed,
-        after: Option<Uuid>,
-        most: usize,
-        now: i64,
-    ) -> Reply<'_, Vec<Token>> {
+    fn list(&self, of: Listed, after: Option<Cursor>, most: usize, now: i64) -> Reply<'_, Page> {
         Reply::Ready(self.shared.list(of, after, most, now))
     }
 
@@ -143,5 +148,9 @@ impl TokenStore for Embedded {
 
     fn expire(&self, now: i64) -> Reply<'_, bool> {
         self.writer.run(move |write| write.expire(now))
+    }
+
+    fn counts(&self) -> Reply<'_, Counts> {
+        Reply::Ready(self.shared.counts())
     }
 }

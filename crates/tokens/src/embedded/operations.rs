@@ -7,9 +7,7 @@ use super::writer::Write;
 use crate::place::{Bucket, Place};
 use crate::row::{CodeRow, Row};
 use crate::secret::{MAC, Made, random_id_bits};
-use crate::store::{
-    ImportOutcome, Imported, Issued, Known, NewCode, NewToken, RefreshOutcome, State, StoreError,
-};
+use crate::store::{Issued, Known, NewCode, NewToken, RefreshOutcome, State, StoreError};
 use std::collections::HashMap;
 use std::ops::Bound;
 use uuid::Uuid;
@@ -43,7 +41,8 @@ impl Write<'_> {
     }
 
     fn next_number(&self, bucket: Bucket) -> Result<u64, StoreError> {
-        let mut parts = self.map.range((bucket, 0)..=(bucket, u64::MAX));
+        let parts = &self.map.parts;
+        let mut parts = parts.range((bucket, 0)..=(bucket, u64::MAX));
         let Some(((_, part), _)) = parts.next_back() else {
             return Ok(0);
         };
@@ -75,12 +74,11 @@ impl Write<'_> {
             .then(|| Made::at(place))
             .transpose()?;
         let keys = &self.shared.keys;
-        let refresh_text = refresh_token.as_ref().map(|token| token.0.as_str());
         let mut row = Row {
             id,
             state: State::Live,
             access: keys.mac(access_token.0.as_bytes()),
-            refresh: refresh_text.map(|token| keys.mac(token.as_bytes())),
+            refresh: (refresh_token.as_ref()).map(|token| keys.mac(token.0.as_bytes())),
             credential: token.credential,
             service: token.service,
             created_at: now,
@@ -91,8 +89,10 @@ impl Write<'_> {
             authenticated_userid: token.authenticated_userid.clone(),
             sealed: None,
         };
-        row.keep(&access_token.0, refresh_text, keys, self.shared.storage)?;
-        let value = row.encode()?;
+        let refresh = refresh_token.as_ref().map(Made::known);
+        let access = access_token.known();
+        row.keep(&access, refresh.as_ref(), keys, self.shared.storage)?;
+        let value = row.encode();
         let number = place.number.to_be_bytes();
         let of_credential: [u8; 25] = owner_key(OF_CREDENTIAL, token.credential.id, number);
         self.put(table, &of_credential, &[])?;
@@ -101,6 +101,7 @@ impl Write<'_> {
             self.put(table, &of_service, &[])?;
         }
         self.append(table, &key(ROW, place.number), &value)?;
+        self.count_placed(place, 1)?;
         Ok(Issued {
             id,
             access_token,
@@ -170,9 +171,8 @@ impl Write<'_> {
             State::Revoked => return Ok(RefreshOutcome::Unknown),
         }
         let issued = self.issue(token, now)?;
-        row.state = State::Superseded;
         row.successor = Some(issued.id);
-        self.write_row(at, &row)?;
+        self.end_row(at, &mut row, State::Superseded)?;
         Ok(RefreshOutcome::Issued(issued))
     }
 
@@ -184,7 +184,7 @@ impl Write<'_> {
         now: i64,
     ) -> Result<Option<Issued>, StoreError> {
         let found = self.view().by_refresh(refresh_token)?;
-        let Some((at, mut old)) = found.filter(|(_, row)| row.is_live(now)) else {
+        let Some((at, old)) = found.filter(|(_, row)| row.is_live(now)) else {
             return Ok(None);
         };
         let access_token = Made::loose()?;
@@ -198,19 +198,12 @@ impl Write<'_> {
             ..old.clone()
         };
         row.keep(
-            &access_token.0,
-            Some(refresh_token),
+            &access_token.known(),
+            Some(&Known::Text(refresh_token.to_owned())),
             keys,
             self.shared.storage,
         )?;
-        match at {
-            At::Place(_) => {
-                old.state = State::Superseded;
-                old.successor = Some(old.id);
-                self.write_row(at, &old)?;
-            }
-            At::Loose(_) => self.remove_loose(&old)?,
-        }
+        self.make_way(at, old, row.id)?;
         self.insert_loose(&row)?;
         Ok(Some(Issued {
             id: row.id,
@@ -225,10 +218,7 @@ impl Write<'_> {
         let Some((at, mut row)) = found.filter(|(_, row)| row.is_live(now)) else {
             return Ok(false);
         };
-        row.state = State::Revoked;
-        // The texts of a token that nobody may use are of no use either.
-        row.sealed = None;
-        self.write_row(at, &row)?;
+        self.end_row(at, &mut row, State::Revoked)?;
         Ok(true)
     }
 
@@ -245,24 +235,62 @@ impl Write<'_> {
         Err(StoreError::Storage("a grant has too many rows".to_owned()))
     }
 
-    fn write_row(&mut self, at: At, row: &Row) -> Result<(), StoreError> {
-        let value = row.encode()?;
+    /// Gives a row another state.
+    fn end_row(&mut self, at: At, row: &mut Row, state: State) -> Result<(), StoreError> {
+        let was_live = row.state == State::Live;
+        row.state = state;
+        // The texts of a token that nobody may use are of no use either.
+        row.sealed = None;
+        let value = row.encode();
         match at {
-            At::Loose(access) => self.put(self.shared.tables.loose.rows, &access, &value),
+            At::Loose(access) => {
+                self.put(self.shared.tables.loose.rows, &access, &value)?;
+                self.count_loose(row.ends, -i64::from(was_live))
+            }
             At::Place(place) => {
-                let table = self
-                    .shared
-                    .tables
-                    .at(&self.map, place)
-                    .ok_or(StoreError::Damaged)?;
-                self.put(table, &key(ROW, place.number), &value)
+                let table = self.shared.tables.at(&self.map, place);
+                let table = table.ok_or(StoreError::Damaged)?;
+                self.put(table, &key(ROW, place.number), &value)?;
+                self.count_placed(place, -i64::from(was_live))
             }
         }
     }
 
-    fn insert_loose(&mut self, row: &Row) -> Result<(), StoreError> {
+    /// Takes a row out of the way of a loose one with this id, which has its id or one of its tokens.
+    pub(super) fn make_way(&mut self, at: At, mut row: Row, of: Uuid) -> Result<(), StoreError> {
+        match at {
+            At::Loose(_) => self.remove_loose(&row),
+            At::Place(_) => {
+                if row.id == of {
+                    row.successor = Some(of);
+                }
+                self.end_row(at, &mut row, State::Superseded)
+            }
+        }
+    }
+
+    fn count_placed(&mut self, place: Place, change: i64) -> Result<(), StoreError> {
+        self.change(|_, _, map| {
+            let part = map.parts.get_mut(&(place.bucket, place.number / PART));
+            let part = part.ok_or(StoreError::Damaged)?;
+            part.live = part.live.saturating_add_signed(change);
+            Ok(())
+        })
+    }
+
+    fn count_loose(&mut self, ends: Option<i64>, change: i64) -> Result<(), StoreError> {
+        self.change(|_, _, map| {
+            map.loose = map.loose.saturating_add_signed(change);
+            if ends.is_none() {
+                map.loose_endless = map.loose_endless.saturating_add_signed(change);
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) fn insert_loose(&mut self, row: &Row) -> Result<(), StoreError> {
         let loose = &self.shared.tables.loose;
-        self.put(loose.rows, &row.access, &row.encode()?)?;
+        self.put(loose.rows, &row.access, &row.encode())?;
         self.put(loose.ids, row.id.as_bytes(), &row.access)?;
         if let Some(refresh) = &row.refresh {
             self.put(loose.refresh, refresh, &row.access)?;
@@ -273,7 +301,7 @@ impl Write<'_> {
         if let Some(ends) = row.ends {
             self.put(loose.ends, &end_key(ends, &row.access), &[])?;
         }
-        Ok(())
+        self.count_loose(row.ends, 1)
     }
 
     fn remove_loose(&mut self, row: &Row) -> Result<(), StoreError> {
@@ -289,108 +317,14 @@ impl Write<'_> {
         if let Some(ends) = row.ends {
             self.delete(loose.ends, &end_key(ends, &row.access))?;
         }
-        Ok(())
-    }
-
-    pub(super) fn import(
-        &mut self,
-        rows: &[Imported],
-        now: i64,
-    ) -> Result<Vec<ImportOutcome>, StoreError> {
-        rows.iter().map(|row| self.import_one(row, now)).collect()
-    }
-
-    fn import_one(&mut self, imported: &Imported, now: i64) -> Result<ImportOutcome, StoreError> {
-        let keys = &self.shared.keys;
-        let mac = |known: &Known| match known {
-            Known::Text(text) => keys.mac(text.as_bytes()),
-            Known::Sha256(sha) => keys.mac_of_digest(sha),
-        };
-        let mut row = Row {
-            id: imported.id,
-            state: State::Live,
-            access: mac(&imported.access_token),
-            refresh: imported.refresh_token.as_ref().map(mac),
-            credential: imported.credential,
-            service: imported.service,
-            created_at: imported.created_at,
-            expires_in: imported.expires_in,
-            ends: imported.ends,
-            successor: None,
-            scope: imported.scope.clone(),
-            authenticated_userid: imported.authenticated_userid.clone(),
-            sealed: None,
-        };
-        if !row.is_there(now) {
-            return Ok(ImportOutcome::Expired);
-        }
-        if let Some(outcome) = self.conflict(&row, imported, now)? {
-            return Ok(outcome);
-        }
-        let texts = match (&imported.access_token, &imported.refresh_token) {
-            (Known::Text(access), None) => Some((access, None)),
-            (Known::Text(access), Some(Known::Text(refresh))) => Some((access, Some(&**refresh))),
-            _ => None,
-        };
-        if let Some((access, refresh)) = texts {
-            row.keep(access, refresh, keys, self.shared.storage)?;
-        }
-        self.insert_loose(&row)?;
-        Ok(ImportOutcome::Imported)
-    }
-
-    /// Returns the outcome for a row that must not be written. Rows whose time is over, and which still take space, are
-    /// removed.
-    fn conflict(
-        &mut self,
-        row: &Row,
-        imported: &Imported,
-        now: i64,
-    ) -> Result<Option<ImportOutcome>, StoreError> {
-        let view = self.view();
-        let by_text = |known: &Known, find: &dyn Fn(&str) -> Found| match known {
-            Known::Text(text) => find(text),
-            Known::Sha256(_) => Ok(None),
-        };
-        let by_id = view.by_id(row.id)?;
-        let mut others = vec![by_text(&imported.access_token, &|text| {
-            view.by_access(text)
-        })?];
-        others.push(view.loose_access(&row.access)?);
-        if let Some(refresh) = &imported.refresh_token {
-            others.push(by_text(refresh, &|text| view.by_refresh(text))?);
-        }
-        if let Some(refresh) = &row.refresh {
-            others.push(view.loose_refresh(refresh)?);
-        }
-        let mut over = Vec::new();
-        if let Some((at, other)) = by_id {
-            if other.is_there(now) {
-                return Ok(Some(match other.state {
-                    State::Live if is_same(row, &other) => ImportOutcome::Present,
-                    State::Live => ImportOutcome::OtherContent,
-                    State::Superseded | State::Revoked => ImportOutcome::Ended,
-                }));
-            }
-            over.push((at, other));
-        }
-        for (at, other) in others.into_iter().flatten() {
-            if other.is_there(now) {
-                return Ok(Some(ImportOutcome::OtherId));
-            }
-            over.push((at, other));
-        }
-        for (at, other) in over {
-            if matches!(at, At::Loose(_)) {
-                self.remove_loose(&other)?;
-            }
-        }
-        Ok(None)
+        self.count_loose(row.ends, -i64::from(row.state == State::Live))
     }
 
     pub(super) fn expire(&mut self, now: i64) -> Result<bool, StoreError> {
+        // Commits of another process do not end the transactions of this one.
+        self.shared.readers.release_idle();
         let is_over = |bucket: &Bucket| bucket.end().is_some_and(|end| end <= now);
-        let mut over = self.map.keys().filter(|(bucket, _)| is_over(bucket));
+        let mut over = self.map.parts.keys().filter(|(bucket, _)| is_over(bucket));
         if let Some((bucket, part)) = over.next().copied() {
             self.change(|shared, txn, map| shared.tables.drop_part(txn, map, bucket, part))?;
             self.numbers.remove(&bucket);
@@ -417,21 +351,6 @@ impl Write<'_> {
         }
         Ok(ended.len() == EXPIRED_AT_ONCE)
     }
-}
-
-type Found = Result<Option<(At, Row)>, StoreError>;
-
-/// Whether an imported row says the same as one that is there. The end is not compared: exports show the seconds that are
-/// left.
-fn is_same(row: &Row, other: &Row) -> bool {
-    let owner = |row: &Row| (row.credential.id, row.service.map(|service| service.id));
-    row.access == other.access
-        && row.refresh == other.refresh
-        && owner(row) == owner(other)
-        && row.created_at == other.created_at
-        && row.expires_in == other.expires_in
-        && row.scope == other.scope
-        && row.authenticated_userid == other.authenticated_userid
 }
 
 fn owner_keys(row: &Row) -> Vec<[u8; 33]> {

@@ -1,13 +1,12 @@
 //! Look-ups. They are also those of the writer, in its transaction.
 
 use super::Shared;
-use super::tables::{CODE, Map, OF_CREDENTIAL, OF_SERVICE, ROW, key, storage};
+use super::tables::{CODE, Map, ROW, key, storage};
 use crate::place::Place;
 use crate::row::{CodeRow, Row};
 use crate::secret::MAC;
-use crate::store::{Code, Listed, State, StoreError, Token};
+use crate::store::{Code, Counts, State, StoreError, Token};
 use heed::RoTxn;
-use std::ops::Bound;
 use uuid::Uuid;
 
 /// Where a row is.
@@ -26,14 +25,17 @@ pub(super) struct View<'v> {
 }
 
 impl View<'_> {
-    fn row_at(&self, place: Place) -> Result<Option<Row>, StoreError> {
+    fn stored_at(&self, place: Place) -> Result<Option<&[u8]>, StoreError> {
         let Some(table) = self.shared.tables.at(self.map, place) else {
             return Ok(None);
         };
-        let stored = table
+        table
             .get(self.txn, &key(ROW, place.number))
-            .map_err(storage)?;
-        stored.map(Row::decode).transpose()
+            .map_err(storage)
+    }
+
+    pub(super) fn row_at(&self, place: Place) -> Result<Option<Row>, StoreError> {
+        self.stored_at(place)?.map(Row::decode).transpose()
     }
 
     fn loose(&self, access: &[u8; MAC]) -> Result<Option<Row>, StoreError> {
@@ -51,28 +53,45 @@ impl View<'_> {
         Ok(self.loose(mac)?.map(|row| (At::Loose(*mac), row)))
     }
 
-    /// Returns the row with this access token, whatever has become of it.
+    /// Returns the row with this access token, whatever has become of it. If there are a row with a place that has ended
+    /// and a loose one, it is the loose one, which is newer.
     pub(super) fn by_access(&self, token: &str) -> Result<Option<(At, Row)>, StoreError> {
         let mac = self.shared.keys.mac(token.as_bytes());
-        if let Some(place) = Place::read(token.as_bytes())
-            && let Some(row) = self.row_at(place)?
-            && row.has_access(&mac)
+        let placed = self.placed(token, |row| row.has_access(&mac))?;
+        if placed
+            .as_ref()
+            .is_some_and(|(_, row)| row.state == State::Live)
         {
-            return Ok(Some((At::Place(place), row)));
+            return Ok(placed);
         }
-        self.loose_access(&mac)
+        Ok(self.loose_access(&mac)?.or(placed))
     }
 
     pub(super) fn by_refresh(&self, token: &str) -> Result<Option<(At, Row)>, StoreError> {
         let mac = self.shared.keys.mac(token.as_bytes());
-        if let Some(place) = Place::read(token.as_bytes())
-            && let Some(row) = self.row_at(place)?
-            && row.has_refresh(&mac)
-            && !row.is_moved()
+        let placed = self.placed(token, |row| row.has_refresh(&mac))?;
+        if placed
+            .as_ref()
+            .is_some_and(|(_, row)| row.state == State::Live)
         {
-            return Ok(Some((At::Place(place), row)));
+            return Ok(placed);
         }
-        self.loose_refresh(&mac)
+        let placed = placed.filter(|(_, row)| !row.is_moved());
+        Ok(self.loose_refresh(&mac)?.or(placed))
+    }
+
+    /// Returns the row at the place that a token says, if it is the one of the token.
+    fn placed(
+        &self,
+        token: &str,
+        is_it: impl FnOnce(&Row) -> bool,
+    ) -> Result<Option<(At, Row)>, StoreError> {
+        let Some(place) = Place::read(token.as_bytes()) else {
+            return Ok(None);
+        };
+        let stored = self.stored_at(place)?;
+        let row = stored.map(Row::decode_unsealed).transpose()?;
+        Ok(row.filter(is_it).map(|row| (At::Place(place), row)))
     }
 
     pub(super) fn loose_refresh(&self, mac: &[u8; MAC]) -> Result<Option<(At, Row)>, StoreError> {
@@ -104,7 +123,7 @@ impl View<'_> {
         self.loose_by(access)
     }
 
-    fn loose_by(&self, access: Option<&[u8]>) -> Result<Option<(At, Row)>, StoreError> {
+    pub(super) fn loose_by(&self, access: Option<&[u8]>) -> Result<Option<(At, Row)>, StoreError> {
         let Some(access) = access else {
             return Ok(None);
         };
@@ -129,19 +148,48 @@ impl View<'_> {
 }
 
 impl Shared {
-    /// Looks at the newest state. The map is read after the transaction has begun. If it is newer than the transaction, a
-    /// look-up finds nothing or a row with another hash, as for a token that is issued a moment later.
-    fn view<R>(
+    /// Looks for something in the newest state. If it is not there, another process may have changed the tables of parts:
+    /// then this looks again.
+    fn find<T>(
         &self,
-        look: impl FnOnce(&View<'_>) -> Result<R, StoreError>,
-    ) -> Result<R, StoreError> {
-        let txn = self.tables.env.read_txn().map_err(storage)?;
-        let map = self.tables.map.load();
-        look(&View {
-            shared: self,
-            txn: &txn,
-            map: &map,
+        look: impl Fn(&View<'_>) -> Result<Option<T>, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
+        self.readers.read(|txn| {
+            let map = self.tables.map.load();
+            let found = look(&self.view(txn, &map))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            match self.tables.map_of(txn, &map)? {
+                Some(map) => look(&self.view(txn, &map)),
+                None => Ok(None),
+            }
         })
+    }
+
+    pub(super) fn view<'v>(&'v self, txn: &'v RoTxn<'v>, map: &'v Map) -> View<'v> {
+        View {
+            shared: self,
+            txn,
+            map,
+        }
+    }
+
+    /// Returns what is counted.
+    pub(super) fn counts(&self) -> Result<Counts, StoreError> {
+        let txn = self.tables.env.read_txn().map_err(storage)?;
+        let map = self.tables.read_map(&txn)?;
+        let mut counts = Counts {
+            live: map.loose,
+            endless: map.loose_endless,
+        };
+        for ((bucket, _), part) in &map.parts {
+            counts.live += part.live;
+            if bucket.end().is_none() {
+                counts.endless += part.live;
+            }
+        }
+        Ok(counts)
     }
 
     pub(super) fn find_by_access_token(
@@ -149,7 +197,7 @@ impl Shared {
         token: &str,
         now: i64,
     ) -> Result<Option<Token>, StoreError> {
-        let found = self.view(|view| view.by_access(token))?;
+        let found = self.find(|view| view.by_access(token))?;
         let row = found.map(|(_, row)| row).filter(|row| row.is_live(now));
         row.map(|row| row.token(None)).transpose()
     }
@@ -159,187 +207,23 @@ impl Shared {
         token: &str,
         now: i64,
     ) -> Result<Option<Token>, StoreError> {
-        let found = self.view(|view| view.by_refresh(token))?;
+        let found = self.find(|view| view.by_refresh(token))?;
         let row = found.map(|(_, row)| row).filter(|row| row.is_there(now));
         row.map(|row| row.token(None)).transpose()
     }
 
     pub(super) fn find_by_id(&self, id: Uuid, now: i64) -> Result<Option<Token>, StoreError> {
-        let found = self.view(|view| view.by_id(id))?;
+        let found = self.find(|view| view.by_id(id))?;
         let row = found.map(|(_, row)| row).filter(|row| row.is_live(now));
         row.map(|row| row.token(Some(&self.keys))).transpose()
     }
 
     pub(super) fn find_code(&self, code: &str, now: i64) -> Result<Option<Code>, StoreError> {
-        let found = self.view(|view| view.code(code))?;
+        let found = self.find(|view| view.code(code))?;
         let free = found.filter(|(_, row)| row.token.is_none() && now < row.ends);
         Ok(free.map(|(_, row)| Code {
             id: row.id,
             code: row.code,
         }))
-    }
-
-    /// Lists the rows of the buckets in their order, and then the loose rows by id.
-    pub(super) fn list(
-        &self,
-        of: Listed,
-        after: Option<Uuid>,
-        most: usize,
-        now: i64,
-    ) -> Result<Vec<Token>, StoreError> {
-        self.view(|view| {
-            let mut found = Vec::new();
-            let place = after
-                .and_then(Place::of_id)
-                .filter(|place| view.shared.tables.at(view.map, *place).is_some());
-            // An id of a loose row may look like a place; the row tells.
-            let from = match (after, place) {
-                (Some(id), Some(place)) => {
-                    match view.row_at(place)?.is_some_and(|row| row.id == id) {
-                        true => From::Place(place),
-                        false => From::Loose(id),
-                    }
-                }
-                (Some(id), None) => From::Loose(id),
-                (None, _) => From::Start,
-            };
-            if !matches!(from, From::Loose(_)) {
-                view.list_places(of, from, most, now, &mut found)?;
-            }
-            if found.len() < most {
-                view.list_loose(of, from, most, now, &mut found)?;
-            }
-            found
-                .into_iter()
-                .map(|row| row.token(Some(&self.keys)))
-                .collect()
-        })
-    }
-}
-
-/// Where a list goes on.
-#[derive(Debug, Clone, Copy)]
-enum From {
-    Start,
-    Place(Place),
-    Loose(Uuid),
-}
-
-impl View<'_> {
-    fn list_places(
-        &self,
-        of: Listed,
-        from: From,
-        most: usize,
-        now: i64,
-        found: &mut Vec<Row>,
-    ) -> Result<(), StoreError> {
-        for (bucket, part) in self.map.keys() {
-            let after = match from {
-                From::Place(place)
-                    if (*bucket, *part) < (place.bucket, place.number / super::PART) =>
-                {
-                    continue;
-                }
-                From::Place(place) if place.bucket == *bucket => Some(place.number),
-                _ => None,
-            };
-            let Some(table) = self.shared.tables.part(self.map, *bucket, *part) else {
-                continue;
-            };
-            let mut prefix = Vec::with_capacity(25);
-            match of {
-                Listed::All => prefix.push(ROW),
-                Listed::OfCredential(id) => {
-                    prefix.push(OF_CREDENTIAL);
-                    prefix.extend_from_slice(id.as_bytes());
-                }
-                Listed::OfService(id) => {
-                    prefix.push(OF_SERVICE);
-                    prefix.extend_from_slice(id.as_bytes());
-                }
-            }
-            let mut start = prefix.clone();
-            let bound = match after {
-                Some(number) => {
-                    start.extend_from_slice(&number.to_be_bytes());
-                    Bound::Excluded(&start[..])
-                }
-                None => Bound::Included(&start[..]),
-            };
-            for entry in table
-                .range(self.txn, &(bound, Bound::Unbounded))
-                .map_err(storage)?
-            {
-                let (key, _) = entry.map_err(storage)?;
-                if !key.starts_with(&prefix) {
-                    break;
-                }
-                let number = key.last_chunk().ok_or(StoreError::Damaged)?;
-                let place = Place {
-                    bucket: *bucket,
-                    number: u64::from_be_bytes(*number),
-                };
-                found.extend(self.row_at(place)?.filter(|row| row.is_live(now)));
-                if found.len() == most {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn list_loose(
-        &self,
-        of: Listed,
-        from: From,
-        most: usize,
-        now: i64,
-        found: &mut Vec<Row>,
-    ) -> Result<(), StoreError> {
-        let loose = &self.shared.tables.loose;
-        let mut prefix = Vec::with_capacity(33);
-        let table = match of {
-            Listed::All => loose.ids,
-            Listed::OfCredential(_) | Listed::OfService(_) => loose.owners,
-        };
-        match of {
-            Listed::All => {}
-            Listed::OfCredential(id) => {
-                prefix.push(OF_CREDENTIAL);
-                prefix.extend_from_slice(id.as_bytes());
-            }
-            Listed::OfService(id) => {
-                prefix.push(OF_SERVICE);
-                prefix.extend_from_slice(id.as_bytes());
-            }
-        }
-        let mut start = prefix.clone();
-        let bound = match from {
-            From::Loose(id) => {
-                start.extend_from_slice(id.as_bytes());
-                Bound::Excluded(&start[..])
-            }
-            // LMDB refuses an empty key.
-            From::Start | From::Place(_) if start.is_empty() => Bound::Unbounded,
-            From::Start | From::Place(_) => Bound::Included(&start[..]),
-        };
-        for entry in table
-            .range(self.txn, &(bound, Bound::Unbounded))
-            .map_err(storage)?
-        {
-            let (key, _) = entry.map_err(storage)?;
-            if !key.starts_with(&prefix) {
-                break;
-            }
-            let id = Uuid::from_bytes(*key.last_chunk().ok_or(StoreError::Damaged)?);
-            let access = loose.ids.get(self.txn, id.as_bytes()).map_err(storage)?;
-            let row = self.loose_by(access)?.map(|(_, row)| row);
-            found.extend(row.filter(|row| row.state == State::Live && row.is_there(now)));
-            if found.len() == most {
-                return Ok(());
-            }
-        }
-        Ok(())
     }
 }

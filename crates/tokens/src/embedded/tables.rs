@@ -62,8 +62,26 @@ pub(super) struct Loose {
     pub(super) ends: Table,
 }
 
-/// The table of each part.
-pub(super) type Map = BTreeMap<(Bucket, u64), usize>;
+/// What the directory says.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Map {
+    /// Changes with the tables of parts. Another process may have changed them.
+    pub(super) generation: u64,
+    pub(super) parts: BTreeMap<(Bucket, u64), Part>,
+    /// Live rows among the loose ones.
+    pub(super) loose: u64,
+    /// Those among them that never end.
+    pub(super) loose_endless: u64,
+}
+
+/// A part of a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
+    /// The number of its table.
+    pub(super) table: usize,
+    /// Its live rows.
+    pub(super) live: u64,
+}
 
 impl Tables {
     pub(super) fn open(directory: &Path, max_size: usize) -> Result<Self, StoreError> {
@@ -120,7 +138,8 @@ impl Tables {
 
     /// Returns the table of a part.
     pub(super) fn part(&self, map: &Map, bucket: Bucket, part: u64) -> Option<Table> {
-        map.get(&(bucket, part)).map(|number| self.parts[*number])
+        let part = map.parts.get(&(bucket, part))?;
+        self.parts.get(part.table).copied()
     }
 
     /// Returns the table of a place.
@@ -128,32 +147,53 @@ impl Tables {
         self.part(map, place.bucket, place.number / PART)
     }
 
+    /// Returns the map of a transaction, which is `known` unless another process has changed the tables of parts.
+    pub(super) fn map_of(
+        &self,
+        txn: &RoTxn<'_>,
+        known: &Arc<Map>,
+    ) -> Result<Option<Arc<Map>>, StoreError> {
+        if read_generation(txn, self.directory)? == known.generation {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(self.read_map(txn)?)))
+    }
+
+    pub(super) fn read_map(&self, txn: &RoTxn<'_>) -> Result<Map, StoreError> {
+        read_map(txn, self.directory)
+    }
+
     /// Takes a free table for a part.
     pub(super) fn add(
         &self,
         txn: &mut RwTxn<'_>,
-        map: &mut Arc<Map>,
+        map: &mut Map,
         bucket: Bucket,
         part: u64,
     ) -> Result<Table, StoreError> {
-        let is_used = |number: &usize| map.values().any(|used| used == number);
-        let free = (0..PARTS).find(|number| !is_used(number));
-        let number = free.ok_or_else(|| {
-            StoreError::Storage(format!("all {PARTS} tables for tokens are in use"))
-        })?;
-        let value = (number as u64).to_be_bytes();
-        self.directory
-            .put(txn, &directory_key(bucket, part), &value)
-            .map_err(storage)?;
-        Arc::make_mut(map).insert((bucket, part), number);
-        Ok(self.parts[number])
+        let is_used = |number: &usize| map.parts.values().any(|used| used.table == *number);
+        let free = (0..self.parts.len()).find(|number| !is_used(number));
+        let Some((number, table)) =
+            free.and_then(|number| Some((number, *self.parts.get(number)?)))
+        else {
+            let text = format!("all {PARTS} tables for tokens are in use");
+            return Err(StoreError::Storage(text));
+        };
+        let taken = Part {
+            table: number,
+            live: 0,
+        };
+        map.parts.insert((bucket, part), taken);
+        self.write_part(txn, (bucket, part), taken)?;
+        self.next_generation(txn, map)?;
+        Ok(table)
     }
 
     /// Empties the table of a part, which is free then.
     pub(super) fn drop_part(
         &self,
         txn: &mut RwTxn<'_>,
-        map: &mut Arc<Map>,
+        map: &mut Map,
         bucket: Bucket,
         part: u64,
     ) -> Result<(), StoreError> {
@@ -162,11 +202,56 @@ impl Tables {
             self.directory
                 .delete(txn, &directory_key(bucket, part))
                 .map_err(storage)?;
-            Arc::make_mut(map).remove(&(bucket, part));
+            map.parts.remove(&(bucket, part));
+            self.next_generation(txn, map)?;
+        }
+        Ok(())
+    }
+
+    fn next_generation(&self, txn: &mut RwTxn<'_>, map: &mut Map) -> Result<(), StoreError> {
+        map.generation = map.generation.wrapping_add(1);
+        self.directory
+            .put(txn, GENERATION, &map.generation.to_be_bytes())
+            .map_err(storage)
+    }
+
+    fn write_part(
+        &self,
+        txn: &mut RwTxn<'_>,
+        (bucket, part): (Bucket, u64),
+        value: Part,
+    ) -> Result<(), StoreError> {
+        let value = pair([value.table as u64, value.live]);
+        self.directory
+            .put(txn, &directory_key(bucket, part), &value)
+            .map_err(storage)
+    }
+
+    /// Writes the counts that differ from those before.
+    pub(super) fn write_counts(
+        &self,
+        txn: &mut RwTxn<'_>,
+        before: &Map,
+        after: &Map,
+    ) -> Result<(), StoreError> {
+        for (key, part) in &after.parts {
+            if before.parts.get(key) != Some(part) {
+                self.write_part(txn, *key, *part)?;
+            }
+        }
+        let loose = |map: &Map| [map.loose, map.loose_endless];
+        if loose(before) != loose(after) {
+            self.directory
+                .put(txn, LOOSE, &pair(loose(after)))
+                .map_err(storage)?;
         }
         Ok(())
     }
 }
+
+/// Keys of the directory that are no parts.
+const GENERATION: &[u8] = b"generation";
+const LOOSE: &[u8] = b"loose";
 
 fn directory_key(bucket: Bucket, part: u64) -> [u8; 12] {
     let mut key = [0; 12];
@@ -175,23 +260,56 @@ fn directory_key(bucket: Bucket, part: u64) -> [u8; 12] {
     key
 }
 
+fn read_generation(txn: &RoTxn<'_>, directory: Table) -> Result<u64, StoreError> {
+    let stored = directory.get(txn, GENERATION).map_err(storage)?;
+    let Some(stored) = stored else {
+        return Ok(0);
+    };
+    let stored = stored.try_into().map_err(|_| StoreError::Damaged)?;
+    Ok(u64::from_be_bytes(stored))
+}
+
 fn read_map(txn: &RoTxn<'_>, directory: Table) -> Result<Map, StoreError> {
-    let mut map = Map::new();
+    let mut map = Map {
+        generation: read_generation(txn, directory)?,
+        ..Map::default()
+    };
     for entry in directory.iter(txn).map_err(storage)? {
         let (key, value) = entry.map_err(storage)?;
-        let bucket = key.first_chunk().ok_or(StoreError::Damaged)?;
-        let part = key.last_chunk().ok_or(StoreError::Damaged)?;
-        let number = u64::from_be_bytes(value.try_into().map_err(|_| StoreError::Damaged)?);
-        let number = usize::try_from(number)
-            .ok()
-            .filter(|number| *number < PARTS);
-        let number = number.ok_or(StoreError::Damaged)?;
-        map.insert(
-            (Bucket::from_bytes(*bucket), u64::from_be_bytes(*part)),
-            number,
-        );
+        if key == GENERATION {
+            continue;
+        }
+        let [first, second] = parse_pair(value).ok_or(StoreError::Damaged)?;
+        if key == LOOSE {
+            (map.loose, map.loose_endless) = (first, second);
+            continue;
+        }
+        let key = <[u8; 12]>::try_from(key).map_err(|_| StoreError::Damaged)?;
+        let (Some(bucket), Some(part)) = (key.first_chunk(), key.last_chunk()) else {
+            return Err(StoreError::Damaged);
+        };
+        let table = usize::try_from(first).ok().filter(|table| *table < PARTS);
+        let value = Part {
+            table: table.ok_or(StoreError::Damaged)?,
+            live: second,
+        };
+        let key = (Bucket::from_bytes(*bucket), u64::from_be_bytes(*part));
+        map.parts.insert(key, value);
     }
     Ok(map)
+}
+
+fn pair([first, second]: [u64; 2]) -> [u8; 16] {
+    let mut value = [0; 16];
+    value[..8].copy_from_slice(&first.to_be_bytes());
+    value[8..].copy_from_slice(&second.to_be_bytes());
+    value
+}
+
+fn parse_pair(value: &[u8]) -> Option<[u64; 2]> {
+    let value: &[u8; 16] = value.try_into().ok()?;
+    let (first, second) = (value.first_chunk()?, value.last_chunk()?);
+    Some([u64::from_be_bytes(*first), u64::from_be_bytes(*second)])
 }
 
 /// The key of a row or a code.

@@ -6,6 +6,7 @@ use super::reading::View;
 use super::tables::{Map, Table, storage};
 use crate::store::{Reply, StoreError};
 use heed::{PutFlags, RwTxn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
@@ -21,8 +22,9 @@ pub(super) struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// An operation. It returns what sends its result once the transaction is durable, or has failed.
-type Job = Box<dyn FnOnce(&mut Write<'_>) -> Finish + Send>;
+/// An operation. It gets the transaction, or the reason why there is none. It returns what sends its result once the
+/// transaction is durable, or has failed.
+type Job = Box<dyn FnOnce(Result<&mut Write<'_>, &str>) -> Finish + Send>;
 type Finish = Box<dyn FnOnce(Result<(), String>) + Send>;
 
 /// The transaction of a batch.
@@ -75,14 +77,19 @@ impl Write<'_> {
     /// Changes the tables themselves.
     pub(super) fn change<R>(
         &mut self,
-        change: impl FnOnce(&Shared, &mut RwTxn<'_>, &mut Arc<Map>) -> Result<R, StoreError>,
+        change: impl FnOnce(&Shared, &mut RwTxn<'_>, &mut Map) -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
         self.changes += 1;
-        change(self.shared, &mut self.txn, &mut self.map)
+        change(self.shared, &mut self.txn, Arc::make_mut(&mut self.map))
     }
 
-    fn run(&mut self, job: Job) -> Finish {
-        job(self)
+    /// Runs an operation. One that panics fails, and with it the batch, because nobody knows what it has written.
+    fn run(&mut self, job: Job) -> Option<Finish> {
+        let done = catch_unwind(AssertUnwindSafe(|| job(Ok(self))));
+        if done.is_err() {
+            self.failure = Some("an operation of the store of tokens has panicked".to_owned());
+        }
+        done.ok()
     }
 }
 
@@ -106,13 +113,10 @@ impl Writer {
     ) -> Reply<'static, T> {
         let (sender, receiver) = oneshot::channel();
         let job: Job = Box::new(move |write| {
-            let before = write.changes;
-            let result = operation(write);
-            if let Err(error) = &result
-                && write.changes != before
-            {
-                write.failure.get_or_insert_with(|| error.to_string());
-            }
+            let result = match write {
+                Ok(write) => attempt(write, operation),
+                Err(cause) => Err(StoreError::Storage(cause.to_owned())),
+            };
             Box::new(move |committed| {
                 let result = match committed {
                     Ok(()) => result,
@@ -135,6 +139,20 @@ impl Writer {
     }
 }
 
+fn attempt<T>(
+    write: &mut Write<'_>,
+    operation: impl FnOnce(&mut Write<'_>) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let before = write.changes;
+    let result = operation(write);
+    if let Err(error) = &result
+        && write.changes != before
+    {
+        write.failure.get_or_insert_with(|| error.to_string());
+    }
+    result
+}
+
 impl Drop for Writer {
     fn drop(&mut self) {
         drop(self.jobs.take());
@@ -147,10 +165,10 @@ impl Drop for Writer {
 }
 
 fn serve(shared: &Shared, waiting: &Receiver<Job>) {
-    let mut numbers = Numbers::default();
+    let mut known = Known::default();
     while let Ok(first) = waiting.recv() {
         let mut finishes = Vec::new();
-        let committed = batch(shared, &mut numbers, first, waiting, &mut finishes);
+        let committed = batch(shared, &mut known, first, waiting, &mut finishes);
         if let Err(error) = &committed {
             tracing::error!(error, "the store of tokens could not write");
         }
@@ -160,36 +178,53 @@ fn serve(shared: &Shared, waiting: &Receiver<Job>) {
     }
 }
 
+/// What the thread knows of the file since its last transaction.
+#[derive(Default)]
+struct Known {
+    numbers: Numbers,
+    /// The last transaction that this process has committed.
+    transaction: usize,
+}
+
 fn batch(
     shared: &Shared,
-    numbers: &mut Numbers,
+    known: &mut Known,
     first: Job,
     waiting: &Receiver<Job>,
     finishes: &mut Vec<Finish>,
 ) -> Result<(), String> {
-    let txn = shared
-        .tables
-        .env
-        .write_txn()
-        .map_err(|error| error.to_string())?;
+    let begun = shared.tables.env.write_txn().map_err(storage);
+    let begun = begun.and_then(|txn| known.begin(shared, txn));
+    let (txn, map) = match begun {
+        Ok(begun) => begun,
+        Err(error) => {
+            let cause = error.to_string();
+            finishes.push(first(Err(&cause)));
+            return Err(cause);
+        }
+    };
+    let transaction = txn.id();
+    let before = Arc::clone(&map);
     let mut write = Write {
         shared,
         txn,
-        map: shared.tables.map.load_full(),
-        numbers,
+        map,
+        numbers: &mut known.numbers,
         changes: 0,
         failure: None,
     };
+    let mut done = 0;
     let mut next = Some(first);
     while let Some(job) = next {
-        finishes.push(write.run(job));
-        if write.failure.is_some() || finishes.len() == MAX_BATCH {
+        finishes.extend(write.run(job));
+        done += 1;
+        if write.failure.is_some() || done == MAX_BATCH {
             break;
         }
         next = waiting.try_recv().ok();
     }
     let Write {
-        txn,
+        mut txn,
         map,
         changes,
         failure,
@@ -203,7 +238,52 @@ fn batch(
         txn.abort();
         return Ok(());
     }
+    let counted = shared.tables.write_counts(&mut txn, &before, &map);
+    counted.map_err(|error| error.to_string())?;
     txn.commit().map_err(|error| error.to_string())?;
+    known.transaction = transaction;
     shared.tables.map.store(map);
+    shared.readers.release_idle();
     Ok(())
+}
+
+impl Known {
+    /// Returns the transaction with the map of the tables. During an upgrade another process writes too. Then what this
+    /// process knows may be out of date.
+    fn begin<'t>(
+        &mut self,
+        shared: &Shared,
+        txn: RwTxn<'t>,
+    ) -> Result<(RwTxn<'t>, Arc<Map>), StoreError> {
+        if txn.id() == self.transaction + 1 {
+            return Ok((txn, shared.tables.map.load_full()));
+        }
+        self.numbers.clear();
+        let map = shared.tables.read_map(&txn)?;
+        Ok((txn, Arc::new(map)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::embedded::Embedded;
+    use crate::store::{Listed, StoreError, TokenStore};
+    use crate::{Keys, Storage};
+
+    #[test]
+    fn an_operation_that_panics_fails_and_the_others_go_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let keys = Keys::new(&[7; 64], 1);
+        let path = directory.path().join("tokens");
+        let store = Embedded::open(&path, 1 << 28, keys, Storage::Sealed).unwrap();
+        let panics = store.writer.run::<()>(|write| {
+            write.put(write.shared.tables.loose.ids, &[1; 16], &[2; 32])?;
+            panic!("a mistake");
+        });
+        assert!(matches!(panics.wait(), Err(StoreError::Closed)));
+        assert_eq!(store.writer.run(|_| Ok(7)).wait().unwrap(), 7);
+        // Nothing of it was kept.
+        let page = store.list(Listed::All, None, 10, 0).wait().unwrap();
+        assert_eq!((page.tokens, page.next), (Vec::new(), None));
+    }
 }
