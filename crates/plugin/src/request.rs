@@ -142,6 +142,18 @@ pub enum LogFieldMode {
 }
 
 impl RequestState {
+    /// Sets the consumer. If there was another one, its groups are forgotten, and the result is true.
+    pub fn set_consumer(&mut self, consumer: Option<Arc<Consumer>>) -> bool {
+        let id = |consumer: &Option<Arc<Consumer>>| consumer.as_ref().map(|consumer| consumer.id);
+        let (former, new) = (id(&self.consumer), id(&consumer));
+        self.consumer = consumer;
+        let forgets = former.is_some() && former != new && !self.groups.is_empty();
+        if forgets {
+            self.groups.clear();
+        }
+        forgets
+    }
+
     /// Returns what Lua code has told about the credential, unless another plugin has found another one since then.
     pub fn told_credential(&self) -> Option<&ToldCredential> {
         let id = self.credential.as_ref()?.id;

@@ -119,7 +119,7 @@ pub(super) fn authenticate(cx: &mut Cx, consumer: &[u8], credential: &[u8]) -> i
         return NO_REQUEST;
     };
     let consumer: Option<Consumer> = serde_json::from_slice(consumer).ok();
-    state.consumer = consumer.map(Arc::new);
+    state.set_consumer(consumer.map(Arc::new));
     (state.credential, state.told_credential) = (None, None);
     if !credential.is_empty() {
         let given: Given = serde_json::from_slice(credential).unwrap_or_default();
