@@ -25,6 +25,8 @@ pub use clock::Clock;
 pub use dict::Dicts;
 pub use metrics::Metrics;
 pub use queue::Queues;
-pub use sessions::{MemorySessions, NewSession, Replaced, SessionStore, SessionStoreError};
+pub use sessions::{
+    MemorySessions, NewSession, Replaced, SessionStore, SessionStoreError, StoredSession,
+};
 pub use shared::Shared;
 pub use workers::Workers;

@@ -12,8 +12,8 @@ const OVERHEAD: usize = 256;
 
 /// Rows of sessions. The calls block a worker, so an implementation must not wait for the network or a disk.
 pub trait SessionStore: Send + Sync {
-    /// Returns the data of a session that has not expired. Times are in Unix seconds.
-    fn find(&self, id: &str, now: u64) -> Result<Option<String>, SessionStoreError>;
+    /// Returns a session that has not expired. Times are in Unix seconds.
+    fn find(&self, id: &str, now: u64) -> Result<Option<StoredSession>, SessionStoreError>;
 
     /// Adds a session. In the same step, the session that it replaces expires at `stale_until`, or is deleted if that is
     /// past. The id is a new one: an existing row is never overwritten.
@@ -23,9 +23,18 @@ pub trait SessionStore: Send + Sync {
     fn delete(&self, id: &str) -> Result<(), SessionStoreError>;
 }
 
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredSession {
+    pub data: String,
+    /// A newer session has its place, and it expires soon.
+    pub is_replaced: bool,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub struct NewSession<'s> {
     pub id: &'s str,
+    /// Whose session it is. An owner's sessions make room for its new ones.
+    pub owner: &'s str,
     pub data: &'s str,
     pub expires: u64,
     pub replaces: Option<Replaced<'s>>,
@@ -63,6 +72,7 @@ struct Rows {
 struct Row {
     data: Box<str>,
     expires: u64,
+    is_replaced: bool,
 }
 
 impl MemorySessions {
@@ -80,10 +90,13 @@ impl MemorySessions {
 }
 
 impl SessionStore for MemorySessions {
-    fn find(&self, id: &str, now: u64) -> Result<Option<String>, SessionStoreError> {
+    fn find(&self, id: &str, now: u64) -> Result<Option<StoredSession>, SessionStoreError> {
         let rows = self.rows();
         let row = rows.by_id.get(id).filter(|row| row.expires > now);
-        Ok(row.map(|row| row.data.to_string()))
+        Ok(row.map(|row| StoredSession {
+            data: row.data.to_string(),
+            is_replaced: row.is_replaced,
+        }))
     }
 
     fn create(&self, new: NewSession<'_>, now: u64) -> Result<(), SessionStoreError> {
@@ -100,7 +113,16 @@ impl SessionStore for MemorySessions {
             rows.expire(old, now);
         }
         while rows.bytes + needed > self.capacity && rows.remove_first() {}
-        rows.insert(new.id, new.data.into(), new.expires);
+        let (data, expires) = (new.data.into(), new.expires);
+        let is_replaced = false;
+        rows.insert(
+            new.id,
+            Row {
+                data,
+                expires,
+                is_replaced,
+            },
+        );
         Ok(())
     }
 
@@ -111,10 +133,10 @@ impl SessionStore for MemorySessions {
 }
 
 impl Rows {
-    fn insert(&mut self, id: &str, data: Box<str>, expires: u64) {
-        self.bytes += size(id, &data);
-        self.by_expiry.insert((expires, id.into()));
-        self.by_id.insert(id.into(), Row { data, expires });
+    fn insert(&mut self, id: &str, row: Row) {
+        self.bytes += size(id, &row.data);
+        self.by_expiry.insert((row.expires, id.into()));
+        self.by_id.insert(id.into(), row);
     }
 
     fn remove(&mut self, id: &str) -> Option<Row> {
@@ -131,7 +153,15 @@ impl Rows {
         };
         let expires = row.expires.min(old.stale_until);
         if expires > now {
-            self.insert(old.id, row.data, expires);
+            let is_replaced = true;
+            self.insert(
+                old.id,
+                Row {
+                    expires,
+                    is_replaced,
+                    ..row
+                },
+            );
         }
     }
 

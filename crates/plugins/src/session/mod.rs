@@ -5,8 +5,10 @@ mod checks;
 mod config;
 mod format;
 mod jar;
+mod keys;
 mod payload;
 pub(crate) mod reading;
+mod saving;
 mod sessions;
 pub(crate) mod source;
 
@@ -17,19 +19,21 @@ use crate::kinds::{
 use config::{Config, Property, Storage};
 use format::Invalid;
 use jar::SetCookie;
+use keys::Keys;
 use lua::{Groups, Target};
 use model::{EntityKind, Object, Value};
 use payload::Login;
 use plugin::auth;
 use plugin::{
-    BuildCx, BuildError, Credential, Field, Filtered, HeaderValue, Node, PerWorker, Phases, Plugin,
-    PluginDef, PluginError, RequestBody, RequestCx, Response, ResponseCx, Scopes, Shortcoming,
-    Step,
+    BuildCx, BuildError, Credential, Field, Filtered, Flow, HeaderValue, Node, PerWorker, Phases,
+    Plugin, PluginDef, PluginError, RequestBody, RequestCx, Response, ResponseCx, Scopes,
+    Shortcoming, Step,
 };
 use plugin::{Consumer, LookupError};
 use services::{MemorySessions, SessionStore};
 use sessions::{Opened, Scene, Session, Sessions};
 use std::sync::{Arc, Once, OnceLock};
+use std::task::{Context, Poll, Waker};
 use uuid::Uuid;
 
 pub(super) const NAME: &str = "session";
@@ -75,6 +79,7 @@ struct SessionPlugin {
     config: Config,
     sessions: Sessions,
     store: OnceLock<Arc<MemorySessions>>,
+    keys: OnceLock<Keys>,
     /// Reads the groups that Lua code has set.
     lua_groups: PerWorker<Groups>,
 }
@@ -100,6 +105,7 @@ impl Plugin for SessionPlugin {
             sessions: Sessions::new(&config, secret),
             config,
             store: OnceLock::new(),
+            keys: OnceLock::new(),
             lua_groups: cx.per_worker(),
         })
     }
@@ -115,84 +121,26 @@ impl Plugin for SessionPlugin {
             warn_of_random_secret();
         }
         self.store(node);
+        let keys = self.keys(node);
+        if self.config.remember == Some(true) {
+            keys.fill();
+        }
     }
 
     fn access<'a>(
         &'a self,
-        mut cx: RequestCx<'a, '_>,
+        cx: RequestCx<'a, '_>,
         own: &'a mut Own,
     ) -> Result<Step<'a>, PluginError> {
-        if self.config.secret.as_deref().is_some_and(is_reference) {
-            return Err(PluginError::new(
-                "references to vaults in `secret` are not resolved",
-            ));
+        let mut access = Box::pin(self.run(cx, own));
+        // Only remembered clients and logouts wait.
+        match access
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            Poll::Ready(flow) => Ok(flow?.into()),
+            Poll::Pending => Ok(Step::wait(access)),
         }
-        let now = cx.node.clock.since_epoch().as_secs();
-        let store = self.store(cx.node);
-        let opened = match own.opened.take() {
-            Some(opened) => opened,
-            None => {
-                // The client must not choose what the upstream learns about the session.
-                for property in self.config.request_headers.iter().flatten() {
-                    cx.request.upstream.headers.remove(property.header());
-                }
-                self.sessions.open(Scene {
-                    request: cx.request,
-                    now,
-                    store,
-                })
-            }
-        };
-        let (mut session, login, mut cookies) = match opened {
-            Opened::Absent(session) => {
-                own.session = session;
-                return Ok(Step::Continue);
-            }
-            Opened::Present(session, login, cookies) => (session, login, cookies),
-        };
-        let logout = self.logout(&cx);
-        if logout == Logout::NeedsBody {
-            // The body may take long. So the session is opened again then, unless it has just begun again.
-            if !cookies.is_empty() {
-                own.opened = Some(Opened::Present(session, login, cookies));
-            }
-            return Ok(Step::ReadBody);
-        }
-        let consumer = match logout {
-            Logout::Asked => None,
-            _ => valid_consumer(&cx, &login)?,
-        };
-        let scene = Scene {
-            request: cx.request,
-            now,
-            store,
-        };
-        let changed = match &consumer {
-            None => self.sessions.log_out(scene, &mut session),
-            Some(_) => self.sessions.refresh(scene, &mut session),
-        };
-        note(&mut cookies, changed);
-        for cookie in cookies {
-            let line = HeaderValue::from_text(&cookie.line);
-            cx.state.headers.add(SET_COOKIE, line);
-        }
-        let Some(consumer) = consumer else {
-            own.session = session;
-            return Ok(match logout {
-                Logout::Asked => Step::Respond(Response::new(200, "")),
-                _ => Step::Continue,
-            });
-        };
-        for (name, value) in self.headers(&self.config.request_headers, &session, &login, now) {
-            cx.request.upstream.headers.set(name, value);
-        }
-        for (name, value) in self.headers(&self.config.response_headers, &session, &login, now) {
-            cx.state.headers.set(name, value);
-        }
-        authenticate(&mut cx, consumer, &login);
-        own.session = session;
-        own.login = Some(login);
-        Ok(Step::Continue)
     }
 
     fn header_filter(
@@ -231,7 +179,8 @@ impl Plugin for SessionPlugin {
             store: self.store(cx.node),
         };
         let mut cookies = Vec::new();
-        let saved = self.sessions.log_in(scene, &mut own.session, &login);
+        let keys = self.keys(cx.node);
+        let saved = self.sessions.log_in(scene, &mut own.session, &login, keys);
         note(&mut cookies, saved);
         set_cookies(cx, &cookies);
         for (name, value) in self.headers(&self.config.response_headers, &own.session, &login, now)
@@ -262,6 +211,88 @@ impl SessionPlugin {
             node.shared.get_or_insert(NAME, "sessions", sessions)
         };
         Some(&**self.store.get_or_init(make))
+    }
+
+    async fn run(&self, mut cx: RequestCx<'_, '_>, own: &mut Own) -> Result<Flow, PluginError> {
+        if self.config.secret.as_deref().is_some_and(is_reference) {
+            return Err(PluginError::new(
+                "references to vaults in `secret` are not resolved",
+            ));
+        }
+        let now = cx.node.clock.since_epoch().as_secs();
+        let store = self.store(cx.node);
+        let keys = self.keys(cx.node);
+        let opened = match own.opened.take() {
+            Some(opened) => opened,
+            None => {
+                // The client must not choose what the upstream learns about the session.
+                for property in self.config.request_headers.iter().flatten() {
+                    cx.request.upstream.headers.remove(property.header());
+                }
+                let request = &*cx.request;
+                let scene = Scene {
+                    request,
+                    now,
+                    store,
+                };
+                self.sessions.open(scene, keys).await
+            }
+        };
+        let (mut session, login, mut cookies) = match opened {
+            Opened::Absent(session) => {
+                own.session = session;
+                return Ok(Flow::Continue);
+            }
+            Opened::Present(session, login, cookies) => (session, login, cookies),
+        };
+        let logout = self.logout(&cx);
+        if logout == Logout::NeedsBody {
+            // The body may take long. So the session is opened again then, unless it has just begun again.
+            if !cookies.is_empty() {
+                own.opened = Some(Opened::Present(session, login, cookies));
+            }
+            return Ok(Flow::ReadBody);
+        }
+        let consumer = match logout {
+            Logout::Asked => None,
+            _ => valid_consumer(&cx, &login)?,
+        };
+        let scene = Scene {
+            request: cx.request,
+            now,
+            store,
+        };
+        let changed = match &consumer {
+            None => self.sessions.log_out(scene, &mut session, keys).await,
+            Some(_) => self.sessions.refresh(scene, &mut session),
+        };
+        note(&mut cookies, changed);
+        for cookie in cookies {
+            let line = HeaderValue::from_text(&cookie.line);
+            cx.state.headers.add(SET_COOKIE, line);
+        }
+        let Some(consumer) = consumer else {
+            own.session = session;
+            return Ok(match logout {
+                Logout::Asked => Flow::Respond(Response::new(200, "")),
+                _ => Flow::Continue,
+            });
+        };
+        for (name, value) in self.headers(&self.config.request_headers, &session, &login, now) {
+            cx.request.upstream.headers.set(name, value);
+        }
+        for (name, value) in self.headers(&self.config.response_headers, &session, &login, now) {
+            cx.state.headers.set(name, value);
+        }
+        authenticate(&mut cx, consumer, &login);
+        own.session = session;
+        own.login = Some(login);
+        Ok(Flow::Continue)
+    }
+
+    fn keys(&self, node: &Node) -> &Keys {
+        let make = || Keys::new(self.sessions.secret.clone(), node);
+        self.keys.get_or_init(make)
     }
 
     /// Returns the groups that a plugin has found: those that Lua code has set, or else those of a plugin of the program.
@@ -403,6 +434,11 @@ fn exists(node: &Node, consumer: Uuid, credential: Uuid, now: u64) -> Result<boo
 }
 
 fn authenticate(cx: &mut RequestCx<'_, '_>, consumer: Arc<Consumer>, login: &Login) {
+    let credential = login.credential.as_deref();
+    match credential.and_then(|id| Uuid::try_parse(id).ok()) {
+        Some(id) => auth::authenticated(cx, consumer, Credential { id }, id),
+        None => auth::become_anonymous(cx, consumer),
+    }
     let headers = &mut cx.request.upstream.headers;
     match &login.groups {
         Some(groups) => {
@@ -411,11 +447,6 @@ fn authenticate(cx: &mut RequestCx<'_, '_>, consumer: Arc<Consumer>, login: &Log
             cx.state.groups = groups.collect();
         }
         None => headers.remove(GROUPS),
-    }
-    let credential = login.credential.as_deref();
-    match credential.and_then(|id| Uuid::try_parse(id).ok()) {
-        Some(id) => auth::authenticated(cx, consumer, Credential { id }, id),
-        None => auth::become_anonymous(cx, consumer),
     }
 }
 

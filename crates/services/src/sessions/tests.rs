@@ -5,6 +5,7 @@ use super::*;
 fn new<'s>(id: &'s str, data: &'s str, expires: u64) -> NewSession<'s> {
     NewSession {
         id,
+        owner: "nora",
         data,
         expires,
         replaces: None,
@@ -12,7 +13,8 @@ fn new<'s>(id: &'s str, data: &'s str, expires: u64) -> NewSession<'s> {
 }
 
 fn found(store: &dyn SessionStore, id: &str, now: u64) -> Option<String> {
-    store.find(id, now).expect("the storage works")
+    let found = store.find(id, now).expect("the storage works");
+    found.map(|session| session.data)
 }
 
 fn keeps_the_contract(store: &dyn SessionStore) {
