@@ -10,6 +10,7 @@ pub mod embedded;
 mod place;
 mod row;
 mod secret;
+pub mod sessions;
 mod store;
 
 pub use place::Place;

@@ -24,6 +24,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::{constant_time, digest, hkdf, hmac, pbkdf2, rand};
 use data_encoding::BASE64URL_NOPAD;
 use std::num::NonZeroU32;
+use tokens::sessions::SessionStoreError;
 
 /// Length of the header in base64url.
 pub(crate) const HEADER_TEXT: usize = 110;
@@ -103,7 +104,7 @@ pub(crate) enum Invalid {
     #[error("the cryptography failed")]
     Cryptography,
     #[error("the storage of sessions failed")]
-    Storage(#[from] services::SessionStoreError),
+    Storage(#[from] SessionStoreError),
 }
 
 /// Returns the length of `length` bytes in base64url without padding.

@@ -30,10 +30,10 @@ use plugin::{
     Shortcoming, Step,
 };
 use plugin::{Consumer, LookupError};
-use services::{MemorySessions, SessionStore};
 use sessions::{Opened, Scene, Session, Sessions};
 use std::sync::{Arc, Once, OnceLock};
 use std::task::{Context, Poll, Waker};
+use tokens::sessions::SessionStore;
 use uuid::Uuid;
 
 pub(super) const NAME: &str = "session";
@@ -57,16 +57,10 @@ pub(crate) fn def() -> PluginDef {
 }
 
 fn shortcoming(config: &Value) -> Option<Shortcoming> {
-    let config = config.as_object()?;
-    if config.str("secret").is_some_and(is_reference) {
-        return Some(Shortcoming {
-            setting: "a reference to a vault in `secret`",
-            instead: None,
-        });
-    }
-    (config.str("storage")? == "kong").then_some(Shortcoming {
-        setting: "the storage kong",
-        instead: Some("sessions are in the memory of each node and end with the process"),
+    let secret = config.as_object()?.str("secret")?;
+    is_reference(secret).then_some(Shortcoming {
+        setting: "a reference to a vault in `secret`",
+        instead: None,
     })
 }
 
@@ -78,7 +72,6 @@ fn is_reference(secret: &str) -> bool {
 struct SessionPlugin {
     config: Config,
     sessions: Sessions,
-    store: OnceLock<Arc<MemorySessions>>,
     keys: OnceLock<Keys>,
     /// Reads the groups that Lua code has set.
     lua_groups: PerWorker<Groups>,
@@ -104,7 +97,6 @@ impl Plugin for SessionPlugin {
         Ok(Self {
             sessions: Sessions::new(&config, secret),
             config,
-            store: OnceLock::new(),
             keys: OnceLock::new(),
             lua_groups: cx.per_worker(),
         })
@@ -120,7 +112,6 @@ impl Plugin for SessionPlugin {
         {
             warn_of_random_secret();
         }
-        self.store(node);
         let keys = self.keys(node);
         if self.config.remember == Some(true) {
             keys.fill();
@@ -176,7 +167,7 @@ impl Plugin for SessionPlugin {
         let scene = Scene {
             request: cx.request,
             now,
-            store: self.store(cx.node),
+            store: self.store(cx.node)?,
         };
         let mut cookies = Vec::new();
         let keys = self.keys(cx.node);
@@ -202,15 +193,13 @@ enum Logout {
 
 impl SessionPlugin {
     /// Returns the storage of the data. `None` if the cookies hold it.
-    fn store(&self, node: &Arc<Node>) -> Option<&dyn SessionStore> {
+    fn store<'n>(&self, node: &'n Node) -> Result<Option<&'n dyn SessionStore>, PluginError> {
         if self.config.storage != Some(Storage::Kong) {
-            return None;
+            return Ok(None);
         }
-        let make = || {
-            let sessions = || MemorySessions::new(node.cache_size / 2);
-            node.shared.get_or_insert(NAME, "sessions", sessions)
-        };
-        Some(&**self.store.get_or_init(make))
+        let store = node.sessions.as_deref();
+        let none = || PluginError::new("the node has no store of sessions");
+        store.ok_or_else(none).map(Some)
     }
 
     async fn run(&self, mut cx: RequestCx<'_, '_>, own: &mut Own) -> Result<Flow, PluginError> {
@@ -220,7 +209,7 @@ impl SessionPlugin {
             ));
         }
         let now = cx.node.clock.since_epoch().as_secs();
-        let store = self.store(cx.node);
+        let store = self.store(cx.node)?;
         let keys = self.keys(cx.node);
         let opened = match own.opened.take() {
             Some(opened) => opened,

@@ -4,8 +4,9 @@
 use super::format::{FORGET, Fresh, HEADER_TEXT, Header, Invalid, Purpose, STORED, Times};
 use super::jar::{self, SetCookie};
 use super::sessions::{Scene, Session, Sessions};
-use services::{NewSession, Replaced, SessionStore};
 use std::time::{Duration, UNIX_EPOCH};
+use tokens::sessions::{NewSession, Replaced, SessionReply, SessionStore};
+use uuid::Uuid;
 
 /// Maximum lifetime of a cookie and of a stored session: 400 days.
 const MAX_TTL: f64 = 34_560_000.0;
@@ -52,8 +53,9 @@ impl Sessions {
         };
         let cookies = match scene.store {
             Some(store) => {
-                let owner = session.payload.owner(&self.audience).unwrap_or_default();
-                let row = (owner, &*payload);
+                let owner = session.payload.owner(&self.audience);
+                let owner = owner.and_then(|id| Uuid::try_parse(id).ok());
+                let row = (owner.unwrap_or_default(), &*payload);
                 self.store(store, &header, row, old, purpose, scene.now)?;
                 jar::split(&kind.name, &text, "", &attributes)?
             }
@@ -77,7 +79,7 @@ impl Sessions {
         &self,
         store: &dyn SessionStore,
         header: &Header,
-        (owner, payload): (&str, &str),
+        (owner, payload): (Uuid, &str),
         old: Option<&Header>,
         purpose: Purpose,
         now: u64,
@@ -89,11 +91,14 @@ impl Sessions {
         };
         let old = old.map(Header::id_text);
         let new = NewSession {
-            id: &header.id_text(),
+            session_id: &header.id_text(),
             owner,
             data: &serde_json::json!([payload]).to_string(),
-            expires: after(lifetime(self.kind(purpose).rolling_timeout)),
-            replaces: old.as_deref().map(|id| Replaced { id, stale_until }),
+            ends: after(lifetime(self.kind(purpose).rolling_timeout)),
+            replaces: old.as_deref().map(|session_id| Replaced {
+                session_id,
+                stale_until,
+            }),
         };
         store.create(new, now).map_err(Invalid::from)
     }
@@ -141,16 +146,17 @@ impl Sessions {
         self.remembers && !forgets
     }
 
-    /// Ends a saved session, if there is one, and adds the cookies that delete it.
+    /// Ends a saved session, if there is one, and adds the cookies that delete it. The reply of the storage, if it has one,
+    /// comes when the session is gone for good.
     pub(super) fn delete(
         &self,
         scene: Scene<'_, '_>,
         header: Option<Header>,
         purpose: Purpose,
         cookies: &mut Vec<SetCookie>,
-    ) -> Result<(), Invalid> {
+    ) -> Result<Option<SessionReply<()>>, Invalid> {
         let Some(header) = header else {
-            return Ok(());
+            return Ok(None);
         };
         let name = &self.kind(purpose).name;
         let count = match scene.store {
@@ -158,10 +164,7 @@ impl Sessions {
             None => jar::pieces(name, header.size as usize)?,
         };
         cookies.extend(jar::expire(name, 1..=count, &self.attributes));
-        match scene.store {
-            Some(store) => store.delete(&header.id_text()).map_err(Invalid::from),
-            None => Ok(()),
-        }
+        Ok(scene.store.map(|store| store.delete(&header.id_text())))
     }
 }
 

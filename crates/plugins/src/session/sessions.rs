@@ -8,8 +8,8 @@ use super::keys::Keys;
 use super::payload::{Login, Payload};
 use super::saving::stored;
 use plugin::Request;
-use services::SessionStore;
 use std::sync::Arc;
+use tokens::sessions::SessionStore;
 
 /// Idle time after which a request is noted in the cookie (`touch_threshold`, which Kong does not change).
 const TOUCH_AFTER: f64 = 60.0;
@@ -265,7 +265,8 @@ impl Sessions {
                 None => {
                     tracing::debug!("a client is not remembered: too many log in at once");
                     let header = session.remembered.take();
-                    self.delete(scene, header, Purpose::Remember, &mut cookies)?;
+                    // The deletion is queued. A filter cannot wait for its end.
+                    drop(self.delete(scene, header, Purpose::Remember, &mut cookies)?);
                 }
             }
         }
@@ -294,10 +295,17 @@ impl Sessions {
             return Ok(cookies);
         }
         let mut cookies = Vec::new();
-        self.delete(scene, session.header.take(), Purpose::Session, &mut cookies)?;
-        if is_remembered {
-            let header = session.remembered.take();
-            self.delete(scene, header, Purpose::Remember, &mut cookies)?;
+        let header = session.header.take();
+        let ended = self.delete(scene, header, Purpose::Session, &mut cookies)?;
+        let forgotten = match is_remembered {
+            true => {
+                let header = session.remembered.take();
+                self.delete(scene, header, Purpose::Remember, &mut cookies)?
+            }
+            false => None,
+        };
+        for reply in [ended, forgotten].into_iter().flatten() {
+            reply.await?;
         }
         Ok(cookies)
     }

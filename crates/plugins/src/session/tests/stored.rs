@@ -1,10 +1,27 @@
 //! Tests of the storage `kong`.
 
 use super::*;
+use tokens::sessions::{Bounds, EmbeddedSessions, SessionStore};
+
+/// A store whose directory is removed with it.
+struct Store(Arc<dyn SessionStore>, #[expect(dead_code, reason = "it is removed when it is dropped")] tempfile::TempDir);
+
+fn store() -> Store {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let path = directory.path().join("sessions");
+    let store = EmbeddedSessions::open(&path, 1 << 28, Bounds::default());
+    Store(Arc::new(store.expect("it is opened")), directory)
+}
+
+fn stored(store: &Store, config: serde_json::Value) -> Case {
+    with(config).sessions(store.0.clone())
+}
 
 #[test]
 fn stored_sessions_end_when_they_are_logged_out() {
-    let case = with(json!({"storage": "kong", "rolling_timeout": 400, "stale_ttl": 10}));
+    let store = store();
+    let config = json!({"storage": "kong", "rolling_timeout": 400, "stale_ttl": 10});
+    let case = stored(&store, config);
     let first = jar(&log_in(&case));
     assert_eq!(first.len(), "session=".len() + format::HEADER_TEXT);
     assert_eq!(run(&case, &first).consumer(), Some("nora"));
@@ -18,9 +35,7 @@ fn stored_sessions_end_when_they_are_logged_out() {
     case.node().clock.advance(Duration::from_secs(10));
     assert_eq!(run(&case, &first).consumer(), Some("guest"));
     assert_eq!(run(&case, &renewed).consumer(), Some("nora"));
-    case.request("POST /?session_logout=1")
-        .header("Cookie", &renewed)
-        .run_now();
+    log_out(&case, &renewed);
     assert_eq!(run(&case, &renewed).consumer(), Some("guest"));
     let in_cookie = with(json!({}));
     assert_eq!(
@@ -30,9 +45,9 @@ fn stored_sessions_end_when_they_are_logged_out() {
 }
 
 /// Two audiences on one node, and a cookie with sessions of both. The second one also takes otto's password.
-fn two_audiences() -> (Case, Case, String) {
+fn two_audiences(store: &Store) -> (Case, Case, String) {
     let config = |audience: &str| json!({"storage": "kong", "audience": audience, "rolling_timeout": 400, "secret": "a secret of tests"});
-    let one = with(config("one"));
+    let one = stored(store, config("one"));
     let two = case(def(), config("two"))
         .and(basic_auth::def(), json!({"anonymous": "guest"}))
         .and(key_auth::def(), json!({"anonymous": "guest"}))
@@ -51,15 +66,22 @@ fn two_audiences() -> (Case, Case, String) {
     (one, two, both)
 }
 
+/// Logs out on a thread, because the reply waits for the disk.
 fn log_out(case: &Case, cookies: &str) -> Outcome {
-    let call = case.request("POST /?session_logout=1");
-    call.header("Cookie", cookies).run_now()
+    let run = || {
+        let call = case.request("POST /?session_logout=1");
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.expect("a runtime can be made");
+        runtime.block_on(call.header("Cookie", cookies).run())
+    };
+    std::thread::scope(|scope| scope.spawn(run).join().expect("it does not panic"))
 }
 
 #[test]
 fn a_new_session_does_not_bring_back_what_was_logged_out_meanwhile() {
+    let store = store();
     let after = |meanwhile: bool| {
-        let (one, two, both) = two_audiences();
+        let (one, two, both) = two_audiences(&store);
         // A session of this audience would settle who the client is.
         let only_one = jar(&log_out(&two, &both));
         let request = two.request("POST /").header("Cookie", &only_one);
@@ -81,7 +103,8 @@ fn a_new_session_does_not_bring_back_what_was_logged_out_meanwhile() {
 
 #[test]
 fn a_replaced_session_is_not_renewed() {
-    let (one, two, both) = two_audiences();
+    let store = store();
+    let (one, two, both) = two_audiences(&store);
     one.node().clock.advance(Duration::from_secs(301));
     log_out(&one, &both);
     let outcome = run(&two, &both);
@@ -91,4 +114,57 @@ fn a_replaced_session_is_not_renewed() {
         "it is stale, but accepted"
     );
     assert!(cookies(&outcome).is_empty());
+}
+
+#[test]
+fn stored_sessions_survive_a_restart_and_a_client_ends_only_its_own() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let open = |of_owner| {
+        let bounds = Bounds {
+            of_owner,
+            ..Bounds::default()
+        };
+        let path = directory.path().join("sessions");
+        let store = EmbeddedSessions::open(&path, 1 << 28, bounds);
+        let store: Arc<dyn SessionStore> = Arc::new(store.expect("it is opened"));
+        with(json!({"storage": "kong"})).sessions(store)
+    };
+    let case = open(5);
+    let otto = case
+        .request("GET /")
+        .state(|state| {
+            let otto = Uuid::from_u128(0x0770);
+            state.credential = Some(Credential { id: otto });
+            state.consumer = Some(Arc::new(Consumer {
+                id: model::entities::ConsumerId(otto),
+                username: Some("otto".into()),
+                custom_id: None,
+            }));
+        })
+        .run_now();
+    let otto = jar(&otto);
+    let all: Vec<String> = (0..20).map(|_| jar(&log_in(&case))).collect();
+    drop(case);
+    let case = open(5);
+    assert_eq!(run(&case, &otto).consumer(), Some("otto"));
+    let lasting = all
+        .iter()
+        .filter(|one| run(&case, one).consumer() == Some("nora"));
+    assert_eq!(
+        lasting.collect::<Vec<_>>(),
+        all[15..].iter().collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_node_without_a_store_refuses() {
+    let outcome = log_in_anyhow(&with(json!({"storage": "kong"})));
+    assert_eq!(
+        (outcome.client.status, outcome.upstream.is_none()),
+        (500, true)
+    );
+}
+
+fn log_in_anyhow(case: &Case) -> Outcome {
+    case.request("GET /").header("apikey", "good").run_now()
 }
