@@ -3,11 +3,13 @@
 
 mod checks;
 mod config;
+pub(crate) mod endpoints;
 mod format;
 mod jar;
 mod keys;
 mod payload;
 pub(crate) mod reading;
+mod rows;
 mod saving;
 mod sessions;
 pub(crate) mod source;

@@ -1,5 +1,6 @@
 //! Tests of session.
 
+mod endpoints;
 mod remembered;
 mod stored;
 

@@ -4,22 +4,30 @@ use super::*;
 use tokens::sessions::{Bounds, EmbeddedSessions, SessionStore};
 
 /// A store whose directory is removed with it.
-struct Store(Arc<dyn SessionStore>, #[expect(dead_code, reason = "it is removed when it is dropped")] tempfile::TempDir);
-
-fn store() -> Store {
-    let directory = tempfile::tempdir().expect("a directory can be made");
-    let path = directory.path().join("sessions");
-    let store = EmbeddedSessions::open(&path, 1 << 28, Bounds::default());
-    Store(Arc::new(store.expect("it is opened")), directory)
+pub(super) struct Store {
+    sessions: Arc<dyn SessionStore>,
+    _directory: tempfile::TempDir,
 }
 
-fn stored(store: &Store, config: serde_json::Value) -> Case {
-    with(config).sessions(store.0.clone())
+impl Store {
+    pub(super) fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        let path = directory.path().join("sessions");
+        let sessions = EmbeddedSessions::open(&path, 1 << 28, Bounds::default());
+        Self {
+            sessions: Arc::new(sessions.expect("it is opened")),
+            _directory: directory,
+        }
+    }
+}
+
+pub(super) fn stored(store: &Store, config: serde_json::Value) -> Case {
+    with(config).sessions(store.sessions.clone())
 }
 
 #[test]
 fn stored_sessions_end_when_they_are_logged_out() {
-    let store = store();
+    let store = Store::new();
     let config = json!({"storage": "kong", "rolling_timeout": 400, "stale_ttl": 10});
     let case = stored(&store, config);
     let first = jar(&log_in(&case));
@@ -79,7 +87,7 @@ fn log_out(case: &Case, cookies: &str) -> Outcome {
 
 #[test]
 fn a_new_session_does_not_bring_back_what_was_logged_out_meanwhile() {
-    let store = store();
+    let store = Store::new();
     let after = |meanwhile: bool| {
         let (one, two, both) = two_audiences(&store);
         // A session of this audience would settle who the client is.
@@ -103,7 +111,7 @@ fn a_new_session_does_not_bring_back_what_was_logged_out_meanwhile() {
 
 #[test]
 fn a_replaced_session_is_not_renewed() {
-    let store = store();
+    let store = Store::new();
     let (one, two, both) = two_audiences(&store);
     one.node().clock.advance(Duration::from_secs(301));
     log_out(&one, &both);
