@@ -137,6 +137,14 @@ impl Secret {
         }
     }
 
+    /// Returns a text that is the same for equal secrets, and from which the secret cannot be found.
+    pub(crate) fn fingerprint(&self) -> String {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(b"fingerprint:");
+        context.update(self.material.as_ref());
+        BASE64URL_NOPAD.encode(context.finish().as_ref())
+    }
+
     /// Reads and authenticates a header.
     pub(crate) fn open_header(&self, text: &[u8]) -> Result<Header, Invalid> {
         let bytes = BASE64URL_NOPAD.decode(text).map_err(|_| Invalid::Header)?;

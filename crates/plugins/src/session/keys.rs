@@ -16,6 +16,9 @@ const AT_ONCE: usize = 2;
 /// Number of keys that are derived in advance. `header_filter` cannot wait for one.
 const READY: usize = 64;
 
+/// Number of these that are there when the plugin has started.
+const READY_AT_START: usize = 2;
+
 /// Derives the keys of a configuration.
 pub(super) struct Keys {
     secret: Arc<Secret>,
@@ -34,12 +37,25 @@ struct Ready {
 impl Keys {
     pub(super) fn new(secret: Arc<Secret>, node: &Node) -> Self {
         let permits = || Semaphore::new(AT_ONCE);
+        // Other configurations with this secret, also the one before a change, share the keys.
+        let secrets = secret.fingerprint();
         Self {
             secret,
             background: node.background.clone(),
             permits: node.shared.get_or_insert(NAME, "derivations", permits),
-            ready: Arc::default(),
+            ready: node.shared.get_or_insert(NAME, &secrets, Ready::default),
         }
+    }
+
+    /// Begins to derive keys. It takes some milliseconds on the calling thread, unless there are some already.
+    pub(super) fn start(&self) {
+        let there = self.ready.lock().len();
+        for _ in there..READY_AT_START {
+            if let Ok(fresh) = self.secret.fresh(Purpose::Remember) {
+                self.ready.lock().push(fresh);
+            }
+        }
+        self.fill();
     }
 
     /// Derives the encryption of a remembered session.
@@ -83,7 +99,7 @@ impl Keys {
     }
 
     /// Derives keys until there are enough, unless that goes on already.
-    pub(super) fn fill(&self) {
+    fn fill(&self) {
         if self.ready.is_being_filled.swap(true, SeqCst) {
             return;
         }

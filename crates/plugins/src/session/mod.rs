@@ -116,7 +116,7 @@ impl Plugin for SessionPlugin {
         }
         let keys = self.keys(node);
         if self.config.remember == Some(true) {
-            keys.fill();
+            keys.start();
         }
     }
 
