@@ -28,6 +28,7 @@ mod progress;
 mod reload;
 mod revisions;
 mod service_manager;
+mod session_store;
 mod settings;
 mod signals;
 mod sockets;

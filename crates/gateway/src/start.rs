@@ -16,7 +16,7 @@ use crate::signals::Signals;
 use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
 use crate::workers::{self, ApiCertificates, Workers};
-use crate::{check, local, memory, plane, service_manager, token_store};
+use crate::{check, local, memory, plane, service_manager, session_store, token_store};
 use admin::Failure as Refusal;
 use admin::control::{LoadError, Node};
 use model::Error;
@@ -245,6 +245,7 @@ fn prepare_configuration(
         identity: build.node.clone(),
         entities,
         tokens: Some(Arc::clone(&tokens)),
+        sessions: Some(session_store::open(settings)?),
         workers: settings.workers,
         trust: build.tls.trust_of_bundles(),
         resolver: build.resolver.clone(),

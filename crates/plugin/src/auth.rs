@@ -14,6 +14,7 @@ const CONSUMER_CUSTOM_ID: &str = "X-Consumer-Custom-ID";
 const CONSUMER_USERNAME: &str = "X-Consumer-Username";
 const CREDENTIAL_IDENTIFIER: &str = "X-Credential-Identifier";
 const ANONYMOUS: &str = "X-Anonymous-Consumer";
+const GROUPS: &str = "X-Authenticated-Groups";
 
 /// The outcome of an attempt to authenticate.
 pub enum Attempt {
@@ -86,7 +87,7 @@ pub fn authenticated(
     set_consumer_headers(headers, &consumer);
     headers.set(CREDENTIAL_IDENTIFIER, identifier);
     headers.remove(ANONYMOUS);
-    cx.state.consumer = Some(consumer);
+    set_consumer(cx, Some(consumer));
     cx.state.credential = Some(credential);
 }
 
@@ -107,7 +108,7 @@ pub fn authenticated_without_consumer(
         headers.remove(name);
     }
     headers.set(CREDENTIAL_IDENTIFIER, identifier);
-    cx.state.consumer = None;
+    set_consumer(cx, None);
     cx.state.credential = Some(credential);
 }
 
@@ -147,8 +148,15 @@ pub fn become_anonymous(cx: &mut RequestCx<'_, '_>, consumer: Arc<Consumer>) {
     set_consumer_headers(headers, &consumer);
     headers.remove(CREDENTIAL_IDENTIFIER);
     headers.set(ANONYMOUS, HeaderValue::from_static("true"));
-    cx.state.consumer = Some(consumer);
+    set_consumer(cx, Some(consumer));
     cx.state.credential = None;
+}
+
+/// Sets the consumer. Groups of another consumer, whom an earlier plugin has found, are forgotten.
+fn set_consumer(cx: &mut RequestCx<'_, '_>, consumer: Option<Arc<Consumer>>) {
+    if cx.state.set_consumer(consumer) {
+        cx.request.upstream.headers.remove(GROUPS);
+    }
 }
 
 fn set_consumer_headers(headers: &mut HeaderEdits, consumer: &Consumer) {

@@ -53,7 +53,7 @@ pub use log::{Latencies, LogCx, LogEntry, RecordError, Try, TryEnd, write_entity
 pub use node::{BODY_BUFFER, CACHE_SIZE, Connections, CountConnections, Node, NodeParts};
 pub use request::{
     Capture, Client, Consumer, Credential, EntityRef, Field, InternalRedirect, LogField,
-    LogFieldMode, Request, RequestCx, RequestState, RoutedUri, Scheme, cookie_in,
+    LogFieldMode, Request, RequestCx, RequestState, RoutedUri, Scheme, ToldCredential, cookie_in,
 };
 pub use response::{Answer, Chunk, Origin, Response, ResponseBody, ResponseCx};
 pub use services;

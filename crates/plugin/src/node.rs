@@ -10,6 +10,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use tokens::TokenStore;
+use tokens::sessions::SessionStore;
 
 /// The node, as plugins use it. There is one per process. It outlives every configuration, so state that must survive
 /// a change of the configuration is kept here and not in plugins. Nothing here makes a worker wait.
@@ -19,6 +20,8 @@ pub struct Node {
     pub entities: Arc<dyn Entities>,
     /// OAuth2 tokens and authorization codes. A node of tests or measurements may have none.
     pub tokens: Option<Arc<dyn TokenStore>>,
+    /// Sessions of the plugin session. A node of tests or measurements may have no store of them.
+    pub sessions: Option<Arc<dyn SessionStore>>,
     /// State of plugins by plugin and key, which lives as long as something uses it.
     pub shared: Shared,
     pub clock: Clock,
@@ -65,6 +68,7 @@ pub struct NodeParts {
     pub identity: NodeIdentity,
     pub entities: Arc<dyn Entities>,
     pub tokens: Option<Arc<dyn TokenStore>>,
+    pub sessions: Option<Arc<dyn SessionStore>>,
     /// Number of workers.
     pub workers: usize,
     /// The certificates that the HTTP client and the LDAP client trust.
@@ -93,6 +97,7 @@ impl Node {
             identity,
             entities,
             tokens,
+            sessions,
             workers,
             trust,
             resolver,
@@ -109,6 +114,7 @@ impl Node {
             identity,
             entities,
             tokens,
+            sessions,
             shared: Shared::default(),
             clock: Clock::system(),
             workers: Workers::default(),
@@ -146,6 +152,7 @@ impl Node {
             identity: NodeIdentity::default(),
             entities,
             tokens: None,
+            sessions: None,
             workers: 1,
             trust: Trust::Anyone,
             resolver: Resolver::default(),

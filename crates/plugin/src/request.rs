@@ -105,10 +105,12 @@ pub struct RequestState {
     pub consumer: Option<Arc<Consumer>>,
     /// The credential, set by authentication plugins. `None` for the anonymous consumer.
     pub credential: Option<Credential>,
+    /// What Lua code has told about the credential. It counts only as long as `credential` has its id.
+    pub told_credential: Option<ToldCredential>,
     /// Groups of the client that an authentication plugin has found, for instance in a directory.
     pub groups: Vec<CompactString>,
     /// Values that plugins share (`kong.ctx.shared`). Lua code has a table of its own: when it reads it, it takes all
-    /// values out of here.
+    /// values out of here. A null removes the value of its name there.
     pub shared: Object,
     /// Headers for the response, set before there is one. They come before the upstream's headers with the same names.
     pub headers: HeaderEdits,
@@ -153,11 +155,30 @@ pub enum LogFieldMode {
 }
 
 impl RequestState {
+    /// Sets the consumer. If there was another one, its groups are forgotten, and the result is true.
+    pub fn set_consumer(&mut self, consumer: Option<Arc<Consumer>>) -> bool {
+        let id = |consumer: &Option<Arc<Consumer>>| consumer.as_ref().map(|consumer| consumer.id);
+        let (former, new) = (id(&self.consumer), id(&consumer));
+        self.consumer = consumer;
+        let forgets = former.is_some() && former != new && !self.groups.is_empty();
+        if forgets {
+            self.groups.clear();
+        }
+        forgets
+    }
+
+    /// Returns what Lua code has told about the credential, unless another plugin has found another one since then.
+    pub fn told_credential(&self) -> Option<&ToldCredential> {
+        let id = self.credential.as_ref()?.id;
+        self.told_credential.as_ref().filter(|told| told.id == id)
+    }
+
     /// Forgets the request but keeps the memory of the lists.
     pub fn clear(&mut self) {
         let Self {
             consumer,
             credential,
+            told_credential,
             groups,
             shared,
             headers,
@@ -171,6 +192,7 @@ impl RequestState {
         tried.clear();
         *consumer = None;
         *credential = None;
+        *told_credential = None;
         groups.clear();
         if !shared.is_empty() {
             *shared = Object::new();
@@ -231,6 +253,30 @@ pub struct Capture {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
     pub id: Uuid,
+}
+
+/// The credential of `kong.client.authenticate`, which may be any table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToldCredential {
+    /// The id of the credential. If the table's id is no UUID, an id that is made of its text. Nil if it has none.
+    pub id: Uuid,
+    /// The id as it is in the table.
+    pub text: Option<CompactString>,
+    /// `consumer_id` of the table, if it is a UUID.
+    pub consumer: Option<Uuid>,
+}
+
+impl ToldCredential {
+    pub fn new(text: Option<CompactString>, consumer: Option<Uuid>) -> Self {
+        const NAMESPACE: Uuid = Uuid::from_u128(0x6a0e_7d53_94c1_4f0e_8b02_51c7_3de8_a96f);
+        let id = match &text {
+            None => Uuid::nil(),
+            Some(text) => {
+                Uuid::try_parse(text).unwrap_or_else(|_| Uuid::new_v5(&NAMESPACE, text.as_bytes()))
+            }
+        };
+        Self { id, text, consumer }
+    }
 }
 
 /// The value or values with one name in headers, query or body.

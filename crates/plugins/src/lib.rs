@@ -145,7 +145,8 @@ pub fn sources() -> &'static [PluginSource] {
 
 /// The endpoints of the Admin API that bundled plugins serve. A plugin adds its own here.
 pub fn endpoints() -> Vec<Endpoint> {
-    proxy_cache::endpoints().into()
+    let all = proxy_cache::endpoints().into_iter();
+    all.chain(session::endpoints::endpoints()).collect()
 }
 
 /// Installs the registry with the schemas of all bundled plugins, unless it is installed. Panics if another one is.

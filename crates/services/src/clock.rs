@@ -3,8 +3,11 @@
 //! Plugins read the time here, not from the operating system, so that a test can decide what time it is. Durations that
 //! code waits for are measured by tokio's clock, which tests can pause.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// When the process first asked for a time that never goes back.
+static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Returns the current wall time. Clones of a fixed clock show the same time.
 #[derive(Debug, Clone, Default)]
@@ -14,7 +17,13 @@ pub struct Clock(Source);
 enum Source {
     #[default]
     System,
-    Fixed(Arc<Mutex<SystemTime>>),
+    Fixed(Arc<Mutex<Fixed>>),
+}
+
+#[derive(Debug)]
+struct Fixed {
+    at: SystemTime,
+    since_beginning: Duration,
 }
 
 impl Clock {
@@ -25,13 +34,26 @@ impl Clock {
 
     /// Returns a clock that stands still at this time until [`Clock::advance`] is called.
     pub fn fixed(at: SystemTime) -> Self {
-        Self(Source::Fixed(Arc::new(Mutex::new(at))))
+        let since_beginning = Duration::ZERO;
+        let fixed = Fixed {
+            at,
+            since_beginning,
+        };
+        Self(Source::Fixed(Arc::new(Mutex::new(fixed))))
     }
 
     pub fn now(&self) -> SystemTime {
         match &self.0 {
             Source::System => SystemTime::now(),
-            Source::Fixed(at) => *at.lock().unwrap_or_else(PoisonError::into_inner),
+            Source::Fixed(fixed) => lock(fixed).at,
+        }
+    }
+
+    /// Returns the time since a moment in the past. It goes on evenly when the wall clock is set.
+    pub fn since_beginning(&self) -> Duration {
+        match &self.0 {
+            Source::System => BEGINNING.elapsed(),
+            Source::Fixed(fixed) => lock(fixed).since_beginning,
         }
     }
 
@@ -47,11 +69,23 @@ impl Clock {
 
     /// Moves a fixed clock and all its clones forward. The clock of the operating system stays as it is.
     pub fn advance(&self, by: Duration) {
-        if let Source::Fixed(at) = &self.0 {
-            let mut at = at.lock().unwrap_or_else(PoisonError::into_inner);
-            *at = at.checked_add(by).unwrap_or(*at);
+        if let Source::Fixed(fixed) = &self.0 {
+            let mut fixed = lock(fixed);
+            fixed.at = fixed.at.checked_add(by).unwrap_or(fixed.at);
+            fixed.since_beginning = fixed.since_beginning.saturating_add(by);
         }
     }
+
+    /// Sets the wall time of a fixed clock and all its clones, as an operator may set the clock of a computer.
+    pub fn set(&self, at: SystemTime) {
+        if let Source::Fixed(fixed) = &self.0 {
+            lock(fixed).at = at;
+        }
+    }
+}
+
+fn lock(fixed: &Mutex<Fixed>) -> MutexGuard<'_, Fixed> {
+    fixed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -66,6 +100,19 @@ mod tests {
         clock.advance(Duration::from_secs(2));
         assert_eq!(clone.unix_millis(), 3500);
         assert_eq!(clone.now(), UNIX_EPOCH + Duration::from_millis(3500));
+    }
+
+    #[test]
+    fn setting_the_wall_time_changes_nothing_else() {
+        let clock = Clock::fixed(UNIX_EPOCH + Duration::from_secs(100));
+        clock.advance(Duration::from_secs(5));
+        clock.set(UNIX_EPOCH);
+        assert_eq!(clock.since_epoch(), Duration::ZERO);
+        assert_eq!(clock.since_beginning(), Duration::from_secs(5));
+        let system = Clock::system();
+        let first = system.since_beginning();
+        system.set(UNIX_EPOCH);
+        assert!(system.since_beginning() >= first && system.since_epoch() > Duration::ZERO);
     }
 
     #[test]

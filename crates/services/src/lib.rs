@@ -16,7 +16,6 @@ pub mod http;
 pub mod ldap;
 pub mod metrics;
 pub mod queue;
-pub mod sessions;
 pub mod shared;
 pub mod workers;
 
@@ -25,6 +24,5 @@ pub use clock::Clock;
 pub use dict::Dicts;
 pub use metrics::Metrics;
 pub use queue::Queues;
-pub use sessions::{MemorySessions, NewSession, Replaced, SessionStore, SessionStoreError};
 pub use shared::Shared;
 pub use workers::Workers;

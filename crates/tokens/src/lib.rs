@@ -11,6 +11,7 @@ mod fields;
 mod place;
 mod row;
 mod secret;
+pub mod sessions;
 mod store;
 
 pub use place::Place;

@@ -87,7 +87,8 @@ impl Selector {
         }
     }
 
-    /// The field that the path sets, and its value. They override the body.
+    /// The field that the path sets, and its value. They override the body, except for children, whose field the body may
+    /// change: as in Kong, `PUT /consumers/c/acls/staff` with another `group` renames the membership.
     pub(crate) fn fixed(&self) -> Option<(&str, &str)> {
         match self {
             Self::Id(_) | Self::Sni(_) => None,

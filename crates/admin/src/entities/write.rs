@@ -200,7 +200,9 @@ impl Write {
             (_, None) => Uuid::new_v4(),
         };
         input.insert("id", Value::from(id.to_string()));
-        if let Some((field, value)) = selector.fixed() {
+        if let Some((field, value)) = selector.fixed()
+            && !(matches!(selector, Selector::Nested { .. }) && input.contains(field))
+        {
             input.insert(field, Value::from(value));
         }
         if let Selector::Sni(name) = selector {

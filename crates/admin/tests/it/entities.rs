@@ -321,6 +321,31 @@ async fn concurrent_puts_of_one_name_create_one_entity() {
 }
 
 #[tokio::test]
+async fn a_put_of_a_membership_takes_the_group_of_the_body() {
+    let api = Api::lmdb();
+    let consumer = json!({"username": "c"});
+    assert_eq!(api.json("POST", "/consumers", &consumer).await.status, 201);
+    let put = async |segment: &str, body| {
+        let path = format!("/consumers/c/acls/{segment}");
+        let answer = api.json("PUT", &path, &body).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        let membership = answer.json();
+        (membership["id"].clone(), membership["group"].clone())
+    };
+    let (id, group) = put("staff", json!({})).await;
+    assert_eq!(group, "staff");
+    assert_eq!(
+        put("staff", json!({"group": "ops"})).await,
+        (id, "ops".into())
+    );
+    assert_eq!(api.get("/consumers/c/acls/staff").await.status, 404);
+    let (_, group) = put("new", json!({"group": "other"})).await;
+    assert_eq!(group, "other");
+    let listed = api.get("/consumers/c/acls").await.json();
+    assert_eq!(listed["data"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
 async fn an_invalid_target_has_one_text_when_created_and_another_when_changed() {
     let api = Api::lmdb();
     let upstream = api

@@ -1,9 +1,11 @@
 //! Entities: the look-up by id or by a unique field, lists of ids, and who the client is.
 
 use super::{Cx, FOUND, NO_REQUEST, NONE};
+use compact_str::CompactString;
 use model::EntityKind;
 use model::entities::Consumer;
-use plugin::Credential;
+use plugin::{Credential, ToldCredential};
+use serde::Deserialize;
 use std::net::IpAddr;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -104,14 +106,28 @@ pub(super) fn credential(cx: &mut Cx) -> i32 {
     NONE
 }
 
-/// Sets the consumer, which is JSON, and the id of the credential. What is empty is removed.
+/// The fields of a credential that count, as Lua code gives them.
+#[derive(Default, Deserialize)]
+struct Given {
+    id: Option<CompactString>,
+    consumer_id: Option<CompactString>,
+}
+
+/// Sets the consumer and the credential, which are JSON. What is empty is removed. As in Kong, any table is a credential.
 pub(super) fn authenticate(cx: &mut Cx, consumer: &[u8], credential: &[u8]) -> i32 {
     let Some(state) = cx.target.state_mut() else {
         return NO_REQUEST;
     };
     let consumer: Option<Consumer> = serde_json::from_slice(consumer).ok();
-    state.consumer = consumer.map(Arc::new);
-    state.credential = parse(credential).map(|id| Credential { id });
+    state.set_consumer(consumer.map(Arc::new));
+    (state.credential, state.told_credential) = (None, None);
+    if !credential.is_empty() {
+        let given: Given = serde_json::from_slice(credential).unwrap_or_default();
+        let consumer = given.consumer_id.and_then(|id| parse(id.as_bytes()));
+        let told = ToldCredential::new(given.id, consumer);
+        state.credential = Some(Credential { id: told.id });
+        state.told_credential = Some(told);
+    }
     FOUND
 }
 

@@ -162,7 +162,10 @@ local c_take_shared = functions.take_shared
 function SB.shared(...)
   local shared = SB.context().shared
   if cx.shared ~= 0 and c_take_shared(cx) == 1 then
-    for name, value in next, SB.json.read(ffi_string(cx.ptr, cx.len)) do shared[name] = value end
+    for name, value in next, SB.json.read(ffi_string(cx.ptr, cx.len)) do
+      if value == SB.null then value = nil end
+      shared[name] = value
+    end
   end
   return shared
 end

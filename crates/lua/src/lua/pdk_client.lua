@@ -104,6 +104,10 @@ client.load_consumer = function(id, by_username, ...)
   return consumer, err
 end
 
+local function id_text(id)
+  return (type(id) == "string" or type(id) == "number") and tostring(id) or nil
+end
+
 client.authenticate = function(consumer, credential, ...)
   if band(cx.phase, ACCESS) == 0 then wrong_phase(ACCESS_LIST, nil, 3) end
   if consumer ~= nil and type(consumer) ~= "table" then error("consumer must be a table or nil", 2) end
@@ -114,8 +118,8 @@ client.authenticate = function(consumer, credential, ...)
   local shown = consumer and json.write({
     id = consumer.id, username = consumer.username, custom_id = consumer.custom_id,
   }) or ""
-  local id = credential and type(credential.id) == "string" and credential.id or ""
-  local code = functions.authenticate(cx, shown, #shown, id, #id)
+  local told = credential and json.write({id = id_text(credential.id), consumer_id = id_text(credential.consumer_id)}) or ""
+  local code = functions.authenticate(cx, shown, #shown, told, #told)
   if code < 0 then failed(code) end
   SB.context().authenticated = {
     consumer = consumer, credential = credential,

@@ -3,7 +3,7 @@
 
 use super::{LogCx, LogEntry, RecordError, Try, TryEnd, entity, fields, headers, json};
 use crate::args::{self, Arg, MAX_ARGS};
-use crate::request::{Consumer, Credential, EntityRef, Request};
+use crate::request::{Consumer, EntityRef, Request, RequestState};
 use crate::response::Origin;
 use crate::stream::TlsInfo;
 use bytes::Bytes;
@@ -77,7 +77,7 @@ fn write(cx: &LogCx<'_, '_>, out: &mut Vec<u8>) {
     if request.route.is_some() {
         write_tries(entry.tries, started_at, None, out);
     }
-    write_credential(state.credential.as_ref(), out);
+    write_credential(state, out);
     write_entities(
         entities,
         (request.route, request.service),
@@ -220,12 +220,31 @@ pub(super) fn write_tries(
     out.push(b']');
 }
 
-fn write_credential(credential: Option<&Credential>, out: &mut Vec<u8>) {
-    if let Some(credential) = credential {
-        out.extend_from_slice(br#","authenticated_entity":{"id":"#);
-        json::id(credential.id, out);
-        out.push(b'}');
+fn write_credential(state: &RequestState, out: &mut Vec<u8>) {
+    let Some(credential) = &state.credential else {
+        return;
+    };
+    out.extend_from_slice(br#","authenticated_entity":{"#);
+    let told = state.told_credential();
+    match told.map(|told| told.text.as_deref()) {
+        None => {
+            out.extend_from_slice(br#""id":"#);
+            json::id(credential.id, out);
+        }
+        Some(Some(text)) => {
+            out.extend_from_slice(br#""id":"#);
+            json::string(text.as_bytes(), out);
+        }
+        Some(None) => {}
     }
+    if let Some((told, consumer)) = told.and_then(|told| Some((told, told.consumer?))) {
+        if told.text.is_some() {
+            out.push(b',');
+        }
+        out.extend_from_slice(br#""consumer_id":"#);
+        json::id(consumer, out);
+    }
+    out.push(b'}');
 }
 
 pub(super) fn write_entities(

@@ -5,6 +5,7 @@ use crate::testing::FakeEntities;
 use crate::{
     Consumer, Credential, EndedStreamCx, EntityRef, HeaderValue, LogField, LogFieldMode, NoNames,
     ScopeSet, StreamConfigured, StreamEntry, StreamProtocol, StreamSession, TlsInfo,
+    ToldCredential,
 };
 use model::entities::ConsumerId;
 use model::{EntityKind, Value};
@@ -521,4 +522,27 @@ fn values_of_response_headers_are_trimmed_and_escaped() {
         "a": "1", "bb": "", "ccc": "x y", "ddddd": "\u{fffd}", "e-tag": "\"1\"", "f-long-name": "z"
     });
     assert_eq!(response_headers(head), expected);
+}
+
+#[test]
+fn a_credential_of_lua_code_is_shown_as_it_was_told() {
+    let shown = |text: Option<&str>, consumer: Option<Uuid>| {
+        let record = try_record(GET, FakeEntities::default(), &entry(), |_, state| {
+            let told = ToldCredential::new(text.map(Into::into), consumer);
+            state.credential = Some(Credential { id: told.id });
+            state.told_credential = Some(told);
+        });
+        record.unwrap()["authenticated_entity"].clone()
+    };
+    let consumer = Uuid::from_u128(3);
+    assert_eq!(shown(Some("a\"b"), None), json!({"id": "a\"b"}));
+    assert_eq!(
+        shown(Some("x"), Some(consumer)),
+        json!({"id": "x", "consumer_id": consumer})
+    );
+    assert_eq!(
+        shown(None, Some(consumer)),
+        json!({"consumer_id": consumer})
+    );
+    assert_eq!(shown(None, None), json!({}));
 }

@@ -31,6 +31,7 @@ pub struct Call<'c> {
     pub(super) state: RequestState,
     pub(super) script: Script,
     pub(super) client_left: bool,
+    pub(super) meanwhile: Option<Box<dyn FnOnce() + Send + 'c>>,
     pub(super) body_is_too_large: bool,
     pub(super) started_at: SystemTime,
     pub(super) latencies: Latencies,
@@ -141,6 +142,7 @@ impl<'c> Call<'c> {
             state: RequestState::default(),
             script: Script::Answers(Upstream::new(200)),
             client_left: false,
+            meanwhile: None,
             body_is_too_large: false,
             started_at: case.node().clock.now(),
             latencies: Latencies {
@@ -295,6 +297,13 @@ impl<'c> Call<'c> {
     #[must_use]
     pub fn client_leaves(mut self) -> Self {
         self.client_left = true;
+        self
+    }
+
+    /// Runs this when `access` of a plugin has asked for the body, before the body is there.
+    #[must_use]
+    pub fn while_the_body_comes(mut self, happen: impl FnOnce() + Send + 'c) -> Self {
+        self.meanwhile = Some(Box::new(happen));
         self
     }
 

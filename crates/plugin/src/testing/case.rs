@@ -22,6 +22,7 @@ use services::{Background, Clock};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokens::TokenStore;
+use tokens::sessions::SessionStore;
 use uuid::Uuid;
 
 /// The route of each request, unless the test gives another one.
@@ -38,6 +39,7 @@ pub struct Case {
     identity: NodeIdentity,
     entities: Arc<dyn Entities>,
     tokens: Option<Arc<dyn TokenStore>>,
+    sessions: Option<Arc<dyn SessionStore>>,
     lua: LuaSettings,
     trusted_ips: Vec<Block>,
     configuration: String,
@@ -145,6 +147,7 @@ impl Case {
             identity: NodeIdentity::default(),
             entities: Arc::new(FakeEntities::default()),
             tokens: None,
+            sessions: None,
             lua: LuaSettings::default(),
             trusted_ips: Vec::new(),
             configuration: "{}".to_owned(),
@@ -241,6 +244,13 @@ impl Case {
         self
     }
 
+    /// Gives the node a store of sessions.
+    #[must_use]
+    pub fn sessions(mut self, sessions: Arc<dyn SessionStore>) -> Self {
+        self.sessions = Some(sessions);
+        self
+    }
+
     /// Gives the node a store of tokens.
     #[must_use]
     pub fn tokens(mut self, tokens: Arc<dyn TokenStore>) -> Self {
@@ -314,6 +324,7 @@ impl Case {
             identity: self.identity.clone(),
             entities: self.entities.clone(),
             tokens: self.tokens.clone(),
+            sessions: self.sessions.clone(),
             workers: 1,
             trust: Trust::Anyone,
             resolver: Resolver::default(),

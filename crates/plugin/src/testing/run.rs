@@ -27,6 +27,8 @@ pub(super) struct Walk<'c> {
     pub(super) own: OwnStates,
     picked: Vec<Picked>,
     client_left: bool,
+    /// What happens while the body of the request arrives.
+    meanwhile: Option<Box<dyn FnOnce() + Send + 'c>>,
     failures: Vec<Failure>,
     pub(super) answered_by: Option<String>,
 }
@@ -61,6 +63,7 @@ pub(super) async fn run(mut call: Call<'_>) -> Outcome {
         own: OwnStates::default(),
         picked: Vec::new(),
         client_left: call.client_left,
+        meanwhile: call.meanwhile.take(),
         failures: Vec::new(),
         answered_by: None,
     };
@@ -247,6 +250,9 @@ impl Walk<'_> {
             if let Ok(Ran::Decided(Flow::ReadBody)) = ran
                 && matches!(request.body, RequestBody::Unread)
             {
+                if let Some(happen) = self.meanwhile.take() {
+                    happen();
+                }
                 request.body = body.clone();
                 ran = self.call_access(picked, request).await;
             }

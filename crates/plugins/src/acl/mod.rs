@@ -117,6 +117,8 @@ impl Acl {
     /// Returns the groups that decide. Returns `None` if the client is refused whatever the list is.
     fn groups(&self, cx: &mut RequestCx<'_, '_>) -> Result<Option<ClientGroups>, PluginError> {
         let consumer = cx.state.consumer.as_ref().map(|consumer| consumer.id.0);
+        // Lua code may tell a credential without a consumer, but with its id.
+        let consumer = consumer.or_else(|| cx.state.told_credential()?.consumer);
         let is_anonymous = cx.state.credential.is_none();
         if consumer.is_none() || is_anonymous || self.config.always_use_authenticated_groups {
             let groups = self.authenticated_groups(cx)?;

@@ -173,6 +173,38 @@ fn lua_code_can_set_groups() {
 }
 
 #[test]
+fn any_table_of_lua_code_is_a_credential() {
+    let run = |credential: &str, allow: &str| {
+        let code = format!("kong.client.authenticate(nil, {credential})");
+        let case =
+            acl(json!({"allow": [allow]})).and(pre_function::def(), json!({"access": [code]}));
+        told(&case.request("GET /").run_now()).0
+    };
+    let of_nora = format!("{{id = 'token-7', consumer_id = '{NORA}'}}");
+    assert_eq!(run(&of_nora, "staff"), 200);
+    assert_eq!(run(&of_nora, "banned"), 403);
+    assert_eq!(run(&format!("{{consumer_id = '{NORA}'}}"), "staff"), 200);
+    for credential in ["{id = 'token-7'}", "{id = 7, consumer_id = 8}", "{}"] {
+        assert_eq!(run(credential, "staff"), 403, "{credential}");
+    }
+}
+
+#[test]
+fn a_credential_of_lua_code_is_enough_where_anonymous_is_set() {
+    let code = format!(
+        "kong.client.authenticate({{id = '{OTTO}', username = 'otto'}}, {{id = 'token-7'}})"
+    );
+    let case = case(key_auth::def(), json!({"anonymous": "guest"}))
+        .and(pre_function::def(), json!({"access": [code]}));
+    let outcome = case.request("GET /").run_now();
+    assert_eq!(outcome.consumer(), Some("otto"));
+    let told = outcome.state.told_credential().expect("it counts");
+    assert_eq!(told.text.as_deref(), Some("token-7"));
+    let outcome = case.request("GET /").header("apikey", "good").run_now();
+    assert_eq!(outcome.consumer(), Some("otto"));
+}
+
+#[test]
 fn it_runs_after_authentication() {
     let entities = crate::testing::people().with(
         ACLS,

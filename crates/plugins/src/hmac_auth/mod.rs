@@ -10,6 +10,7 @@ pub(crate) mod source;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest;
+use aws_lc_rs::hmac::Tag;
 use config::{Algorithm, Config};
 use credential::HmacauthCredential;
 use data_encoding::BASE64;
@@ -23,6 +24,7 @@ use plugin::{
 use replay::{Signatures, Use};
 use signature::{MAX_SIGNED, names};
 use std::sync::{Arc, OnceLock};
+use uuid::Uuid;
 
 const NAME: &str = "hmac-auth";
 
@@ -58,15 +60,14 @@ pub(crate) struct Own(Option<Verified>);
 /// A request with the right signature.
 struct Verified {
     owner: Owned<HmacauthCredential>,
-    /// What identifies the signature, and the last second at which its date is acceptable. `None` if the signature may
-    /// be used again.
-    once: Option<(Vec<u8>, u64)>,
+    /// The signature and its date. `None` if it may be used again.
+    once: Option<(Tag, u64)>,
 }
 
 /// Why a request is refused.
 enum Refusal {
     Unauthorized(&'static str),
-    /// Too many signatures are remembered.
+    /// Too many signatures of the credential are remembered.
     Full,
 }
 
@@ -96,9 +97,13 @@ impl Plugin for HmacAuth {
     fn start(&self, node: &Arc<Node>) {
         if self.refuses_replays() {
             // All plugins of the node share the table, because a signature may fit several routes.
-            let make = || Signatures::new(node.clock.since_epoch().as_secs());
-            let table = || node.shared.get_or_insert(NAME, "signatures", make);
-            self.accepted.get_or_init(table).extend(self.skew);
+            let table = || {
+                node.shared
+                    .get_or_insert(NAME, "signatures", Signatures::new)
+            };
+            let table = self.accepted.get_or_init(table);
+            table.extend(self.skew);
+            table.tend(&node.background, &node.clock);
         }
     }
 
@@ -151,8 +156,8 @@ impl HmacAuth {
             }
         }
         // Last, because only a request that is admitted uses its signature up.
-        if let Some((signature, until)) = &verified.once
-            && let Err(refusal) = self.use_up(cx.node, signature, *until)?
+        if let Some((signature, date)) = &verified.once
+            && let Err(refusal) = self.use_up(cx.node, verified.owner.0.id.0, signature, *date)?
         {
             return Ok(self.refuse(refusal));
         }
@@ -204,9 +209,9 @@ impl HmacAuth {
         if !self.signs_enough(params.headers) {
             return refused(NOT_VERIFIABLE);
         }
-        let until = self.signed_until(cx.request, params.headers, now);
+        let date = self.signed_date(cx.request, params.headers, now);
         let can_be_replayed =
-            until.is_none() || !self.has_only_near_dates(cx.request, params.headers, now);
+            date.is_none() || !self.has_only_near_dates(cx.request, params.headers, now);
         if self.refuses_replays() && can_be_replayed {
             return refused(NOT_VERIFIABLE);
         }
@@ -223,13 +228,15 @@ impl HmacAuth {
         let Some(secret) = &owner.0.secret else {
             return refused(NOT_VERIFIABLE);
         };
-        let right = signature::sign(cx.request, params.headers, algorithm, secret);
+        let Some(right) = signature::sign(cx.request, params.headers, algorithm, secret) else {
+            return refused(NOT_VERIFIABLE);
+        };
         let given = base64::decode(params.signature).unwrap_or_default();
         if verify_slices_are_equal(right.as_ref(), &given).is_err() {
             return refused(NO_MATCH);
         }
-        let once = until.filter(|_| self.refuses_replays());
-        let once = once.map(|until| ([owner.0.id.0.as_bytes(), right.as_ref()].concat(), until));
+        let once = date.filter(|_| self.refuses_replays());
+        let once = once.map(|date| (right, date));
         Ok(Ok(Verified { owner, once }))
     }
 
@@ -246,12 +253,12 @@ impl HmacAuth {
         dates.filter(move |(_, date)| date.abs_diff(now) <= self.skew)
     }
 
-    /// Returns the last second at which a signed date of the request is near enough. Returns `None` if the client has
-    /// signed no date that is near enough: anybody could give such a request another date.
-    fn signed_until(&self, request: &Request<'_>, headers: &[u8], now: u64) -> Option<u64> {
+    /// Returns the latest signed date of the request that is near enough. Returns `None` if the client has signed no date
+    /// that is near enough: anybody could give such a request another date.
+    fn signed_date(&self, request: &Request<'_>, headers: &[u8], now: u64) -> Option<u64> {
         let dates = self.dates(request, now);
         let signed = dates.filter(|(name, _)| lists(headers, name));
-        signed.map(|(_, date)| date.saturating_add(self.skew)).max()
+        signed.map(|(_, date)| date).max()
     }
 
     /// Whether each date header that is signed is near enough. A signature with a second date, which comes near later,
@@ -285,22 +292,27 @@ impl HmacAuth {
     fn use_up(
         &self,
         node: &Node,
-        signature: &[u8],
-        until: u64,
+        credential: Uuid,
+        signature: &Tag,
+        date: u64,
     ) -> Result<Result<(), Refusal>, PluginError> {
         let accepted = self.accepted.get();
         let accepted = accepted.ok_or_else(|| PluginError::new("it was not started"))?;
         let now = node.clock.since_epoch().as_secs();
         // The date was near when the head came, but the body took longer. What is noted now would be forgotten at once.
-        if now > until {
+        if now > date.saturating_add(self.skew) {
             return Ok(Err(Refusal::Unauthorized(NO_DATE)));
         }
-        let until = until.saturating_add(accepted.longest_skew().saturating_sub(self.skew));
-        Ok(match accepted.note(signature, now, until) {
-            Use::First => Ok(()),
-            Use::Again => Err(Refusal::Unauthorized(USED)),
-            Use::Full => Err(Refusal::Full),
-        })
+        Ok(
+            match accepted.note(credential, signature.as_ref(), date, now) {
+                Use::First => Ok(()),
+                Use::Again => Err(Refusal::Unauthorized(USED)),
+                Use::Full => {
+                    accepted.warn_of_full(credential, now);
+                    Err(Refusal::Full)
+                }
+            },
+        )
     }
 
     fn refuse(&self, refusal: Refusal) -> Attempt {
@@ -309,12 +321,7 @@ impl HmacAuth {
                 Response::error(401, message)
                     .with_header("WWW-Authenticate", self.challenge.clone()),
             ),
-            Refusal::Full => {
-                tracing::warn!(
-                    "a signed request is refused, because too many signatures are remembered: lower clock_skew"
-                );
-                Attempt::Undecided(Response::status_error(503))
-            }
+            Refusal::Full => Attempt::Undecided(Response::status_error(503)),
         }
     }
 }

@@ -7,26 +7,35 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use time::PrimitiveDateTime;
 use time::macros::format_description;
 
-/// Maximum number of signed headers. Plugins see as many header lines. Without a limit, a client could name a long header
-/// thousands of times, and each time it would be hashed.
+/// Maximum number of signed headers. Plugins see as many header lines.
 pub(super) const MAX_SIGNED: usize = 100;
+
+/// Maximum length of the signed text: twice the size of the largest head. A text is longer only if names are repeated.
+const MAX_TEXT: usize = 64 * 1024;
 
 /// Splits the list of signed headers. Two adjacent spaces have an empty name between them, as in Kong.
 pub(super) fn names(headers: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     headers.split(|&byte| byte == b' ')
 }
 
-/// Computes the signature that a request should have. Source: kong/plugins/hmac-auth/access.lua create_hash().
+/// Computes the signature that a request should have. Returns `None` if the signed text is longer than [`MAX_TEXT`].
+/// Source: kong/plugins/hmac-auth/access.lua create_hash().
 pub(super) fn sign(
     request: &Request<'_>,
     headers: &[u8],
     algorithm: Algorithm,
     secret: &str,
-) -> hmac::Tag {
+) -> Option<hmac::Tag> {
     let key = hmac::Key::new(algorithm.hmac(), secret.as_bytes());
     let mut context = hmac::Context::with_key(&key);
-    write(request, headers, &mut |piece| context.update(piece));
-    context.sign()
+    let mut left = Some(MAX_TEXT);
+    write(request, headers, &mut |piece| {
+        left = left.and_then(|left| left.checked_sub(piece.len()));
+        if left.is_some() {
+            context.update(piece);
+        }
+    });
+    left.map(|_| context.sign())
 }
 
 /// Writes what is signed, one line for each name.

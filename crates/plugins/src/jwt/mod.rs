@@ -14,6 +14,7 @@ use config::{Config, TimeClaim};
 use credential::JwtSecret;
 use key::verify_hmac;
 use members::Member;
+use model::Value;
 use plugin::auth::{self, Attempt};
 use plugin::{
     BuildCx, BuildError, Consumer, Credential, HeaderValue, Phases, Plugin, PluginDef, PluginError,
@@ -70,7 +71,13 @@ impl Plugin for Jwt {
             return Ok(Step::Continue);
         }
         let anonymous = self.config.anonymous.as_deref();
-        auth::attempt(&mut cx, anonymous, |cx| self.authenticate(cx))
+        auth::attempt(&mut cx, anonymous, |cx| {
+            let attempt = self.authenticate(cx)?;
+            if anonymous.is_some() && matches!(attempt, Attempt::Refused(_)) {
+                forget_token(cx);
+            }
+            Ok(attempt)
+        })
     }
 
     fn needs(&self) -> Option<String> {
@@ -238,6 +245,15 @@ impl Jwt {
 
     fn challenged(&self, response: Response) -> Response {
         response.with_header("WWW-Authenticate", self.challenge_with_error.clone())
+    }
+}
+
+/// Removes the token that an earlier plugin or Lua code has shared: it is not that of the anonymous consumer.
+fn forget_token(cx: &mut RequestCx<'_, '_>) {
+    cx.state.shared.remove(SHARED_TOKEN);
+    if cx.state.interpreter.is_some() {
+        // Lua code may have the token in its own table.
+        cx.state.shared.insert(SHARED_TOKEN, Value::Null);
     }
 }
 

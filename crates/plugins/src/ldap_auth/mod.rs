@@ -104,7 +104,10 @@ impl Plugin for LdapAuth {
         let mut left = self.candidates(&cx, running).into_iter();
         // What is known needs no wait.
         while let Some(candidate) = left.as_slice().first() {
-            match running.results.get(&candidate.key, running.clock.now()) {
+            match running
+                .results
+                .get(&candidate.key, running.clock.since_beginning())
+            {
                 None => {
                     return Ok(Step::wait(async move {
                         let accepted = self.ask(running, left).await?;
@@ -179,7 +182,10 @@ impl LdapAuth {
     ) -> Result<bool, PluginError> {
         let joined = running.results.check(candidate.key);
         // Another request may have finished a check just before this one began.
-        if let Some(known) = running.results.get(&candidate.key, running.clock.now()) {
+        if let Some(known) = running
+            .results
+            .get(&candidate.key, running.clock.since_beginning())
+        {
             return Ok(known);
         }
         let outcome = joined.check().get_or_init(|| self.bind(running, candidate));
@@ -204,7 +210,7 @@ impl LdapAuth {
             }
         };
         if lasts {
-            let now = running.clock.now();
+            let now = running.clock.since_beginning();
             let results = &running.results;
             results.insert(candidate.key, is_accepted, now, self.ttl);
         }

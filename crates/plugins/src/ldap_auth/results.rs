@@ -7,13 +7,15 @@
 //!
 //! Accepted and refused credentials have tables of their own: a client that tries many passwords cannot push out the
 //! results of others. If a table is full, its oldest result makes room.
+//!
+//! Times are those of [`services::Clock::since_beginning`], so that no result lasts longer when the clock is set back.
 
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::OnceCell;
 
 /// Maximum number of accepted credentials.
@@ -38,10 +40,10 @@ pub(super) type Check = OnceCell<Result<bool, Arc<str>>>;
 /// Results of one kind.
 struct Table {
     /// When each result ends.
-    ends: papaya::HashMap<Key, SystemTime>,
+    ends: papaya::HashMap<Key, Duration>,
     /// The keys from the oldest to the newest, with the time when their result ends. A key that was inserted again is
     /// in the list twice.
-    order: Mutex<VecDeque<(Key, SystemTime)>>,
+    order: Mutex<VecDeque<(Key, Duration)>>,
     max: usize,
 }
 
@@ -73,7 +75,7 @@ impl Results {
     }
 
     /// Returns whether the credentials are accepted, if that is known at this time.
-    pub(super) fn get(&self, key: &Key, now: SystemTime) -> Option<bool> {
+    pub(super) fn get(&self, key: &Key, now: Duration) -> Option<bool> {
         if self.accepted.has(key, now) {
             Some(true)
         } else if self.refused.has(key, now) {
@@ -84,7 +86,7 @@ impl Results {
     }
 
     /// Keeps a result. It replaces an earlier one.
-    pub(super) fn insert(&self, key: Key, is_accepted: bool, now: SystemTime, ttl: Duration) {
+    pub(super) fn insert(&self, key: Key, is_accepted: bool, now: Duration, ttl: Duration) {
         let (table, other) = match is_accepted {
             true => (&self.accepted, &self.refused),
             false => (&self.refused, &self.accepted),
@@ -168,11 +170,11 @@ impl Table {
         }
     }
 
-    fn has(&self, key: &Key, now: SystemTime) -> bool {
+    fn has(&self, key: &Key, now: Duration) -> bool {
         self.ends.pin().get(key).is_some_and(|&end| now < end)
     }
 
-    fn insert(&self, key: Key, now: SystemTime, end: SystemTime) {
+    fn insert(&self, key: Key, now: Duration, end: Duration) {
         let ends = self.ends.pin();
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(&(oldest, its_end)) = order.front() {

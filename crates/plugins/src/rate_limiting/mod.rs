@@ -224,11 +224,13 @@ impl Identify {
     fn identifier<'c>(&self, cx: &'c RequestCx<'_, '_>) -> Identifier<'c> {
         let consumer = cx.state.consumer.as_ref();
         let consumer = consumer.map(|consumer| Identifier::Id(consumer.id.0));
-        let credential = cx.state.credential.as_ref();
+        // Lua code may tell a credential without an id.
+        let credential =
+            (cx.state.credential.as_ref()).filter(|credential| !credential.id.is_nil());
         let credential = credential.map(|credential| match consumer {
-            Some(_) => Identifier::Id(credential.id),
-            // Without a consumer it is no entity: ldap-auth makes it of the text that the client sends.
-            None => Identifier::Text(credential.id.as_bytes()),
+            Some(_) if cx.state.told_credential().is_none() => Identifier::Id(credential.id),
+            // It is no entity: ldap-auth and Lua code make it of the text that the client sends.
+            _ => Identifier::Text(credential.id.as_bytes()),
         });
         let found = match self {
             Self::Consumer => consumer.or(credential),

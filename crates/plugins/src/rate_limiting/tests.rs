@@ -1,7 +1,8 @@
 //! Tests of the plugin: the identifiers, the headers and the refusal.
 
 use super::config::{Config, LimitBy};
-use super::{Identify, def};
+use super::counters::Counters;
+use super::{Identify, NAME, def};
 use crate::testing::{self, case};
 use plugin::BuildError;
 use plugin::testing::{Call, Case, Headers, Outcome};
@@ -186,4 +187,28 @@ fn a_header_name_must_be_configured() {
     config.limit_by = Some(LimitBy::Header);
     let error = Identify::by(&config).err();
     assert!(matches!(error, Some(BuildError::Field { .. })));
+}
+
+/// ldap-auth makes a credential of the username that the client sends. A directory accepts many spellings of one name, so
+/// their number of counters is bounded.
+#[test]
+fn spellings_of_a_username_share_counters_when_there_are_too_many() {
+    let node = Arc::clone(Case::empty().node());
+    let counters = || Counters::new(2);
+    let _counters = node.shared.get_or_insert(NAME, "counters", counters);
+    let case = case(def(), json!({"minute": 1, "limit_by": "credential"})).on(node);
+    let passing = |consumer: Option<Uuid>| {
+        let call = |id: u128| {
+            let call = case.request("GET /");
+            let call = match consumer {
+                Some(consumer) => call.consumer(consumer, "nora"),
+                None => call,
+            };
+            call.credential(Uuid::from_u128(id))
+        };
+        (1..=20).filter(|id| passes(call(*id))).count()
+    };
+    assert_eq!(passing(None), 3);
+    // The credentials of consumers are entities, which clients cannot make.
+    assert_eq!(passing(Some(testing::NORA)), 20);
 }

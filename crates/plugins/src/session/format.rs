@@ -16,14 +16,15 @@
 //! | idling offset: from the last renewal to the last request that was noted | 3 |
 //! | MAC of all before | 16 |
 //!
-//! The keys and the nonce are derived from the session id. Encrypting two payloads with one id would reveal both, so
-//! [`Secret::seal`] draws the id itself. [`Header::touched`] changes only what the MAC covers.
+//! The keys and the nonce are derived from the session id. Encrypting two payloads with one id would reveal both, so a
+//! [`Fresh`] id is used up by encrypting. [`Header::touched`] changes only what the MAC covers.
 
 use super::payload::MAX_PLAINTEXT;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::{constant_time, digest, hkdf, hmac, pbkdf2, rand};
 use data_encoding::BASE64URL_NOPAD;
 use std::num::NonZeroU32;
+use tokens::sessions::SessionStoreError;
 
 /// Length of the header in base64url.
 pub(crate) const HEADER_TEXT: usize = 110;
@@ -76,6 +77,15 @@ pub(crate) struct Times {
     pub(crate) rolling: u32,
 }
 
+/// What encrypts the payload of a session: a key and a nonce.
+pub(crate) struct Derived([u8; 44]);
+
+/// The id of a new session, and what encrypts its payload.
+pub(crate) struct Fresh {
+    id: [u8; ID],
+    derived: Derived,
+}
+
 /// The text is not a session of this secret.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Invalid {
@@ -94,7 +104,7 @@ pub(crate) enum Invalid {
     #[error("the cryptography failed")]
     Cryptography,
     #[error("the storage of sessions failed")]
-    Storage(#[from] services::SessionStoreError),
+    Storage(#[from] SessionStoreError),
 }
 
 /// Returns the length of `length` bytes in base64url without padding.
@@ -127,6 +137,14 @@ impl Secret {
         }
     }
 
+    /// Returns a text that is the same for equal secrets, and from which the secret cannot be found.
+    pub(crate) fn fingerprint(&self) -> String {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(b"fingerprint:");
+        context.update(self.material.as_ref());
+        BASE64URL_NOPAD.encode(context.finish().as_ref())
+    }
+
     /// Reads and authenticates a header.
     pub(crate) fn open_header(&self, text: &[u8]) -> Result<Header, Invalid> {
         let bytes = BASE64URL_NOPAD.decode(text).map_err(|_| Invalid::Header)?;
@@ -149,20 +167,8 @@ impl Secret {
         payload: &[u8],
         purpose: Purpose,
     ) -> Result<Vec<u8>, Invalid> {
-        if payload.len() != header.size as usize {
-            return Err(Invalid::Payload);
-        }
-        let mut text = BASE64URL_NOPAD
-            .decode(payload)
-            .map_err(|_| Invalid::Payload)?;
-        text.extend_from_slice(&header.tag);
-        let (key, nonce) = self.encryption(&header.id, purpose)?;
-        let bytes = header.bytes();
-        let sealed = Aad::from(&bytes[..SEALED]);
-        let opened = key.open_in_place(nonce, sealed, &mut text);
-        let length = opened.map_err(|_| Invalid::Forged)?.len();
-        text.truncate(length);
-        Ok(text)
+        let derived = self.derive(&header.id, purpose)?;
+        derived.open(header, payload)
     }
 
     /// Encrypts a payload under a new session id. Returns the header, and the payload in base64url.
@@ -170,31 +176,18 @@ impl Secret {
         &self,
         flags: u16,
         times: Times,
-        mut payload: Vec<u8>,
+        payload: Vec<u8>,
         purpose: Purpose,
     ) -> Result<(Header, String), Invalid> {
-        if payload.len() > MAX_PLAINTEXT || times.created > MAX_CREATED {
-            return Err(Invalid::TooLarge);
-        }
+        self.fresh(purpose)?.seal(flags, times, payload)
+    }
+
+    /// Draws a session id. For [`Purpose::Remember`] this takes as long as [`Secret::derive`].
+    pub(crate) fn fresh(&self, purpose: Purpose) -> Result<Fresh, Invalid> {
         let mut id = [0; ID];
         rand::fill(&mut id).map_err(|_| Invalid::Cryptography)?;
-        let size = encoded_size(payload.len());
-        let mut header = Header {
-            flags,
-            id,
-            created: times.created,
-            rolling: times.rolling,
-            size: u32::try_from(size).map_err(|_| Invalid::TooLarge)?,
-            tag: [0; TAG],
-            idling: 0,
-        };
-        let (key, nonce) = self.encryption(&header.id, purpose)?;
-        let bytes = header.bytes();
-        let sealed = Aad::from(&bytes[..SEALED]);
-        let tag = key.seal_in_place_separate_tag(nonce, sealed, &mut payload);
-        let tag = tag.map_err(|_| Invalid::Cryptography)?;
-        header.tag = tag.as_ref().try_into().map_err(|_| Invalid::Cryptography)?;
-        Ok((header, BASE64URL_NOPAD.encode(&payload)))
+        let derived = self.derive(&id, purpose)?;
+        Ok(Fresh { id, derived })
     }
 
     /// Returns the header with its MAC, in base64url.
@@ -213,7 +206,8 @@ impl Secret {
         mac.ok_or(Invalid::Cryptography)
     }
 
-    fn encryption(&self, id: &[u8; ID], purpose: Purpose) -> Result<(LessSafeKey, Nonce), Invalid> {
+    /// Derives the encryption of a session. For [`Purpose::Remember`] this takes some milliseconds.
+    pub(crate) fn derive(&self, id: &[u8; ID], purpose: Purpose) -> Result<Derived, Invalid> {
         let mut derived = [0; 44];
         match purpose {
             Purpose::Session => {
@@ -230,10 +224,65 @@ impl Secret {
                 &mut derived,
             ),
         }
-        let (key, nonce) = derived.split_at(32);
+        Ok(Derived(derived))
+    }
+}
+
+impl Derived {
+    fn encryption(&self) -> Result<(LessSafeKey, Nonce), Invalid> {
+        let (key, nonce) = self.0.split_at(32);
         let key = UnboundKey::new(&AES_256_GCM, key).map_err(|_| Invalid::Cryptography)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| Invalid::Cryptography)?;
         Ok((LessSafeKey::new(key), nonce))
+    }
+
+    /// Decrypts the payload of the authenticated header that this was derived from.
+    pub(crate) fn open(&self, header: &Header, payload: &[u8]) -> Result<Vec<u8>, Invalid> {
+        if payload.len() != header.size as usize {
+            return Err(Invalid::Payload);
+        }
+        let mut text = BASE64URL_NOPAD
+            .decode(payload)
+            .map_err(|_| Invalid::Payload)?;
+        text.extend_from_slice(&header.tag);
+        let (key, nonce) = self.encryption()?;
+        let bytes = header.bytes();
+        let sealed = Aad::from(&bytes[..SEALED]);
+        let opened = key.open_in_place(nonce, sealed, &mut text);
+        let length = opened.map_err(|_| Invalid::Forged)?.len();
+        text.truncate(length);
+        Ok(text)
+    }
+}
+
+impl Fresh {
+    /// Encrypts a payload. Returns the header, and the payload in base64url.
+    pub(crate) fn seal(
+        self,
+        flags: u16,
+        times: Times,
+        mut payload: Vec<u8>,
+    ) -> Result<(Header, String), Invalid> {
+        if payload.len() > MAX_PLAINTEXT || times.created > MAX_CREATED {
+            return Err(Invalid::TooLarge);
+        }
+        let size = encoded_size(payload.len());
+        let mut header = Header {
+            flags,
+            id: self.id,
+            created: times.created,
+            rolling: times.rolling,
+            size: u32::try_from(size).map_err(|_| Invalid::TooLarge)?,
+            tag: [0; TAG],
+            idling: 0,
+        };
+        let (key, nonce) = self.derived.encryption()?;
+        let bytes = header.bytes();
+        let sealed = Aad::from(&bytes[..SEALED]);
+        let tag = key.seal_in_place_separate_tag(nonce, sealed, &mut payload);
+        let tag = tag.map_err(|_| Invalid::Cryptography)?;
+        header.tag = tag.as_ref().try_into().map_err(|_| Invalid::Cryptography)?;
+        Ok((header, BASE64URL_NOPAD.encode(&payload)))
     }
 }
 

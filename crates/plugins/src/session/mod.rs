@@ -3,10 +3,14 @@
 
 mod checks;
 mod config;
+pub(crate) mod endpoints;
 mod format;
 mod jar;
+mod keys;
 mod payload;
 pub(crate) mod reading;
+mod rows;
+mod saving;
 mod sessions;
 pub(crate) mod source;
 
@@ -17,19 +21,21 @@ use crate::kinds::{
 use config::{Config, Property, Storage};
 use format::Invalid;
 use jar::SetCookie;
+use keys::Keys;
 use lua::{Groups, Target};
 use model::{EntityKind, Object, Value};
 use payload::Login;
 use plugin::auth;
 use plugin::{
-    BuildCx, BuildError, Credential, Field, Filtered, HeaderValue, Node, PerWorker, Phases, Plugin,
-    PluginDef, PluginError, RequestBody, RequestCx, Response, ResponseCx, Scopes, Shortcoming,
-    Step,
+    BuildCx, BuildError, Credential, Field, Filtered, Flow, HeaderValue, Node, PerWorker, Phases,
+    Plugin, PluginDef, PluginError, RequestBody, RequestCx, Response, ResponseCx, Scopes,
+    Shortcoming, Step,
 };
 use plugin::{Consumer, LookupError};
-use services::{MemorySessions, SessionStore};
 use sessions::{Opened, Scene, Session, Sessions};
 use std::sync::{Arc, Once, OnceLock};
+use std::task::{Context, Poll, Waker};
+use tokens::sessions::SessionStore;
 use uuid::Uuid;
 
 pub(super) const NAME: &str = "session";
@@ -53,16 +59,10 @@ pub(crate) fn def() -> PluginDef {
 }
 
 fn shortcoming(config: &Value) -> Option<Shortcoming> {
-    let config = config.as_object()?;
-    if config.str("secret").is_some_and(is_reference) {
-        return Some(Shortcoming {
-            setting: "a reference to a vault in `secret`",
-            instead: None,
-        });
-    }
-    (config.str("storage")? == "kong").then_some(Shortcoming {
-        setting: "the storage kong",
-        instead: Some("sessions are in the memory of each node and end with the process"),
+    let secret = config.as_object()?.str("secret")?;
+    is_reference(secret).then_some(Shortcoming {
+        setting: "a reference to a vault in `secret`",
+        instead: None,
     })
 }
 
@@ -74,7 +74,7 @@ fn is_reference(secret: &str) -> bool {
 struct SessionPlugin {
     config: Config,
     sessions: Sessions,
-    store: OnceLock<Arc<MemorySessions>>,
+    keys: OnceLock<Keys>,
     /// Reads the groups that Lua code has set.
     lua_groups: PerWorker<Groups>,
 }
@@ -99,7 +99,7 @@ impl Plugin for SessionPlugin {
         Ok(Self {
             sessions: Sessions::new(&config, secret),
             config,
-            store: OnceLock::new(),
+            keys: OnceLock::new(),
             lua_groups: cx.per_worker(),
         })
     }
@@ -114,85 +114,26 @@ impl Plugin for SessionPlugin {
         {
             warn_of_random_secret();
         }
-        self.store(node);
+        let keys = self.keys(node);
+        if self.config.remember == Some(true) {
+            keys.start();
+        }
     }
 
     fn access<'a>(
         &'a self,
-        mut cx: RequestCx<'a, '_>,
+        cx: RequestCx<'a, '_>,
         own: &'a mut Own,
     ) -> Result<Step<'a>, PluginError> {
-        if self.config.secret.as_deref().is_some_and(is_reference) {
-            return Err(PluginError::new(
-                "references to vaults in `secret` are not resolved",
-            ));
+        let mut access = Box::pin(self.run(cx, own));
+        // Only remembered clients and logouts wait.
+        match access
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            Poll::Ready(flow) => Ok(flow?.into()),
+            Poll::Pending => Ok(Step::wait(access)),
         }
-        let now = cx.node.clock.since_epoch().as_secs();
-        let store = self.store(cx.node);
-        let opened = match own.opened.take() {
-            Some(opened) => opened,
-            None => {
-                // The client must not choose what the upstream learns about the session.
-                for property in self.config.request_headers.iter().flatten() {
-                    cx.request.upstream.headers.remove(property.header());
-                }
-                self.sessions.open(Scene {
-                    request: cx.request,
-                    now,
-                    store,
-                })
-            }
-        };
-        let (mut session, login, mut cookies) = match opened {
-            Opened::Absent(session) => {
-                own.session = session;
-                return Ok(Step::Continue);
-            }
-            Opened::Present(session, login, cookies) => (session, login, cookies),
-        };
-        let logout = self.logout(&cx);
-        if logout == Logout::NeedsBody {
-            // The body may take long. So the session is opened again then, unless it has just begun again.
-            if !cookies.is_empty() {
-                own.opened = Some(Opened::Present(session, login, cookies));
-            }
-            return Ok(Step::ReadBody);
-        }
-        let consumer = match logout {
-            Logout::Asked => None,
-            _ => valid_consumer(&cx, &login)?,
-        };
-        let scene = Scene {
-            request: cx.request,
-            now,
-            store,
-        };
-        let changed = match &consumer {
-            None => self.sessions.log_out(scene, &mut session),
-            Some(_) => self.sessions.refresh(scene, &mut session),
-        };
-        note(&mut cookies, changed);
-        for cookie in cookies {
-            let line = HeaderValue::from_text(&cookie.line);
-            cx.state.headers.add(SET_COOKIE, line);
-        }
-        let Some(consumer) = consumer else {
-            own.session = session;
-            return Ok(match logout {
-                Logout::Asked => Step::Respond(Response::new(200, "")),
-                _ => Step::Continue,
-            });
-        };
-        for (name, value) in self.headers(&self.config.request_headers, &session, &login, now) {
-            cx.request.upstream.headers.set(name, value);
-        }
-        for (name, value) in self.headers(&self.config.response_headers, &session, &login, now) {
-            cx.state.headers.set(name, value);
-        }
-        authenticate(&mut cx, consumer, &login);
-        own.session = session;
-        own.login = Some(login);
-        Ok(Step::Continue)
     }
 
     fn header_filter(
@@ -228,10 +169,11 @@ impl Plugin for SessionPlugin {
         let scene = Scene {
             request: cx.request,
             now,
-            store: self.store(cx.node),
+            store: self.store(cx.node)?,
         };
         let mut cookies = Vec::new();
-        let saved = self.sessions.log_in(scene, &mut own.session, &login);
+        let keys = self.keys(cx.node);
+        let saved = self.sessions.log_in(scene, &mut own.session, &login, keys);
         note(&mut cookies, saved);
         set_cookies(cx, &cookies);
         for (name, value) in self.headers(&self.config.response_headers, &own.session, &login, now)
@@ -253,15 +195,95 @@ enum Logout {
 
 impl SessionPlugin {
     /// Returns the storage of the data. `None` if the cookies hold it.
-    fn store(&self, node: &Arc<Node>) -> Option<&dyn SessionStore> {
+    fn store<'n>(&self, node: &'n Node) -> Result<Option<&'n dyn SessionStore>, PluginError> {
         if self.config.storage != Some(Storage::Kong) {
-            return None;
+            return Ok(None);
         }
-        let make = || {
-            let sessions = || MemorySessions::new(node.cache_size / 2);
-            node.shared.get_or_insert(NAME, "sessions", sessions)
+        let store = node.sessions.as_deref();
+        let none = || PluginError::new("the node has no store of sessions");
+        store.ok_or_else(none).map(Some)
+    }
+
+    async fn run(&self, mut cx: RequestCx<'_, '_>, own: &mut Own) -> Result<Flow, PluginError> {
+        if self.config.secret.as_deref().is_some_and(is_reference) {
+            return Err(PluginError::new(
+                "references to vaults in `secret` are not resolved",
+            ));
+        }
+        let now = cx.node.clock.since_epoch().as_secs();
+        let store = self.store(cx.node)?;
+        let keys = self.keys(cx.node);
+        let opened = match own.opened.take() {
+            Some(opened) => opened,
+            None => {
+                // The client must not choose what the upstream learns about the session.
+                for property in self.config.request_headers.iter().flatten() {
+                    cx.request.upstream.headers.remove(property.header());
+                }
+                let request = &*cx.request;
+                let scene = Scene {
+                    request,
+                    now,
+                    store,
+                };
+                self.sessions.open(scene, keys).await
+            }
         };
-        Some(&**self.store.get_or_init(make))
+        let (mut session, login, mut cookies) = match opened {
+            Opened::Absent(session) => {
+                own.session = session;
+                return Ok(Flow::Continue);
+            }
+            Opened::Present(session, login, cookies) => (session, login, cookies),
+        };
+        let logout = self.logout(&cx);
+        if logout == Logout::NeedsBody {
+            // The body may take long. So the session is opened again then, unless it has just begun again.
+            if !cookies.is_empty() {
+                own.opened = Some(Opened::Present(session, login, cookies));
+            }
+            return Ok(Flow::ReadBody);
+        }
+        let consumer = match logout {
+            Logout::Asked => None,
+            _ => valid_consumer(&cx, &login)?,
+        };
+        let scene = Scene {
+            request: cx.request,
+            now,
+            store,
+        };
+        let changed = match &consumer {
+            None => self.sessions.log_out(scene, &mut session, keys).await,
+            Some(_) => self.sessions.refresh(scene, &mut session),
+        };
+        note(&mut cookies, changed);
+        for cookie in cookies {
+            let line = HeaderValue::from_text(&cookie.line);
+            cx.state.headers.add(SET_COOKIE, line);
+        }
+        let Some(consumer) = consumer else {
+            own.session = session;
+            return Ok(match logout {
+                Logout::Asked => Flow::Respond(Response::new(200, "")),
+                _ => Flow::Continue,
+            });
+        };
+        for (name, value) in self.headers(&self.config.request_headers, &session, &login, now) {
+            cx.request.upstream.headers.set(name, value);
+        }
+        for (name, value) in self.headers(&self.config.response_headers, &session, &login, now) {
+            cx.state.headers.set(name, value);
+        }
+        authenticate(&mut cx, consumer, &login);
+        own.session = session;
+        own.login = Some(login);
+        Ok(Flow::Continue)
+    }
+
+    fn keys(&self, node: &Node) -> &Keys {
+        let make = || Keys::new(self.sessions.secret.clone(), node);
+        self.keys.get_or_init(make)
     }
 
     /// Returns the groups that a plugin has found: those that Lua code has set, or else those of a plugin of the program.
@@ -403,6 +425,11 @@ fn exists(node: &Node, consumer: Uuid, credential: Uuid, now: u64) -> Result<boo
 }
 
 fn authenticate(cx: &mut RequestCx<'_, '_>, consumer: Arc<Consumer>, login: &Login) {
+    let credential = login.credential.as_deref();
+    match credential.and_then(|id| Uuid::try_parse(id).ok()) {
+        Some(id) => auth::authenticated(cx, consumer, Credential { id }, id),
+        None => auth::become_anonymous(cx, consumer),
+    }
     let headers = &mut cx.request.upstream.headers;
     match &login.groups {
         Some(groups) => {
@@ -411,11 +438,6 @@ fn authenticate(cx: &mut RequestCx<'_, '_>, consumer: Arc<Consumer>, login: &Log
             cx.state.groups = groups.collect();
         }
         None => headers.remove(GROUPS),
-    }
-    let credential = login.credential.as_deref();
-    match credential.and_then(|id| Uuid::try_parse(id).ok()) {
-        Some(id) => auth::authenticated(cx, consumer, Credential { id }, id),
-        None => auth::become_anonymous(cx, consumer),
     }
 }
 

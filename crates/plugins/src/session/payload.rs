@@ -74,6 +74,12 @@ impl Payload {
         })
     }
 
+    /// Returns the consumer of an audience, or else of another one.
+    pub(crate) fn owner(&self, audience: &str) -> Option<&str> {
+        let own = self.0.iter().find(|entry| is_for(entry, audience));
+        own.or(self.0.first())?[0][0].as_str()
+    }
+
     /// Replaces the data of an audience.
     pub(crate) fn set(&mut self, audience: &str, login: &Login) {
         let mut data = vec![json!(login.consumer), json!(login.credential)];

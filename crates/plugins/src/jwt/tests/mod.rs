@@ -307,6 +307,9 @@ fn lua_code_sees_the_token_after_the_plugin() {
     // The table that exists already gets the token, and keeps what it has.
     let before = "kong.ctx.shared.mine = 'x' .. tostring(kong.ctx.shared.authenticated_jwt_token)";
     assert_eq!(run(before, &good), format!("xnil{good}"));
+    // The anonymous consumer has no token, whoever has set one.
+    let earlier = "kong.ctx.shared.authenticated_jwt_token = 'earlier'; kong.ctx.shared.mine = 'x'";
+    assert_eq!(run(earlier, "junk"), "xnil");
 }
 
 #[test]

@@ -160,6 +160,45 @@ async fn results_are_kept_for_their_time_by_all_instances_with_equal_settings() 
 }
 
 #[tokio::test]
+async fn a_clock_that_is_set_back_makes_no_result_last_longer() {
+    let directory = Directory::start();
+    let settings = config(directory.address, json!({"cache_ttl": 30}));
+    let case = case(def(), settings);
+    let clock = &case.node().clock;
+    let binds = async |wanted: usize| {
+        assert_eq!(user(&case, "nora", "nora-pw").await, "nora");
+        assert_eq!(directory.binds().len(), wanted);
+    };
+    binds(1).await;
+    clock.set(std::time::UNIX_EPOCH);
+    binds(0).await;
+    clock.advance(Duration::from_secs(30));
+    binds(1).await;
+}
+
+#[tokio::test]
+async fn checks_of_clients_that_left_are_forgotten() {
+    let directory = Directory::start();
+    directory.delay(Duration::from_millis(50));
+    let case = case(def(), config(directory.address, json!({})));
+    // The first request starts the plugin.
+    assert_eq!(shown(&run(&case, &[]).await), "401 LDAP");
+    let results = (case.node().shared).get_or_try_insert(NAME, "results", Results::new);
+    let results = results.expect("the plugin has it");
+    for number in 0..20 {
+        let line = authorization(&format!("user{number}"), "wrong");
+        let lines = [&*line];
+        let waits = run(&case, &lines);
+        // Dropping the request is what happens when its connection ends.
+        let ended = tokio::time::timeout(Duration::from_millis(2), waits).await;
+        assert!(ended.is_err(), "it has waited");
+    }
+    assert_eq!(results.running_checks(), 0);
+    directory.delay(Duration::ZERO);
+    assert_eq!(user(&case, "nora", "nora-pw").await, "nora");
+}
+
+#[tokio::test]
 async fn what_is_known_needs_no_wait() {
     let directory = Directory::start();
     let case = case(def(), config(directory.address, json!({})));

@@ -1,3 +1,9 @@
+//! Tests of session.
+
+mod endpoints;
+mod remembered;
+mod stored;
+
 use super::*;
 use crate::testing::{CREDENTIAL, NORA, case, people};
 use crate::{basic_auth, key_auth};
@@ -262,40 +268,6 @@ fn audiences_have_their_sessions_in_one_cookie() {
 }
 
 #[test]
-fn a_remembered_client_gets_a_session_again() {
-    let case = with(json!({"remember": true, "remember_rolling_timeout": 5000}));
-    let first = log_in(&case);
-    let all = jar(&first);
-    let keep = all
-        .split("; ")
-        .find(|pair| pair.starts_with("remember="))
-        .expect("a cookie to keep");
-    let kept = cookies(&first)
-        .into_iter()
-        .find(|line| line.starts_with("remember="));
-    assert!(kept.expect("it is set").ends_with("; Max-Age=5000"));
-    case.node().clock.advance(Duration::from_secs(4000));
-    assert_eq!(
-        run(&case, &all.replace("remember", "other")).consumer(),
-        Some("guest")
-    );
-    let again = run(&case, keep);
-    assert_eq!(again.consumer(), Some("nora"));
-    assert_eq!(cookies(&again).len(), 2);
-    assert!(!jar(&again).contains(keep), "it has a new id");
-    let ended = case
-        .request("POST /?session_logout=1")
-        .header("Cookie", jar(&again))
-        .run_now();
-    assert_eq!(cookies(&ended).len(), 2);
-    assert!(
-        cookies(&ended)
-            .iter()
-            .all(|line| line.ends_with("Max-Age=0"))
-    );
-}
-
-#[test]
 fn clients_cannot_choose_the_headers_of_a_session() {
     let case = with(json!({"request_headers": ["id", "subject"]}));
     let spoofed = case
@@ -334,33 +306,6 @@ fn the_cookie_replaces_one_of_the_upstream_with_its_name() {
 }
 
 #[test]
-fn stored_sessions_end_when_they_are_logged_out() {
-    let case = with(json!({"storage": "kong", "rolling_timeout": 400, "stale_ttl": 10}));
-    let first = jar(&log_in(&case));
-    assert_eq!(first.len(), "session=".len() + format::HEADER_TEXT);
-    assert_eq!(run(&case, &first).consumer(), Some("nora"));
-    case.node().clock.advance(Duration::from_secs(301));
-    let renewed = jar(&run(&case, &first));
-    assert_eq!(
-        run(&case, &first).consumer(),
-        Some("nora"),
-        "it is stale, but accepted"
-    );
-    case.node().clock.advance(Duration::from_secs(10));
-    assert_eq!(run(&case, &first).consumer(), Some("guest"));
-    assert_eq!(run(&case, &renewed).consumer(), Some("nora"));
-    case.request("POST /?session_logout=1")
-        .header("Cookie", &renewed)
-        .run_now();
-    assert_eq!(run(&case, &renewed).consumer(), Some("guest"));
-    let in_cookie = with(json!({}));
-    assert_eq!(
-        run(&case, &jar(&log_in(&in_cookie))).consumer(),
-        Some("guest")
-    );
-}
-
-#[test]
 fn long_sessions_are_split() {
     let case = with(json!({}));
     let sessions = Sessions::new(
@@ -392,8 +337,9 @@ fn long_sessions_are_split() {
         now: 1_700_000_000,
         store: None,
     };
+    let keys = Keys::new(sessions.secret.clone(), case.node());
     let cookies = sessions
-        .log_in(scene, &mut Session::default(), &login)
+        .log_in(scene, &mut Session::default(), &login, &keys)
         .expect("it is small enough");
     assert!(cookies.len() > 1);
     let pairs: Vec<&str> = (cookies.iter())
@@ -433,6 +379,49 @@ fn groups_are_those_of_later_requests() {
     );
     assert_eq!(later.state.groups, ["g1", "g2"]);
     assert!(cookies(&later).is_empty());
+}
+
+#[test]
+fn groups_of_one_consumer_do_not_pass_to_another() {
+    let code =
+        "if not kong.request.get_header('cookie') then ngx.ctx.authenticated_groups = {'g1'} end";
+    let case_of_nora = with(json!({})).and(crate::post_function::def(), json!({"access": [code]}));
+    let of_nora = jar(&log_in(&case_of_nora));
+    assert_eq!(run(&case_of_nora, &of_nora).state.groups, ["g1"]);
+    let otto = case(def(), json!({"secret": "a secret of tests"}))
+        .clock(clock())
+        .and(basic_auth::def(), json!({}));
+    let request = |cookies: &str| {
+        otto.request("GET /")
+            .header("Authorization", "Basic b3R0bzpwdzI=")
+            .header("Cookie", cookies)
+            .run_now()
+    };
+    let first = request(&of_nora);
+    let later = request(&jar(&first));
+    assert!(cookies(&later).is_empty(), "otto has a session");
+    for outcome in [first, later] {
+        assert_eq!(outcome.consumer(), Some("otto"));
+        assert_eq!(outcome.sent().header("x-authenticated-groups"), None);
+        assert!(outcome.state.groups.is_empty());
+    }
+}
+
+#[test]
+fn a_session_that_ends_while_the_body_comes_authenticates_nobody() {
+    let case = with(json!({"read_body_for_logout": true, "idling_timeout": 30}));
+    let cookie = jar(&log_in(&case));
+    let clock = &case.node().clock;
+    let request = |seconds| {
+        let call = case.request("POST /").header("Cookie", &cookie);
+        let advance = move || clock.advance(Duration::from_secs(seconds));
+        let call = call.body("a=b").while_the_body_comes(advance);
+        call.run_now()
+    };
+    assert_eq!(request(30).consumer(), Some("nora"));
+    let late = request(1);
+    assert_eq!(late.consumer(), Some("guest"));
+    assert!(cookies(&late).is_empty());
 }
 
 #[test]

@@ -1,0 +1,370 @@
+//! The tables of the environment, and the steps of a transaction.
+
+use super::pending::Change;
+use super::{Bounds, Put, SessionRow, SessionStoreError};
+use aws_lc_rs::digest::{SHA256, digest};
+use heed::types::Bytes;
+use heed::{CommitOrAbort, Env, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
+use std::fs::DirBuilder;
+use std::ops::Bound;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use uuid::Uuid;
+
+type Table = heed::Database<'static, Bytes, Bytes>;
+
+const MAX_READERS: u32 = 1024;
+
+/// Number of ended rows that one operation removes.
+const SLICE: usize = 8;
+
+/// SHA-256 of a session id. It is a key of fixed length, also for long ids.
+pub(super) type Name = [u8; 32];
+
+pub(super) fn name_of(session_id: &str) -> Name {
+    let mut name = Name::default();
+    name.copy_from_slice(digest(&SHA256, session_id.as_bytes()).as_ref());
+    name
+}
+
+/// The open environment.
+pub(super) struct Tables {
+    env: Env<WithoutTls>,
+    bounds: Bounds,
+    /// Id to the row.
+    rows: Table,
+    /// Name to the id.
+    names: Table,
+    /// End and id.
+    ends: Table,
+    /// Owner and id. Ids grow with time, so that the first one of an owner is its oldest.
+    owners: Table,
+    /// Owner to the number of its rows and their bytes.
+    counts: Table,
+}
+
+/// A transaction that writes.
+pub(super) struct Write<'w> {
+    tables: &'w Tables,
+    txn: RwTxn<'w>,
+}
+
+impl Tables {
+    pub(super) fn open(
+        directory: &Path,
+        max_size: usize,
+        bounds: Bounds,
+    ) -> Result<Self, SessionStoreError> {
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory);
+        made.map_err(|error| {
+            SessionStoreError::Storage(format!("{}: {error}", directory.display()))
+        })?;
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options
+            .map_size(max_size)
+            .max_readers(MAX_READERS)
+            .max_dbs(5);
+        #[expect(
+            unsafe_code,
+            reason = "LMDB maps a file, which no other program may change"
+        )]
+        // SAFETY: the directory is the store's own, and only its owner may write there.
+        let env = unsafe { options.open(directory) }.map_err(storage)?;
+        let txn = env.write_txn().map_err(storage)?;
+        let created = env.create_databases_and_commit(txn, |opener, txn| {
+            let mut create = |name| opener.create_database(txn, Some(name));
+            let created = [
+                create("rows")?,
+                create("names")?,
+                create("ends")?,
+                create("owners")?,
+                create("counts")?,
+            ];
+            Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(created))
+        });
+        let [rows, names, ends, owners, counts] = created.map_err(storage)?.unwrap_commit();
+        Ok(Self {
+            env,
+            bounds,
+            rows,
+            names,
+            ends,
+            owners,
+            counts,
+        })
+    }
+
+    fn read(&self) -> Result<RoTxn<'_, WithoutTls>, SessionStoreError> {
+        self.env.read_txn().map_err(storage)
+    }
+
+    pub(super) fn row(&self, id: Uuid) -> Result<Option<SessionRow>, SessionStoreError> {
+        let txn = self.read()?;
+        let stored = self.rows.get(&txn, id.as_bytes()).map_err(storage)?;
+        stored.map(decode).transpose()
+    }
+
+    pub(super) fn by_name(&self, name: &Name) -> Result<Option<SessionRow>, SessionStoreError> {
+        let txn = self.read()?;
+        let Some(id) = self.names.get(&txn, name).map_err(storage)? else {
+            return Ok(None);
+        };
+        let stored = self.rows.get(&txn, id).map_err(storage)?;
+        stored.map(decode).transpose()
+    }
+
+    /// Returns rows that have not ended, in the order of their ids.
+    pub(super) fn list(
+        &self,
+        after: Option<Uuid>,
+        most: usize,
+        now: u64,
+    ) -> Result<Vec<SessionRow>, SessionStoreError> {
+        let txn = self.read()?;
+        let start = match &after {
+            Some(id) => Bound::Excluded(&id.as_bytes()[..]),
+            None => Bound::Unbounded,
+        };
+        let range = (start, Bound::Unbounded);
+        let mut rows = Vec::new();
+        for entry in self.rows.range(&txn, &range).map_err(storage)? {
+            let (_, stored) = entry.map_err(storage)?;
+            let row = decode(stored)?;
+            if row.is_there(now) {
+                rows.push(row);
+            }
+            if rows.len() >= most {
+                break;
+            }
+        }
+        Ok(rows)
+    }
+
+    pub(super) fn write(&self) -> Result<Write<'_>, SessionStoreError> {
+        let txn = self.env.write_txn().map_err(storage)?;
+        Ok(Write { tables: self, txn })
+    }
+}
+
+impl Write<'_> {
+    pub(super) fn commit(self) -> Result<(), SessionStoreError> {
+        self.txn.commit().map_err(storage)
+    }
+
+    fn get(&self, id: Uuid) -> Result<Option<SessionRow>, SessionStoreError> {
+        let stored = self.tables.rows.get(&self.txn, id.as_bytes());
+        stored.map_err(storage)?.map(decode).transpose()
+    }
+
+    fn id_of(&self, name: &Name) -> Result<Option<Uuid>, SessionStoreError> {
+        let id = self.tables.names.get(&self.txn, name).map_err(storage)?;
+        id.map(|id| Uuid::from_slice(id).map_err(|_| SessionStoreError::Damaged))
+            .transpose()
+    }
+
+    /// Adds a row. If there is no room for it, rows of its owner are removed, the oldest first.
+    pub(super) fn insert(&mut self, row: &SessionRow) -> Result<Put, SessionStoreError> {
+        let name = name_of(&row.session_id);
+        if self.id_of(&name)?.is_some() {
+            return Ok(Put::SessionIdExists);
+        }
+        let stored = encode(row)?;
+        if !self.make_room(row.owner, stored.len())? {
+            return Ok(Put::Full);
+        }
+        let Self { tables, txn } = self;
+        let id = row.id.as_bytes();
+        tables.rows.put(txn, id, &stored).map_err(storage)?;
+        tables.names.put(txn, &name, id).map_err(storage)?;
+        if let Some(ends) = row.ends {
+            let key = end_key(ends, row.id);
+            tables.ends.put(txn, &key, &[]).map_err(storage)?;
+        }
+        let key = owner_key(row.owner, row.id);
+        tables.owners.put(txn, &key, &[]).map_err(storage)?;
+        let (rows, bytes) = self.count(row.owner)?;
+        self.set_count(row.owner, rows + 1, bytes + stored.len() as u64)?;
+        Ok(Put::Done)
+    }
+
+    /// Writes a row of the Admin API.
+    pub(super) fn put(
+        &mut self,
+        row: &SessionRow,
+        must_be_new: bool,
+        now: u64,
+    ) -> Result<Put, SessionStoreError> {
+        let is_live = |row: &SessionRow| row.is_there(now);
+        let known = self.get(row.id)?;
+        if must_be_new && known.as_ref().is_some_and(is_live) {
+            return Ok(Put::IdExists);
+        }
+        if let Some(id) = self.id_of(&name_of(&row.session_id))?
+            && id != row.id
+        {
+            if self.get(id)?.as_ref().is_some_and(is_live) {
+                return Ok(Put::SessionIdExists);
+            }
+            self.remove(id)?;
+        }
+        self.remove(row.id)?;
+        self.insert(row)
+    }
+
+    pub(super) fn remove(&mut self, id: Uuid) -> Result<(), SessionStoreError> {
+        let Some(stored) = self
+            .tables
+            .rows
+            .get(&self.txn, id.as_bytes())
+            .map_err(storage)?
+        else {
+            return Ok(());
+        };
+        let (length, row) = (stored.len() as u64, decode(stored)?);
+        let Self { tables, txn } = self;
+        tables.rows.delete(txn, id.as_bytes()).map_err(storage)?;
+        let name = name_of(&row.session_id);
+        tables.names.delete(txn, &name).map_err(storage)?;
+        if let Some(ends) = row.ends {
+            let key = end_key(ends, id);
+            tables.ends.delete(txn, &key).map_err(storage)?;
+        }
+        let key = owner_key(row.owner, id);
+        tables.owners.delete(txn, &key).map_err(storage)?;
+        let (rows, bytes) = self.count(row.owner)?;
+        self.set_count(
+            row.owner,
+            rows.saturating_sub(1),
+            bytes.saturating_sub(length),
+        )
+    }
+
+    pub(super) fn remove_named(&mut self, name: &Name) -> Result<(), SessionStoreError> {
+        match self.id_of(name)? {
+            Some(id) => self.remove(id),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a row stale, or removes it.
+    pub(super) fn replace(
+        &mut self,
+        name: &Name,
+        change: &Change,
+    ) -> Result<(), SessionStoreError> {
+        let (Some(id), Change::Stale(until)) = (self.id_of(name)?, change) else {
+            return self.remove_named(name);
+        };
+        if let Some(row) = self.get(id)? {
+            self.remove(id)?;
+            self.insert(&row.stale(*until))?;
+        }
+        Ok(())
+    }
+
+    /// Removes some rows that have ended.
+    pub(super) fn expire(&mut self, now: u64) -> Result<(), SessionStoreError> {
+        for _ in 0..SLICE {
+            let first = self.tables.ends.first(&self.txn).map_err(storage)?;
+            let Some((key, _)) = first else {
+                return Ok(());
+            };
+            let ends = key.first_chunk().ok_or(SessionStoreError::Damaged)?;
+            if u64::from_be_bytes(*ends) > now {
+                return Ok(());
+            }
+            let key = key.to_vec();
+            let id = Uuid::from_slice(&key[8..]).map_err(|_| SessionStoreError::Damaged)?;
+            self.remove(id)?;
+            // A key without its row would stay the first one.
+            let deleted = self.tables.ends.delete(&mut self.txn, &key);
+            deleted.map_err(storage)?;
+        }
+        Ok(())
+    }
+
+    /// Removes rows of an owner until one more is within its bounds. Returns whether there is room.
+    fn make_room(&mut self, owner: Uuid, length: usize) -> Result<bool, SessionStoreError> {
+        let bounds = self.tables.bounds;
+        loop {
+            let (rows, bytes) = self.count(owner)?;
+            let all = self.tables.rows.len(&self.txn).map_err(storage)?;
+            let free = bounds.rows.saturating_sub(all);
+            let fits = rows < bounds.of_owner.min(free)
+                && bytes.saturating_add(length as u64) <= bounds.bytes_of_owner;
+            if fits {
+                return Ok(true);
+            }
+            let Some(oldest) = self.oldest(owner)? else {
+                return Ok(false);
+            };
+            self.remove(oldest)?;
+        }
+    }
+
+    fn oldest(&self, owner: Uuid) -> Result<Option<Uuid>, SessionStoreError> {
+        let owners = &self.tables.owners;
+        let mut of_owner = owners
+            .prefix_iter(&self.txn, owner.as_bytes())
+            .map_err(storage)?;
+        let Some((key, _)) = of_owner.next().transpose().map_err(storage)? else {
+            return Ok(None);
+        };
+        let id = key.last_chunk().ok_or(SessionStoreError::Damaged)?;
+        Ok(Some(Uuid::from_bytes(*id)))
+    }
+
+    fn count(&self, owner: Uuid) -> Result<(u64, u64), SessionStoreError> {
+        let stored = self.tables.counts.get(&self.txn, owner.as_bytes());
+        let Some(stored) = stored.map_err(storage)? else {
+            return Ok((0, 0));
+        };
+        match (stored.first_chunk(), stored.last_chunk()) {
+            (Some(rows), Some(bytes)) => {
+                Ok((u64::from_be_bytes(*rows), u64::from_be_bytes(*bytes)))
+            }
+            _ => Err(SessionStoreError::Damaged),
+        }
+    }
+
+    fn set_count(&mut self, owner: Uuid, rows: u64, bytes: u64) -> Result<(), SessionStoreError> {
+        let Self { tables, txn } = self;
+        let key = owner.as_bytes();
+        if rows == 0 {
+            tables.counts.delete(txn, key).map_err(storage)?;
+            return Ok(());
+        }
+        let value = [rows.to_be_bytes(), bytes.to_be_bytes()].concat();
+        tables.counts.put(txn, key, &value).map_err(storage)
+    }
+}
+
+fn end_key(ends: u64, id: Uuid) -> [u8; 24] {
+    let mut key = [0; 24];
+    key[..8].copy_from_slice(&ends.to_be_bytes());
+    key[8..].copy_from_slice(id.as_bytes());
+    key
+}
+
+fn owner_key(owner: Uuid, id: Uuid) -> [u8; 32] {
+    let mut key = [0; 32];
+    key[..16].copy_from_slice(owner.as_bytes());
+    key[16..].copy_from_slice(id.as_bytes());
+    key
+}
+
+fn encode(row: &SessionRow) -> Result<Vec<u8>, SessionStoreError> {
+    rmp_serde::to_vec(row).map_err(|error| SessionStoreError::Storage(error.to_string()))
+}
+
+fn decode(stored: &[u8]) -> Result<SessionRow, SessionStoreError> {
+    rmp_serde::from_slice(stored).map_err(|_| SessionStoreError::Damaged)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+fn storage(error: heed::Error) -> SessionStoreError {
+    SessionStoreError::Storage(error.to_string())
+}

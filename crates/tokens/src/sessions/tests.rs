@@ -1,0 +1,277 @@
+//! Tests of the store of sessions.
+
+use super::*;
+use tempfile::TempDir;
+
+const NORA: Uuid = Uuid::from_u128(1);
+const OTTO: Uuid = Uuid::from_u128(2);
+
+fn open(directory: &TempDir, bounds: Bounds) -> EmbeddedSessions {
+    let path = directory.path().join("sessions");
+    EmbeddedSessions::open(&path, 1 << 28, bounds).unwrap()
+}
+
+fn store() -> (TempDir, EmbeddedSessions) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory, Bounds::default());
+    (directory, store)
+}
+
+fn new<'s>(session_id: &'s str, data: &'s str, ends: u64) -> NewSession<'s> {
+    NewSession {
+        session_id,
+        owner: NORA,
+        data,
+        ends,
+        replaces: None,
+    }
+}
+
+fn found(store: &EmbeddedSessions, id: &str, now: u64) -> Option<String> {
+    let found = store.find(id, now).unwrap();
+    found.map(|session| session.data)
+}
+
+/// Waits until everything that was queued is in the tables.
+fn settle(store: &EmbeddedSessions) {
+    futures_block(store.remove(Uuid::nil())).unwrap();
+}
+
+fn futures_block<T: Send + 'static>(reply: SessionReply<T>) -> Result<T, SessionStoreError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(reply)
+}
+
+/// Runs a check before the writer has written, and after.
+fn both(store: &EmbeddedSessions, check: impl Fn()) {
+    check();
+    settle(store);
+    check();
+}
+
+#[test]
+fn sessions_are_found_until_they_end_or_are_replaced() {
+    let (_directory, store) = store();
+    store.create(new("a", "data of a", 100), 10).unwrap();
+    both(&store, || {
+        assert_eq!(found(&store, "a", 99).as_deref(), Some("data of a"));
+        assert_eq!(found(&store, "a", 100), None, "it has ended");
+        assert_eq!(found(&store, "b", 10), None);
+    });
+    store.create(new("a", "other", 200), 10).unwrap();
+    settle(&store);
+    assert_eq!(found(&store, "a", 10).as_deref(), Some("data of a"));
+
+    let replacing = |id, ends, old, stale_until| NewSession {
+        replaces: Some(Replaced {
+            session_id: old,
+            stale_until,
+        }),
+        ..new(id, "renewed", ends)
+    };
+    store.create(replacing("b", 200, "a", 30), 20).unwrap();
+    both(&store, || {
+        assert_eq!(found(&store, "b", 199).as_deref(), Some("renewed"));
+        let stale = store.find("a", 29).unwrap().unwrap();
+        assert!(stale.is_replaced);
+        assert_eq!(
+            found(&store, "a", 30),
+            None,
+            "the replaced session is stale"
+        );
+    });
+    store.create(replacing("c", 300, "b", 1000), 21).unwrap();
+    both(&store, || {
+        assert_eq!(found(&store, "b", 200), None, "no session lives longer")
+    });
+    store.create(replacing("d", 300, "c", 22), 22).unwrap();
+    both(&store, || {
+        assert_eq!(found(&store, "c", 22), None, "it is deleted at once")
+    });
+    store
+        .create(replacing("e", 300, "unknown", 40), 22)
+        .unwrap();
+    futures_block(store.delete("e")).unwrap();
+    futures_block(store.delete("e")).unwrap();
+    both(&store, || {
+        assert_eq!(found(&store, "e", 22), None);
+        assert_eq!(found(&store, "d", 22).as_deref(), Some("renewed"));
+    });
+}
+
+#[test]
+fn sessions_survive_a_restart() {
+    let (directory, store) = store();
+    store.create(new("a", "data of a", 100), 10).unwrap();
+    store.create(new("b", "data of b", 100), 10).unwrap();
+    futures_block(store.delete("b")).unwrap();
+    drop(store);
+    let store = open(&directory, Bounds::default());
+    assert_eq!(found(&store, "a", 99).as_deref(), Some("data of a"));
+    assert_eq!(found(&store, "b", 99), None);
+}
+
+#[test]
+fn an_owner_removes_only_its_own_sessions_the_oldest_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let bounds = Bounds {
+        rows: 100,
+        of_owner: 20,
+        bytes_of_owner: 1 << 20,
+    };
+    let store = open(&directory, bounds);
+    let of_otto = NewSession {
+        owner: OTTO,
+        ..new("otto", "data", 50)
+    };
+    store.create(of_otto, 1).unwrap();
+    let ids: Vec<String> = (0..200).map(|number| number.to_string()).collect();
+    for id in &ids {
+        // A later end does not protect it.
+        store
+            .create(new(id, "data", 5000 - id.len() as u64), 1)
+            .unwrap();
+    }
+    settle(&store);
+    let kept = ids.iter().filter(|id| found(&store, id, 1).is_some());
+    assert_eq!(
+        kept.collect::<Vec<_>>(),
+        ids[180..].iter().collect::<Vec<_>>()
+    );
+    assert!(found(&store, "otto", 1).is_some());
+}
+
+#[test]
+fn owners_share_the_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let bounds = Bounds {
+        rows: 100,
+        of_owner: 1000,
+        bytes_of_owner: 6000,
+    };
+    let store = open(&directory, bounds);
+    for owner in 0..10_u128 {
+        for number in 0..60 {
+            let id = format!("{owner} {number}");
+            let owner = Uuid::from_u128(owner);
+            let data = "x".repeat(20);
+            let session = NewSession {
+                owner,
+                ..new(&id, &data, 90)
+            };
+            store.create(session, 1).unwrap();
+        }
+    }
+    settle(&store);
+    let rows = store.list(None, 1000, 1).unwrap();
+    assert!(rows.len() <= 100, "{}", rows.len());
+    let of = |owner| {
+        let owner = Uuid::from_u128(owner);
+        rows.iter().filter(|row| row.owner == owner).count()
+    };
+    assert_eq!([of(0), of(1), of(2)], [50, 25, 13]);
+    let before = store.list(None, 1000, 1).unwrap().len();
+    assert!(before >= 99);
+    let large = "x".repeat(7000);
+    store.create(new("large", &large, 90), 1).unwrap();
+    settle(&store);
+    assert_eq!(found(&store, "large", 1), None);
+    let large = "x".repeat(MAX_DATA + 1);
+    let refused = store.create(new("large", &large, 90), 1);
+    assert!(matches!(refused, Err(SessionStoreError::TooLarge)));
+}
+
+#[test]
+fn ended_sessions_are_removed_in_slices() {
+    let (_directory, store) = store();
+    let rows = || store.tables.list(None, 1000, 0).unwrap().len();
+    for number in 0..100 {
+        store
+            .create(new(&number.to_string(), "data", 10), 1)
+            .unwrap();
+    }
+    settle(&store);
+    assert_eq!(rows(), 100);
+    store.create(new("one", "data", 90), 50).unwrap();
+    settle(&store);
+    assert_eq!(rows(), 101 - 8);
+    for number in 0..20 {
+        let id = format!("new {number}");
+        store.create(new(&id, "data", 90), 50).unwrap();
+    }
+    settle(&store);
+    assert_eq!(rows(), 21);
+}
+
+#[test]
+fn rows_are_listed_in_the_order_in_which_they_were_made() {
+    let (_directory, store) = store();
+    let ids: Vec<String> = (0..50).map(|number| number.to_string()).collect();
+    for id in &ids {
+        store.create(new(id, "data", 90), 1).unwrap();
+    }
+    settle(&store);
+    let mut listed = Vec::new();
+    let mut after = None;
+    loop {
+        let page = store.list(after, 7, 1).unwrap();
+        let Some(last) = page.last() else { break };
+        after = Some(last.id);
+        listed.extend(page.into_iter().map(|row| row.session_id));
+    }
+    assert_eq!(listed, ids);
+    assert!(
+        store.list(None, 7, 90).unwrap().is_empty(),
+        "all have ended"
+    );
+}
+
+#[test]
+fn rows_are_written_under_their_id() {
+    let (_directory, store) = store();
+    let row = |id: u128, session_id: &str| SessionRow {
+        id: Uuid::from_u128(id),
+        session_id: session_id.to_owned(),
+        data: Some("x".to_owned()),
+        expires: None,
+        created_at: 5,
+        ends: None,
+        owner: Uuid::nil(),
+        is_replaced: false,
+    };
+    let put = |row, must_be_new| futures_block(store.put(row, must_be_new, 10)).unwrap();
+    assert_eq!(put(row(1, "a"), true), Put::Done);
+    assert_eq!(put(row(1, "b"), true), Put::IdExists);
+    assert_eq!(put(row(2, "a"), true), Put::SessionIdExists);
+    assert_eq!(put(row(2, "a"), false), Put::SessionIdExists);
+    assert_eq!(put(row(1, "b"), false), Put::Done);
+    assert_eq!(
+        store.row(Uuid::from_u128(1), 10).unwrap(),
+        Some(row(1, "b"))
+    );
+    assert_eq!(store.row_of("b", 10).unwrap(), Some(row(1, "b")));
+    assert_eq!(store.row_of("a", 10).unwrap(), None);
+    futures_block(store.remove(Uuid::from_u128(1))).unwrap();
+    assert_eq!(store.row(Uuid::from_u128(1), 10).unwrap(), None);
+    assert_eq!(put(row(3, "b"), true), Put::Done);
+}
+
+#[test]
+fn writers_of_many_threads_lose_nothing() {
+    let (_directory, store) = store();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let store = &store;
+            scope.spawn(move || {
+                for number in 0..200 {
+                    let id = format!("{thread} {number}");
+                    store.create(new(&id, &id, 90), 1).unwrap();
+                    assert_eq!(found(store, &id, 1), Some(id));
+                }
+            });
+        }
+    });
+    settle(&store);
+    assert_eq!(store.list(None, 1000, 1).unwrap().len(), 800);
+    assert!(store.pending.is_empty());
+}
