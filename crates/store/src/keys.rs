@@ -4,7 +4,7 @@
 //! | table | key | value |
 //! |---|---|---|
 //! | entities | kind, id | MessagePack |
-//! | unique | kind, field, 0, text | id |
+//! | unique | kind, field, 0, text | id; for credentials also the credential and its consumer |
 //! | children | kind, field, 0, parent id, id | |
 //! | tags | text of the tag, kind, id | the tag when its text is hashed |
 //! | kind_tags | kind, text of the tag, id | |
@@ -77,6 +77,13 @@ pub(crate) fn cache_key(key: &mut Vec<u8>, kind: EntityKind, value: &[u8]) {
         key.push(PLAIN);
         key.extend_from_slice(value);
     }
+}
+
+/// Whether a key of the table `unique` is that of a composite cache key.
+pub(crate) fn is_cache_key(key: &[u8], kind: EntityKind) -> bool {
+    let name = key.strip_prefix(&[kind.number()]);
+    let rest = name.and_then(|name| name.strip_prefix(CACHE_KEY.as_bytes()));
+    rest.is_some_and(|rest| rest.first() == Some(&END))
 }
 
 pub(crate) fn children(key: &mut Vec<u8>, kind: EntityKind, name: &str, parent: Uuid) {
