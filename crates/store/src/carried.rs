@@ -81,7 +81,6 @@ fn read(mut carried: &[u8]) -> Option<Owned<'_>> {
 }
 
 /// Takes a length and as many bytes. The inner value is `None` for an absent field.
-#[expect(clippy::option_option, reason = "damage, or an absent field")]
 fn take_sized<'b>(rest: &mut &'b [u8]) -> Option<Option<&'b [u8]>> {
     let (length, after) = rest.split_first_chunk()?;
     let length = u16::from_le_bytes(*length);
@@ -94,7 +93,7 @@ fn take_sized<'b>(rest: &mut &'b [u8]) -> Option<Option<&'b [u8]>> {
     Some(Some(taken))
 }
 
-#[expect(clippy::option_option, reason = "damage, or an absent field")]
+/// Takes a text, in the same way.
 fn take_text(rest: &mut &[u8]) -> Option<Option<CompactString>> {
     match take_sized(rest)? {
         None => Some(None),

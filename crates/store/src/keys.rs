@@ -16,8 +16,8 @@
 //! LMDB allows keys of 511 bytes. A text that is longer than [`MAX_TEXT`], or contains the terminator byte, is replaced
 //! by its SHA-256 hash. Lookups of such a text in the table `unique` also compare the entity's own field.
 
+use aws_lc_rs::digest::{SHA256, digest};
 use model::EntityKind;
-use ring::digest::{SHA256, digest};
 use uuid::Uuid;
 
 /// Maximum length of a text that is stored in the key itself. The rest of the key has room for the type, the longest
