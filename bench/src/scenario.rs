@@ -1,6 +1,7 @@
 //! The scenarios of the benchmark, by name.
 
 mod admin;
+mod authentication;
 mod burst;
 mod config;
 mod gateway;
@@ -25,7 +26,7 @@ use clap::ValueEnum;
 pub enum Name {
     /// Proxying alone: responses of 512 bytes to 10 MiB, 8 to 1,024 connections, HTTP and TLS, handshakes
     Proxy,
-    /// Cost against size: routes of every kind, credentials, key-auth, rate limiting
+    /// Cost against size: routes of every kind, credentials, key-auth, rate limiting; authentication plugins
     Gateway,
     /// Cost of single plugins and of a chain of five
     Plugins,

@@ -171,7 +171,7 @@ fn consumer(id: ConsumerId) -> Consumer {
 /// Maps every key to consumer 0. Other operations measure the cost of look-ups.
 struct Everyone {
     credential: Decoded,
-    consumer: Decoded,
+    consumer: Arc<Consumer>,
 }
 
 impl Everyone {
@@ -193,6 +193,14 @@ impl Entities for Everyone {
             EntityKey::Id(..) => self.consumer.clone(),
             EntityKey::Unique { .. } => self.credential.clone(),
         }))
+    }
+
+    fn find_owned(
+        &self,
+        _: EntityKey<'_>,
+        _: Decode,
+    ) -> Result<Option<(Decoded, Arc<Consumer>)>, LookupError> {
+        Ok(Some((self.credential.clone(), self.consumer.clone())))
     }
 
     fn object(&self, _: EntityKind, _: Uuid) -> Result<Option<Object>, LookupError> {

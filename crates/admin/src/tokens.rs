@@ -3,9 +3,9 @@
 //! SHA-256 is sufficient as the hash, because a token consists of 256 random bits and cannot be guessed. Slow and
 //! salted hashes are needed only for passwords that people choose.
 
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
-use ring::digest::{SHA256, digest};
-use ring::rand::{SecureRandom, SystemRandom};
 use std::fmt;
 use std::str::FromStr;
 use subtle::ConstantTimeEq;

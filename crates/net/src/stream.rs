@@ -256,7 +256,7 @@ mod tests {
     }
 
     fn client() -> Arc<ClientConfig> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS12])
             .unwrap()

@@ -5,7 +5,6 @@ use crate::def::{Flow, PluginError, Step};
 use crate::edits::{HeaderEdits, HeaderValue};
 use crate::request::{Consumer, Credential, RequestCx};
 use crate::response::Response;
-use model::entities::ConsumerId;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -110,36 +109,6 @@ pub fn authenticated_without_consumer(
     headers.set(CREDENTIAL_IDENTIFIER, identifier);
     set_consumer(cx, None);
     cx.state.credential = Some(credential);
-}
-
-/// Returns the consumer of a credential. It exists as long as the credential does, so its absence is an internal error.
-fn consumer_of(cx: &RequestCx<'_, '_>, id: ConsumerId) -> Result<Arc<Consumer>, PluginError> {
-    let consumer = cx.node.entities.by_id(id.0)?;
-    consumer.ok_or_else(|| {
-        PluginError::new(format!("the consumer {id} of a credential does not exist"))
-    })
-}
-
-/// A credential and its consumer.
-pub type Owned<C> = (Arc<C>, Arc<Consumer>);
-
-/// Returns a credential and its consumer. `find` looks the credential up, and `consumer` names its consumer. Both may be
-/// deleted between the two look-ups; then the credential does not exist any more.
-pub fn with_consumer<C>(
-    cx: &RequestCx<'_, '_>,
-    find: impl Fn() -> Result<Option<Arc<C>>, PluginError>,
-    consumer: impl Fn(&C) -> ConsumerId,
-) -> Result<Option<Owned<C>>, PluginError> {
-    let Some(credential) = find()? else {
-        return Ok(None);
-    };
-    match consumer_of(cx, consumer(&credential)) {
-        Ok(consumer) => Ok(Some((credential, consumer))),
-        Err(error) => match find()? {
-            None => Ok(None),
-            Some(_) => Err(error),
-        },
-    }
 }
 
 /// Records a consumer without a credential.

@@ -18,6 +18,18 @@ pub trait Entities: Send + Sync {
     /// the same `decode` for a kind.
     fn find(&self, key: EntityKey<'_>, decode: Decode) -> Result<Option<Decoded>, LookupError>;
 
+    /// Returns an entity and the consumer that it belongs to, both at the same revision, the latest. Only for types whose
+    /// entities always belong to a consumer, such as credentials. An implementation may keep the result, so it must
+    /// always get the same `decode` for a kind.
+    fn find_owned(
+        &self,
+        key: EntityKey<'_>,
+        decode: Decode,
+    ) -> Result<Option<(Decoded, Arc<Consumer>)>, LookupError> {
+        let _ = (key, decode);
+        Err(LookupError("no owners of entities are found here".into()))
+    }
+
     /// Returns all entities that reference another one, in the order of their ids. `decode` gets their stored forms. An
     /// implementation may keep the result, so it must always get the same `decode` for a kind and a field.
     fn find_children(&self, key: ParentKey, decode: DecodeAll) -> Result<Decoded, LookupError> {
@@ -81,6 +93,9 @@ pub trait Entities: Send + Sync {
 
 /// A decoded entity. Its type is that of [`Decode`].
 pub type Decoded = Arc<dyn Any + Send + Sync>;
+
+/// An entity, and the consumer that it belongs to.
+pub type Owned<E> = (Arc<E>, Arc<Consumer>);
 
 /// Decodes an entity from the form in which it is stored.
 pub type Decode = fn(&[u8]) -> Result<Decoded, DecodeError>;
@@ -156,16 +171,40 @@ impl dyn Entities + '_ {
             .map_err(|_| LookupError(TWO_STRUCTS.into()))
     }
 
-    fn typed<E: Entity>(&self, key: EntityKey<'_>) -> Result<Option<Arc<E>>, LookupError> {
-        let found = self.find(key, |stored| {
-            let entity: E = model::codec::decode(stored)?;
-            Ok(Arc::new(entity))
-        })?;
-        let typed = found.map(|entity| entity.downcast());
-        typed
-            .transpose()
-            .map_err(|_| LookupError(TWO_STRUCTS.into()))
+    /// Returns an entity with this id, and the consumer that it belongs to.
+    pub fn owned_by_id<E: Entity>(&self, id: Uuid) -> Result<Option<Owned<E>>, LookupError> {
+        self.owned(EntityKey::Id(E::KIND, id))
     }
+
+    /// Returns the entity with this value of a unique field, and the consumer that it belongs to.
+    pub fn owned_by_unique<E: Entity>(
+        &self,
+        field: &'static str,
+        value: &str,
+    ) -> Result<Option<Owned<E>>, LookupError> {
+        let kind = E::KIND;
+        self.owned(EntityKey::Unique { kind, field, value })
+    }
+
+    fn typed<E: Entity>(&self, key: EntityKey<'_>) -> Result<Option<Arc<E>>, LookupError> {
+        self.find(key, decode::<E>)?.map(downcast).transpose()
+    }
+
+    fn owned<E: Entity>(&self, key: EntityKey<'_>) -> Result<Option<Owned<E>>, LookupError> {
+        let found = self.find_owned(key, decode::<E>)?;
+        let typed = found.map(|(entity, consumer)| Ok((downcast(entity)?, consumer)));
+        typed.transpose()
+    }
+}
+
+fn decode<E: Entity>(stored: &[u8]) -> Result<Decoded, DecodeError> {
+    let entity: E = model::codec::decode(stored)?;
+    Ok(Arc::new(entity))
+}
+
+fn downcast<E: Entity>(entity: Decoded) -> Result<Arc<E>, LookupError> {
+    let typed = entity.downcast();
+    typed.map_err(|_| LookupError(TWO_STRUCTS.into()))
 }
 
 const TWO_STRUCTS: &str = "two plugins read an entity into different structs";
@@ -180,6 +219,14 @@ pub struct NoEntities;
 
 impl Entities for NoEntities {
     fn find(&self, _: EntityKey<'_>, _: Decode) -> Result<Option<Decoded>, LookupError> {
+        Ok(None)
+    }
+
+    fn find_owned(
+        &self,
+        _: EntityKey<'_>,
+        _: Decode,
+    ) -> Result<Option<(Decoded, Arc<Consumer>)>, LookupError> {
         Ok(None)
     }
 

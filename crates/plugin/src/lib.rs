@@ -46,7 +46,8 @@ pub use endpoint::{
     Endpoint, EndpointAnswer, EndpointHandler, EndpointOperation, EndpointReply, EndpointRequest,
 };
 pub use entities::{
-    Decode, DecodeAll, Decoded, Entities, Entity, EntityKey, LookupError, NoEntities, ParentKey,
+    Decode, DecodeAll, Decoded, Entities, Entity, EntityKey, LookupError, NoEntities, Owned,
+    ParentKey,
 };
 pub use handler::{Handler, Maker, OwnSlot, OwnStates};
 pub use log::{Latencies, LogCx, LogEntry, RecordError, Try, TryEnd, write_entity};

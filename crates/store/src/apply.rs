@@ -4,7 +4,8 @@
 //! All writes are in key order, because neighbouring keys share a page. Writing an empty table in key order also fills
 //! its pages completely.
 
-use crate::change::Change;
+use crate::carried;
+use crate::change::{Change, Revision};
 use crate::env::{Table, Tables};
 use crate::error::{CommitError, Violation};
 use crate::facts::{Facts, Field, INDEX_TABLES, IndexTable, Malformed};
@@ -324,7 +325,7 @@ pub(crate) fn check_unique(
             let conflict = Conflict {
                 owner: entry.owner,
                 key: entry.key.to_vec(),
-                existing: Uuid::from_slice(existing).unwrap_or_default(),
+                existing: carried::id(existing).unwrap_or_default(),
             };
             violations.push(unique_violation(&works[conflict.owner], &conflict));
         }
@@ -347,23 +348,23 @@ pub(crate) fn write(
     for (table, mut batch) in removed.into_iter().enumerate() {
         batch.sort();
         for entry in batch.iter() {
+            // The stored value may carry more than the one that was derived from the entity.
+            if let Some(stored) = tables.index[table].get(txn, entry.key)? {
+                header.sums[1 + table].remove(entry.key, stored);
+            }
             tables.index[table].delete(txn, entry.key)?;
-            header.sums[1 + table].remove(entry.key, entry.value);
         }
     }
     for (table, mut batch) in added.into_iter().enumerate() {
         batch.sort();
-        let conflicts = add_entries(txn, tables.index[table], &batch)?;
-        for entry in batch.iter() {
-            header.sums[1 + table].add(entry.key, entry.value);
-        }
+        let conflicts = add_entries(txn, tables, header, table, &batch, works)?;
         violations.extend(
             conflicts
                 .into_iter()
                 .map(|conflict| unique_violation(&works[conflict.owner], &conflict)),
         );
     }
-    Ok(())
+    carried::refresh_all(txn, tables, header, works)
 }
 
 fn write_entities(
@@ -411,17 +412,29 @@ struct Conflict {
 /// because all other keys end with the entity's id.
 fn add_entries(
     txn: &mut RwTxn<'_>,
-    table: Table,
+    tables: &Tables,
+    header: &mut Header,
+    number: usize,
     batch: &Batch,
+    works: &[Work<'_>],
 ) -> Result<Vec<Conflict>, CommitError> {
+    let table = tables.index[number];
     let flags = append_if_empty(txn, table)? | PutFlags::NO_OVERWRITE;
     let mut conflicts = Vec::new();
     let mut previous: &[u8] = &[];
+    let mut carried = Vec::new();
     for entry in batch.iter() {
+        let mut value = entry.value;
+        let work = &works[entry.owner];
+        if number == IndexTable::Unique as usize && carried::is_for(work.kind(), header.format) {
+            let view = View::borrowed(txn, tables, Revision(header.revision));
+            carried::write_value(&view, &work.key, work.new, entry.key, &mut carried)?;
+            value = &carried;
+        }
         let taken = if entry.key == previous {
             true
         } else {
-            match table.put_with_flags(txn, flags, entry.key, entry.value) {
+            match table.put_with_flags(txn, flags, entry.key, value) {
                 Ok(()) => false,
                 Err(heed::Error::Mdb(MdbError::KeyExist)) => true,
                 Err(error) => return Err(error.into()),
@@ -432,9 +445,10 @@ fn add_entries(
             conflicts.push(Conflict {
                 owner: entry.owner,
                 key: entry.key.to_vec(),
-                existing: Uuid::from_slice(existing).unwrap_or_default(),
+                existing: carried::id(existing).unwrap_or_default(),
             });
         }
+        header.sums[1 + number].add(entry.key, value);
         previous = entry.key;
     }
     Ok(conflicts)

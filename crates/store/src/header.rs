@@ -5,7 +5,9 @@ use crate::error::Damage;
 use crate::rules::KINDS;
 use model::EntityKind;
 
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
+/// The oldest format that this program reads and writes. In format 2 the table `unique` has only ids.
+const OLDEST_FORMAT: u32 = 2;
 pub(crate) const HEADER_KEY: &[u8] = b"silverback";
 
 const MAGIC: [u8; 8] = *b"SLVRBACK";
@@ -31,6 +33,9 @@ pub(crate) const TOUCHED: usize = 7;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
+    /// An older format stays as it is until the store is opened by a process alone, because another process of an older
+    /// version may have the store open.
+    pub(crate) format: u32,
     pub(crate) revision: u64,
     /// The transaction that wrote this record. If it is not the file's newest transaction, a meta page is damaged.
     pub(crate) transaction: u64,
@@ -48,6 +53,7 @@ pub(crate) struct Header {
 impl Default for Header {
     fn default() -> Self {
         Self {
+            format: FORMAT,
             revision: 0,
             transaction: 0,
             floor: 0,
@@ -67,7 +73,7 @@ impl Header {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(1024);
         bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&u64::from(FORMAT).to_le_bytes());
+        bytes.extend_from_slice(&u64::from(self.format).to_le_bytes());
         for number in self.numbers() {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
@@ -82,16 +88,20 @@ impl Header {
             .chunks_exact(8)
             .map(|chunk| u64::from_le_bytes(chunk.try_into().expect("chunks of eight")));
         let format = numbers.next().ok_or(Damage::Header)?;
-        if format != u64::from(FORMAT) {
+        let format = u32::try_from(format).unwrap_or(u32::MAX);
+        if !(OLDEST_FORMAT..=FORMAT).contains(&format) {
             return Err(Damage::Format {
-                found: u32::try_from(format).unwrap_or(u32::MAX),
+                found: format,
                 expected: FORMAT,
             });
         }
         let (covered, check) = bytes
             .split_at_checked(bytes.len() - 8)
             .ok_or(Damage::Header)?;
-        let mut header = Header::default();
+        let mut header = Header {
+            format,
+            ..Header::default()
+        };
         if bytes.len() != header.encode().len() || check != bytes_hash(0, covered).to_le_bytes() {
             return Err(Damage::Header);
         }

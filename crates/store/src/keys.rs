@@ -4,7 +4,7 @@
 //! | table | key | value |
 //! |---|---|---|
 //! | entities | kind, id | MessagePack |
-//! | unique | kind, field, 0, text | id |
+//! | unique | kind, field, 0, text | id; for credentials also the credential and its consumer |
 //! | children | kind, field, 0, parent id, id | |
 //! | tags | text of the tag, kind, id | the tag when its text is hashed |
 //! | kind_tags | kind, text of the tag, id | |
@@ -17,8 +17,8 @@
 //! LMDB allows keys of 511 bytes. A text that is longer than [`MAX_TEXT`], or contains the terminator byte, is replaced
 //! by its SHA-256 hash. Lookups of such a text in the table `unique` also compare the entity's own field.
 
+use aws_lc_rs::digest::{SHA256, digest};
 use model::EntityKind;
-use ring::digest::{SHA256, digest};
 use uuid::Uuid;
 
 /// Maximum length of a text that is stored in the key itself. The rest of the key has room for the type, the longest
@@ -95,6 +95,13 @@ pub(crate) fn cache_key(key: &mut Vec<u8>, kind: EntityKind, value: &[u8]) {
         key.push(PLAIN);
         key.extend_from_slice(value);
     }
+}
+
+/// Whether a key of the table `unique` is that of a composite cache key.
+pub(crate) fn is_cache_key(key: &[u8], kind: EntityKind) -> bool {
+    let name = key.strip_prefix(&[kind.number()]);
+    let rest = name.and_then(|name| name.strip_prefix(CACHE_KEY.as_bytes()));
+    rest.is_some_and(|rest| rest.first() == Some(&END))
 }
 
 pub(crate) fn children(key: &mut Vec<u8>, kind: EntityKind, name: &str, parent: Uuid) {

@@ -8,10 +8,11 @@
 //! - [`Store::transact`] applies change sets in one write transaction. It checks references and uniqueness, deletes by
 //!   cascade, and updates the indexes and the history. The changes are on disk when it returns.
 //!
-//! Entities are bytes with a few indexed fields. The store does not validate them against their schema and never
-//! decodes them to typed entities.
+//! Entities are bytes with a few indexed fields. The store does not validate them against their schema and does not
+//! decode them to typed entities. Consumers are the exception: requests need them with their credentials ([`Owned`]).
 
 mod apply;
+mod carried;
 mod change;
 mod change_log;
 mod checksum;
@@ -36,6 +37,7 @@ mod transaction;
 mod verify;
 mod view;
 
+pub use carried::Owned;
 pub use change::{Change, ChangeSet, Origin, Revision, Touched};
 pub use change_log::{ChangeLog, ChangeLogError, Changes};
 pub use env::Recovery;

@@ -37,6 +37,9 @@ pub(crate) struct Rules {
     /// because that field itself is unique.
     pub(crate) cache_key: Vec<usize>,
     pub(crate) foreign: Vec<Foreign>,
+    /// Slot of the reference to the consumer that every entity of this type belongs to. The type's entries in the table
+    /// `unique` carry that consumer ([`crate::carried`]).
+    pub(crate) consumer: Option<usize>,
     /// Slot of the field `tags`.
     pub(crate) tags: usize,
     pub(crate) referenced_by: Vec<Reference>,
@@ -76,6 +79,9 @@ impl Rules {
             let slot = rules.slot(&foreign.name);
             if foreign.unique {
                 rules.unique.push(slot);
+            }
+            if foreign.kind == EntityKind::Consumers && foreign.required {
+                rules.consumer = Some(slot);
             }
             rules.foreign.push(Foreign {
                 field: &foreign.name,

@@ -4,6 +4,7 @@ use crate::change::{ChangeSet, Origin, Revision};
 use crate::change_log::{ChangeLog, ChangeLogError, Changes};
 use crate::env::{self, Environment, ReadOnly, Recovery};
 use crate::error::{CommitError, Damage, OpenError, StoreError};
+use crate::header::FORMAT;
 use crate::keys;
 use crate::map;
 use crate::past::Difference;
@@ -100,7 +101,14 @@ impl Store {
     pub fn open(directory: &Path, options: Options) -> Result<(Store, Recovery), OpenError> {
         let max_size = options.max_size.next_multiple_of(MAP_GRANULE);
         let (environment, header, recovery) = env::open(directory, max_size)?;
-        Ok((Self::new(environment, options, header.revision), recovery))
+        let store = Self::new(environment, options, header.revision);
+        if header.format < FORMAT
+            && let Err(error) = store.convert()
+        {
+            // The store works in the older format too, only slower.
+            tracing::warn!(%error, format = header.format, "the store cannot be converted to the newest format");
+        }
+        Ok((store, recovery))
     }
 
     /// Whether a directory contains a store, even a damaged one.

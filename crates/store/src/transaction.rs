@@ -2,6 +2,7 @@
 //! together, with a single sync.
 
 use crate::apply::{self, Work};
+use crate::carried;
 use crate::change::{Change, ChangeSet, Origin, Revision, Touched};
 use crate::change_log::ChangeLogError;
 use crate::created;
@@ -110,6 +111,26 @@ impl Store {
                 changes: entities,
                 meta: Vec::new(),
             })?;
+            transaction.txn.commit()?;
+            self.inner.committed();
+            Ok(())
+        })
+    }
+
+    /// Converts a store of an older format. Another process must not have it open.
+    pub(crate) fn convert(&self) -> Result<(), CommitError> {
+        self.write(|| {
+            let mut transaction = self.begin(self.inner.retention)?;
+            let used = transaction.view()?.used_bytes()?;
+            let Transaction {
+                txn,
+                tables,
+                header,
+                ..
+            } = &mut transaction;
+            carried::convert(txn, tables, header)?;
+            self.check_room(used, transaction.view()?.used_bytes()?)?;
+            transaction.write_header()?;
             transaction.txn.commit()?;
             self.inner.committed();
             Ok(())

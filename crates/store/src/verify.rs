@@ -1,10 +1,11 @@
 //! Checks that the tables agree, for example that every index entry belongs to an entity and that every entity has its
 //! index entries.
 
+use crate::carried;
 use crate::checksum::Sum;
 use crate::env::Table;
 use crate::error::{Damage, StoreError};
-use crate::facts::{Facts, Field, INDEX_TABLES};
+use crate::facts::{Facts, Field, INDEX_TABLES, IndexTable};
 use crate::header::{Header, SUMMED_TABLES};
 use crate::history::parse_piece;
 use crate::keys::{self, HEAD_PIECE};
@@ -63,7 +64,7 @@ impl Store {
                 });
             }
         }
-        let expected = verify_entities(&view, &mut found)?;
+        let expected = verify_entities(&view, header.format, &mut found)?;
         for (index, expected) in expected.into_iter().enumerate() {
             if expected != sums[1 + index] {
                 found.push(Inconsistency::ExtraEntries {
@@ -173,6 +174,7 @@ fn verify_created(view: &View<'_>) -> Result<Option<Inconsistency>, StoreError> 
 /// Checks every entity, and returns the sums that the index tables must have.
 fn verify_entities(
     view: &View<'_>,
+    format: u32,
     found: &mut Vec<Inconsistency>,
 ) -> Result<[Sum; INDEX_TABLES], StoreError> {
     let mut expected = [Sum::default(); INDEX_TABLES];
@@ -183,7 +185,21 @@ fn verify_entities(
             found.push(Inconsistency::Malformed { kind, id });
             continue;
         };
-        verify_entries(view, kind, id, &facts, &mut expected, found)?;
+        let Some(entries) = entries(view, format, (kind, id), entity, &facts)? else {
+            found.push(Inconsistency::Malformed { kind, id });
+            continue;
+        };
+        for (table, key, value) in entries {
+            expected[table as usize].add(&key, &value);
+            let stored = view.tables().index[table as usize].get(view.txn(), &key)?;
+            if stored != Some(&*value) {
+                found.push(Inconsistency::MissingEntry {
+                    table: SUMMED_TABLES[1 + table as usize],
+                    kind,
+                    id,
+                });
+            }
+        }
         for foreign in &facts.rules.foreign {
             if let Some(Field::Reference(parent)) = facts.field(foreign.slot)
                 && view.get(foreign.parent, parent)?.is_none()
@@ -199,30 +215,29 @@ fn verify_entities(
     Ok(expected)
 }
 
-fn verify_entries(
+/// Table, key and value of an index entry.
+type IndexEntry = (IndexTable, Vec<u8>, Vec<u8>);
+
+/// Returns the index entries that an entity must have; `None` if its tags cannot be read.
+fn entries(
     view: &View<'_>,
-    kind: EntityKind,
-    id: Uuid,
+    format: u32,
+    (kind, id): (EntityKind, Uuid),
+    entity: &[u8],
     facts: &Facts<'_>,
-    expected: &mut [Sum; INDEX_TABLES],
-    found: &mut Vec<Inconsistency>,
-) -> Result<(), StoreError> {
-    let mut failed = None;
-    let mut scratch = Vec::new();
-    let result = facts.index_entries(kind, id, &mut scratch, |table, key, value| {
-        expected[table as usize].add(key, value);
-        match view.tables().index[table as usize].get(view.txn(), key) {
-            Ok(Some(stored)) if stored == value => {}
-            Ok(_) => found.push(Inconsistency::MissingEntry {
-                table: SUMMED_TABLES[1 + table as usize],
-                kind,
-                id,
-            }),
-            Err(error) => failed = Some(error),
-        }
+) -> Result<Option<Vec<IndexEntry>>, StoreError> {
+    let mut entries = Vec::new();
+    let derived = facts.index_entries(kind, id, &mut Vec::new(), |table, key, value| {
+        entries.push((table, key.to_vec(), value.to_vec()));
     });
-    if result.is_err() {
-        found.push(Inconsistency::Malformed { kind, id });
+    if derived.is_err() {
+        return Ok(None);
     }
-    failed.map_or(Ok(()), |error| Err(error.into()))
+    if carried::is_for(kind, format) {
+        let unique = entries.iter_mut().filter(|one| one.0 == IndexTable::Unique);
+        for (_, key, value) in unique {
+            carried::write_value(view, &keys::entity(kind, id), Some(entity), key, value)?;
+        }
+    }
+    Ok(Some(entries))
 }

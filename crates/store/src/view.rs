@@ -1,5 +1,6 @@
 //! Reads one revision.
 
+use crate::carried::{self, Owned};
 use crate::change::Revision;
 use crate::env::{Table, Tables};
 use crate::error::{Damage, StoreError};
@@ -107,6 +108,42 @@ impl<'s> View<'s> {
             slot.and_then(|slot| facts.field(slot)) == Some(Field::Text(value))
         });
         Ok(holds.then_some(id))
+    }
+
+    /// Returns the entity whose unique `field` has this value, and the consumer that it belongs to. The type must be one
+    /// whose entities always belong to a consumer. Usually this is one look-up.
+    pub fn owned_by_unique(
+        &self,
+        kind: EntityKind,
+        field: &str,
+        value: &str,
+    ) -> Result<Option<Owned<'_>>, StoreError> {
+        if keys::is_hashed(value.as_bytes()) {
+            let id = self.id_by_unique(kind, field, value)?;
+            return id.map_or(Ok(None), |id| self.owned(kind, id));
+        }
+        let mut key = Vec::with_capacity(64 + value.len());
+        keys::unique(&mut key, kind, field, value.as_bytes());
+        let table = &self.tables.index[IndexTable::Unique as usize];
+        let Some(entry) = table.get(self.txn(), &key)? else {
+            return Ok(None);
+        };
+        match carried::parse(entry)? {
+            Some(owned) => Ok(Some(owned)),
+            None => self.owned(kind, carried::id(entry)?),
+        }
+    }
+
+    /// Returns an entity, and the consumer that it belongs to. The type must be one whose entities always belong to a
+    /// consumer.
+    pub fn owned(&self, kind: EntityKind, id: Uuid) -> Result<Option<Owned<'_>>, StoreError> {
+        let Some(entity) = self.get(kind, id)? else {
+            return Ok(None);
+        };
+        let damage = Damage::Entry { table: "entities" };
+        let facts = Facts::read(kind, entity).map_err(|_| damage.clone())?;
+        let consumer = carried::consumer(self, &facts)?.ok_or(damage)?;
+        Ok(Some(Owned { entity, consumer }))
     }
 
     /// Returns the id of the entity with this composite cache key, such as the plugin with a name, route, service and
@@ -304,11 +341,8 @@ impl<'s> View<'s> {
 
     fn unique_entry(&self, key: &[u8]) -> Result<Option<Uuid>, StoreError> {
         let table = &self.tables.index[IndexTable::Unique as usize];
-        let Some(id) = table.get(self.txn(), key)? else {
-            return Ok(None);
-        };
-        let id = Uuid::from_slice(id).map_err(|_| Damage::Entry { table: "unique" })?;
-        Ok(Some(id))
+        let entry = table.get(self.txn(), key)?;
+        Ok(entry.map(carried::id).transpose()?)
     }
 
     fn tag_range(

@@ -10,8 +10,10 @@ use model::EntityKind;
 use model::Object;
 use model::codec;
 use model::declarative::DEFAULT_WORKSPACE;
+use model::entities::Consumer;
 use plugin::{Decode, DecodeAll, Decoded, Entities, EntityKey, LookupError, ParentKey};
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::{Reader, Revision, Store, StoreError, TagFilter, View};
 use uuid::Uuid;
@@ -28,13 +30,34 @@ pub(crate) struct StoreEntities {
 struct Local {
     number: u64,
     reader: Reader,
-    found: Cache<Decoded>,
+    found: Cache<Found>,
     created: Cache<u64>,
     logged: Logged,
     /// The id of the workspace, and the revision at which it was read.
     workspace: Option<(Revision, Uuid)>,
     /// Buffer for the name of an entity in the cache.
     name: Vec<u8>,
+}
+
+/// A look-up that a thread keeps.
+#[derive(Clone)]
+struct Found {
+    entity: Decoded,
+    /// The consumer that the entity belongs to, if the look-up was for both.
+    consumer: Option<Arc<Consumer>>,
+}
+
+impl Found {
+    fn new(entity: Decoded) -> Self {
+        Self {
+            entity,
+            consumer: None,
+        }
+    }
+
+    fn into_owned(self) -> Option<(Decoded, Arc<Consumer>)> {
+        Some((self.entity, self.consumer?))
+    }
 }
 
 thread_local! {
@@ -88,6 +111,17 @@ fn read<T>(
     look: impl FnOnce(&View<'_>) -> Result<T, ReadError>,
 ) -> Result<T, LookupError> {
     Ok(reader.read(look).map_err(ReadError::from)??)
+}
+
+/// Returns the stored form of an entity, and its consumer.
+fn stored_owned<'v>(
+    view: &'v View<'_>,
+    key: EntityKey<'_>,
+) -> Result<Option<store::Owned<'v>>, ReadError> {
+    Ok(match key {
+        EntityKey::Id(kind, id) => view.owned(kind, id)?,
+        EntityKey::Unique { kind, field, value } => view.owned_by_unique(kind, field, value)?,
+    })
 }
 
 /// Returns the stored form of an entity.
@@ -159,15 +193,50 @@ impl Entities for StoreEntities {
         self.with_local(|local| {
             write_name(key, &mut local.name);
             let tag = local.found.tag(&local.name);
-            if let Some(entity) = local.found.get(tag, since) {
-                return Ok(Some(entity));
+            if let Some(found) = local.found.get(tag, since) {
+                return Ok(Some(found.entity));
             }
             let (revision, found) = read(&local.reader, |view| {
                 let entity = stored(view, key)?.map(decode).transpose()?;
                 Ok((view.revision(), entity))
             })?;
             if let Some(entity) = &found {
-                local.found.put(tag, revision, entity.clone());
+                local.found.put(tag, revision, Found::new(entity.clone()));
+            }
+            Ok(found)
+        })
+    }
+
+    fn find_owned(
+        &self,
+        key: EntityKey<'_>,
+        decode: Decode,
+    ) -> Result<Option<(Decoded, Arc<Consumer>)>, LookupError> {
+        let (EntityKey::Id(kind, _) | EntityKey::Unique { kind, .. }) = key;
+        let consumers = self.store.last_change(EntityKind::Consumers);
+        let since = self.store.last_change(kind).max(consumers);
+        self.with_local(|local| {
+            write_name(key, &mut local.name);
+            // No text and no other name of the same length has this byte at its end.
+            local.name.push(0xff);
+            let tag = local.found.tag(&local.name);
+            let known = local.found.get(tag, since);
+            if let Some(owned) = known.and_then(Found::into_owned) {
+                return Ok(Some(owned));
+            }
+            let (revision, found) = read(&local.reader, |view| {
+                let Some(stored) = stored_owned(view, key)? else {
+                    return Ok((view.revision(), None));
+                };
+                let owned = (decode(stored.entity)?, Arc::new(stored.consumer));
+                Ok((view.revision(), Some(owned)))
+            })?;
+            if let Some((entity, consumer)) = &found {
+                let found = Found {
+                    entity: entity.clone(),
+                    consumer: Some(consumer.clone()),
+                };
+                local.found.put(tag, revision, found);
             }
             Ok(found)
         })
@@ -178,14 +247,14 @@ impl Entities for StoreEntities {
         self.with_local(|local| {
             write_children_name(key, &mut local.name);
             let tag = local.found.tag(&local.name);
-            if let Some(entities) = local.found.get(tag, since) {
-                return Ok(entities);
+            if let Some(found) = local.found.get(tag, since) {
+                return Ok(found.entity);
             }
             let (revision, found) = read(&local.reader, |view| {
                 let entities = decode(&stored_children(view, key)?)?;
                 Ok((view.revision(), entities))
             })?;
-            local.found.put(tag, revision, found.clone());
+            local.found.put(tag, revision, Found::new(found.clone()));
             Ok(found)
         })
     }
@@ -285,3 +354,6 @@ impl Entities for StoreEntities {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -301,7 +301,7 @@ struct TlsEcho {
 fn tls_echo(name: &'static str) -> TlsEcho {
     let made = rcgen::generate_simple_self_signed([name.to_owned()]).expect("a valid name");
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("the provider has them")

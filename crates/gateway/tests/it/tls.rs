@@ -30,7 +30,7 @@ fn connect(
 ) -> Client<StreamOwned<ClientConnection, TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.clone()).expect("a valid certificate");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("the provider has them")
@@ -170,7 +170,7 @@ impl rustls::client::danger::ServerCertVerifier for Unverified {
 pub(crate) fn trusting_anyone(
     versions: &[&'static rustls::SupportedProtocolVersion],
 ) -> ClientConfig {
-    trusting_anyone_by(rustls::crypto::ring::default_provider(), versions)
+    trusting_anyone_by(rustls::crypto::aws_lc_rs::default_provider(), versions)
 }
 
 /// Client settings that accept any server certificate, with this cryptography of rustls.
@@ -191,7 +191,7 @@ pub(crate) fn trusting_anyone_by(
 pub(crate) fn trusting_anyone_as(
     shown: Option<(CertificateDer<'static>, PrivatePkcs8KeyDer<'static>)>,
 ) -> ClientConfig {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .expect("the provider has them")

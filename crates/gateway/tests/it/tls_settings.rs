@@ -3,7 +3,7 @@
 
 use crate::launch;
 use crate::tls::trusting_anyone;
-use rustls::crypto::ring::{cipher_suite, default_provider};
+use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider};
 use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, SignatureScheme, StreamOwned};

@@ -75,7 +75,7 @@ struct Upstream {
 /// Starts an HTTPS server with this certificate chain. It closes every connection after one response. If `clients` is
 /// given, it requires a client certificate of this CA.
 fn upstream(chain: &[&Issued], clients: Option<&Issued>) -> Upstream {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .expect("the provider has them");

@@ -1,10 +1,10 @@
 //! Encodings, hashes and checks of texts.
 
 use super::{Cx, NONE};
+use aws_lc_rs::hmac;
 use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL_NOPAD, HEXLOWER};
 use md5::{Digest, Md5};
 use model::uri::Slashes;
-use ring::hmac;
 use sha1::Sha1;
 use std::borrow::Cow;
 

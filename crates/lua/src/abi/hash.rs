@@ -1,7 +1,7 @@
 //! Hashes and random bytes for the modules `resty.*`.
 
 use super::{Cx, NONE};
-use ring::rand::{SecureRandom, SystemRandom};
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use sha2::Digest;
 
 super::numbered! {

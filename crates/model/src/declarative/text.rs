@@ -3,8 +3,8 @@
 use super::{Format, json, problems, yaml};
 use crate::error::Error;
 use crate::value::{Object, Value};
+use aws_lc_rs::digest::{SHA256, digest};
 use md5::{Digest, Md5};
-use ring::digest::{SHA256, digest};
 use serde::de::IgnoredAny;
 use std::fmt::Write;
 

@@ -1,8 +1,8 @@
 //! Random values for generated fields, from the system's generator. They are drawn in blocks, because one system call
 //! for each credential of a large configuration would cost more than the rest of its processing.
 
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use compact_str::CompactString;
-use ring::rand::{SecureRandom, SystemRandom};
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::sync::LazyLock;

@@ -4,7 +4,7 @@
 use super::source::Transformation;
 use super::{Problems, single};
 use crate::value::Object;
-use ring::digest;
+use aws_lc_rs::digest;
 use std::fmt::Write;
 
 pub(super) const TRANSFORMATIONS: &[Transformation] = &[Transformation {

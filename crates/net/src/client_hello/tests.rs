@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// Returns the first bytes that a real client sends.
 pub(crate) fn real_hello(name: &'static str, sni: bool) -> Vec<u8> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()

@@ -17,7 +17,7 @@ pub enum CertificateError {
     Key,
     #[error(
         "the private key is {0}, which this gateway cannot sign with: use a certificate with RSA of 2048 to 8192 bits, ECDSA on \
-         P-256 or P-384, or Ed25519"
+         P-256, P-384 or P-521, or Ed25519"
     )]
     Kind(String),
     #[error("the private key does not match the certificate")]

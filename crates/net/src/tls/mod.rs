@@ -1,4 +1,4 @@
-//! TLS with clients and with upstreams, using rustls and ring. Configurations are built in advance; a handshake only
+//! TLS with clients and with upstreams, using rustls and aws-lc-rs. Configurations are built in advance; a handshake only
 //! selects one.
 
 mod certificate;
@@ -29,7 +29,7 @@ use rustls::crypto::CryptoProvider;
 use std::sync::{Arc, LazyLock};
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> =
-    LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
+    LazyLock::new(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
 
 /// Body of the response to an HTTP request without TLS on a port with TLS. It is nginx's page
 /// (ngx_http_special_response.c) without the server name at its end.

@@ -26,7 +26,7 @@ pub(super) fn of<'a>(certificate: &'a CertificateDer<'_>) -> Option<SubjectPubli
     Some(from_key[..from_key.len() - fields.len()].into())
 }
 
-/// Returns the type of a certificate's key if ring cannot sign with that type.
+/// Returns the type of a certificate's key if rustls cannot sign with that type.
 pub(super) fn unusable_kind(certificate: &CertificateDer<'_>) -> Option<String> {
     let key = of(certificate)?;
     let (_, key) = SubjectPublicKeyInfo::from_der(&key).ok()?;
@@ -41,8 +41,7 @@ pub(super) fn unusable_kind(certificate: &CertificateDer<'_>) -> Option<String> 
             let curve = key.algorithm.parameters.as_ref().map(Any::as_oid)?;
             let curve = curve.ok()?.to_id_string();
             let name = match &*curve {
-                "1.2.840.10045.3.1.7" | "1.3.132.0.34" => return None,
-                "1.3.132.0.35" => "P-521 (secp521r1)",
+                "1.2.840.10045.3.1.7" | "1.3.132.0.34" | "1.3.132.0.35" => return None,
                 "1.3.132.0.10" => "secp256k1",
                 other => other,
             };

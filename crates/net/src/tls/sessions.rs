@@ -2,7 +2,7 @@
 //! every six hours. All workers share keys and cache, because a returning client may reach any worker. A handshake
 //! locks one part of the cache for each access; requests take no lock.
 
-use rustls::crypto::ring::Ticketer;
+use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{ProducesTickets, StoresServerSessions};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};

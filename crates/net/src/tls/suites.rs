@@ -1,6 +1,6 @@
 //! Parses the TLS versions and ciphers of nginx's settings. rustls supports only some of them.
 
-use rustls::crypto::ring::cipher_suite as suite;
+use rustls::crypto::aws_lc_rs::cipher_suite as suite;
 use rustls::{
     CipherSuite, ProtocolVersion, ServerConnection, SupportedCipherSuite, SupportedProtocolVersion,
 };
@@ -319,7 +319,7 @@ fn is_elsewhere(word: &str) -> bool {
 
 /// Returns all supported TLS 1.2 ciphers, in rustls' order of preference.
 pub fn all_ciphers() -> Vec<CipherSuite> {
-    let all = rustls::crypto::ring::ALL_CIPHER_SUITES.iter();
+    let all = rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES.iter();
     all.map(SupportedCipherSuite::suite)
         .filter(|name| {
             name.as_str()
@@ -330,7 +330,7 @@ pub fn all_ciphers() -> Vec<CipherSuite> {
 
 /// Returns the suites of TLS 1.3, then the given suites of TLS 1.2, in their order.
 pub(super) fn suites(tls12: &[CipherSuite]) -> Vec<SupportedCipherSuite> {
-    let all = rustls::crypto::ring::ALL_CIPHER_SUITES;
+    let all = rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;
     let newer = all.iter().filter(|suite| suite.tls13().is_some());
     let wanted = tls12
         .iter()

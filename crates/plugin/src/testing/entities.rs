@@ -1,8 +1,9 @@
 //! Entities in memory.
 
 use crate::entities::{Decode, DecodeAll, Decoded, Entities, EntityKey, LookupError, ParentKey};
+use model::entities::Consumer;
 use model::{EntityKind, Object, Value};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use uuid::Uuid;
 
 /// Entities of a node for tests. They may change between two requests. Look-ups find what was put last.
@@ -75,23 +76,49 @@ impl Content {
         let found = all.find(|stored| (stored.kind, stored.id) == (kind, id));
         Ok(found.map(|stored| &stored.entity))
     }
+
+    fn find(&self, key: EntityKey<'_>) -> Result<Option<&Object>, LookupError> {
+        match key {
+            EntityKey::Id(kind, id) => self.by_id(kind, id),
+            EntityKey::Unique { kind, field, value } => {
+                self.check(value)?;
+                let of_kind = self.entities.iter().filter(|stored| stored.kind == kind);
+                let mut entities = of_kind.map(|stored| &stored.entity);
+                Ok(entities.find(|entity| entity.str(field) == Some(value)))
+            }
+        }
+    }
+}
+
+fn decoded(entity: &Object, decode: Decode) -> Result<Decoded, LookupError> {
+    decode(&model::codec::encode(entity)).map_err(|error| LookupError(Box::new(error)))
 }
 
 impl Entities for FakeEntities {
     fn find(&self, key: EntityKey<'_>, decode: Decode) -> Result<Option<Decoded>, LookupError> {
         let content = self.read();
-        let found = match key {
-            EntityKey::Id(kind, id) => content.by_id(kind, id)?,
-            EntityKey::Unique { kind, field, value } => {
-                content.check(value)?;
-                let of_kind = content.entities.iter().filter(|stored| stored.kind == kind);
-                let mut entities = of_kind.map(|stored| &stored.entity);
-                entities.find(|entity| entity.str(field) == Some(value))
-            }
+        let found = content.find(key)?;
+        found.map(|entity| decoded(entity, decode)).transpose()
+    }
+
+    fn find_owned(
+        &self,
+        key: EntityKey<'_>,
+        decode: Decode,
+    ) -> Result<Option<(Decoded, Arc<Consumer>)>, LookupError> {
+        let content = self.read();
+        let Some(entity) = content.find(key)? else {
+            return Ok(None);
         };
-        let decoded = found.map(|entity| decode(&model::codec::encode(entity)));
-        let decoded = decoded.transpose();
-        decoded.map_err(|error| LookupError(Box::new(error)))
+        let missing = || LookupError("the consumer of the entity does not exist".into());
+        let owner = entity.get("consumer").and_then(Value::as_object);
+        let owner = owner.and_then(|owner| owner.str("id")?.parse().ok());
+        let owner = owner.ok_or_else(missing)?;
+        let owner = content.by_id(EntityKind::Consumers, owner)?;
+        let owner = owner.ok_or_else(missing)?;
+        let consumer = model::codec::decode(&model::codec::encode(owner));
+        let consumer: Consumer = consumer.map_err(|error| LookupError(Box::new(error)))?;
+        Ok(Some((decoded(entity, decode)?, Arc::new(consumer))))
     }
 
     fn find_children(&self, key: ParentKey, decode: DecodeAll) -> Result<Decoded, LookupError> {

@@ -8,10 +8,10 @@ pub(crate) mod source;
 
 use config::Config;
 use credential::BasicauthCredential;
-use plugin::auth::{self, Attempt, Owned};
+use plugin::auth::{self, Attempt};
 use plugin::base64;
 use plugin::{
-    BuildCx, BuildError, Credential, HeaderValue, Phases, Plugin, PluginDef, PluginError,
+    BuildCx, BuildError, Credential, HeaderValue, Owned, Phases, Plugin, PluginDef, PluginError,
     RequestCx, Response, Scopes, Step,
 };
 use sha1::{Digest, Sha1};
@@ -89,8 +89,7 @@ impl BasicAuth {
         let Some((username, password)) = given else {
             return Ok(None);
         };
-        let find = || Ok(cx.node.entities.by_unique("username", &username)?);
-        let owner = auth::with_consumer(cx, find, |one: &BasicauthCredential| one.consumer)?;
+        let owner = cx.node.entities.owned_by_unique("username", &username)?;
         Ok(owner.map(|owner| (owner, password)))
     }
 

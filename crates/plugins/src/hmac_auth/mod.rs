@@ -15,11 +15,11 @@ use config::{Algorithm, Config};
 use credential::HmacauthCredential;
 use data_encoding::BASE64;
 use header::SignatureParams;
-use plugin::auth::{self, Attempt, Owned};
+use plugin::auth::{self, Attempt};
 use plugin::base64;
 use plugin::{
-    BuildCx, BuildError, Credential, HeaderValue, Node, Phases, Plugin, PluginDef, PluginError,
-    Request, RequestBody, RequestCx, Response, Scopes, Step,
+    BuildCx, BuildError, Credential, HeaderValue, Node, Owned, Phases, Plugin, PluginDef,
+    PluginError, Request, RequestBody, RequestCx, Response, Scopes, Step,
 };
 use replay::{Signatures, Use};
 use signature::{MAX_SIGNED, names};
@@ -219,8 +219,8 @@ impl HmacAuth {
         let Ok(username) = std::str::from_utf8(params.username) else {
             return refused(NOT_VERIFIABLE);
         };
-        let find = || Ok(cx.node.entities.by_unique("username", username)?);
-        let owner = auth::with_consumer(cx, find, |one: &HmacauthCredential| one.consumer)?;
+        let owner: Option<Owned<HmacauthCredential>> =
+            cx.node.entities.owned_by_unique("username", username)?;
         let Some(owner) = owner else {
             return refused(NOT_VERIFIABLE);
         };
@@ -329,8 +329,7 @@ impl HmacAuth {
 /// Whether the credential is still the one that the request was verified with.
 fn is_current(cx: &RequestCx<'_, '_>, verified: &Verified) -> Result<bool, PluginError> {
     let known = &verified.owner.0;
-    let find = || Ok(cx.node.entities.by_id(known.id.0)?);
-    let current = auth::with_consumer(cx, find, |one: &HmacauthCredential| one.consumer)?;
+    let current: Option<Owned<HmacauthCredential>> = cx.node.entities.owned_by_id(known.id.0)?;
     Ok(current.is_some_and(|(current, _)| {
         current.secret == known.secret && current.consumer == known.consumer
     }))

@@ -17,8 +17,8 @@ use members::Member;
 use model::Value;
 use plugin::auth::{self, Attempt};
 use plugin::{
-    BuildCx, BuildError, Consumer, Credential, HeaderValue, Phases, Plugin, PluginDef, PluginError,
-    RequestCx, Response, Scopes, Step,
+    BuildCx, BuildError, Consumer, Credential, HeaderValue, Owned, Phases, Plugin, PluginDef,
+    PluginError, RequestCx, Response, Scopes, Step,
 };
 use search::Found;
 use serde::Serialize;
@@ -144,8 +144,8 @@ impl Jwt {
             Key::Invalid => return refused(&format!("Invalid '{name}' in claims")),
             Key::Text(key) => key,
         };
-        let credential: Option<Arc<JwtSecret>> = cx.node.entities.by_unique("key", key)?;
-        let Some(credential) = credential else {
+        let found: Option<Owned<JwtSecret>> = cx.node.entities.owned_by_unique("key", key)?;
+        let Some((credential, consumer)) = found else {
             return refused(&format!("No credentials found for given '{name}'"));
         };
         // The algorithm of the credential decides how its key is used. The token's own word only has to agree, so that
@@ -164,14 +164,7 @@ impl Jwt {
                 self.challenged(Response::json(401, &problems)),
             ));
         }
-        let consumer = cx.node.entities.by_id(credential.consumer.0)?;
-        Ok(match consumer {
-            Some(consumer) => Checked::Right(credential, consumer),
-            None => Checked::Refused(Response::message(
-                401,
-                &format!("Could not find consumer for '{name}={key}'"),
-            )),
-        })
+        Ok(Checked::Right(credential, consumer))
     }
 
     /// Verifies the signature. Returns `None` if the credential has no key. A public key that cannot be used is a mistake

@@ -9,12 +9,11 @@ use config::Config;
 use credential::KeyauthCredential;
 use plugin::auth::{self, Attempt};
 use plugin::{
-    BuildCx, BuildError, Credential, Field, HeaderValue, Node, ParsedBody, Phases, Plugin,
+    BuildCx, BuildError, Credential, Field, HeaderValue, Node, Owned, ParsedBody, Phases, Plugin,
     PluginDef, PluginError, Request, RequestBody, RequestCx, Response, Scopes, Step,
 };
 use std::borrow::Cow;
 use std::cell::LazyCell;
-use std::sync::Arc;
 
 pub(crate) fn def() -> PluginDef {
     PluginDef::bundled::<KeyAuth>("key-auth", 1250, Phases::ACCESS, Scopes::NO_CONSUMER)
@@ -105,12 +104,11 @@ impl KeyAuth {
             Search::Found { key, place } => (key, place),
         };
         let is_empty = key.is_empty();
-        let find = || look_up(cx.node, &key);
-        let owner = auth::with_consumer(cx, find, |credential| credential.consumer)?;
+        let found = look_up(cx.node, &key)?;
         if self.config.hide_credentials {
             place.hide(cx.request);
         }
-        let Some((credential, consumer)) = owner else {
+        let Some((credential, consumer)) = found else {
             return Ok(self.refuse(if is_empty {
                 "No API key found in request"
             } else {
@@ -186,14 +184,14 @@ fn owned<'r>(field: Field<'_>) -> Field<'r> {
     }
 }
 
-/// Returns the credential with the key, unless it has expired.
-fn look_up(node: &Node, key: &[u8]) -> Result<Option<Arc<KeyauthCredential>>, PluginError> {
+/// Returns the credential with the key and its consumer, unless the credential has expired.
+fn look_up(node: &Node, key: &[u8]) -> Result<Option<Owned<KeyauthCredential>>, PluginError> {
     // Keys are texts, so that no credential matches invalid UTF-8.
     let Some(key) = std::str::from_utf8(key).ok().filter(|key| !key.is_empty()) else {
         return Ok(None);
     };
-    let credential: Option<Arc<KeyauthCredential>> = node.entities.by_unique("key", key)?;
-    Ok(credential.filter(|credential| match credential.ttl {
+    let found: Option<Owned<KeyauthCredential>> = node.entities.owned_by_unique("key", key)?;
+    Ok(found.filter(|(credential, _)| match credential.ttl {
         None => true,
         Some(end) => i64::try_from(node.clock.since_epoch().as_secs()).is_ok_and(|now| now < end),
     }))

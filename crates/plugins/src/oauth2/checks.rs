@@ -1,10 +1,10 @@
 //! Checks of the schemas, and the transformation of client secrets to the stored form.
 
+use aws_lc_rs::pbkdf2;
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use data_encoding::BASE64_NOPAD;
 use model::schema::{Checks, Problems, Transformation, UrlParts, is_given};
 use model::{Object, Value};
-use ring::pbkdf2;
-use ring::rand::{SecureRandom, SystemRandom};
 use std::num::NonZeroU32;
 
 pub(super) const CHECKS: Checks = Checks {

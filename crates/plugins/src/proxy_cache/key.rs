@@ -7,8 +7,8 @@
 //! these characters. For the same reason, arguments that Kong does not look at are a part of the key: those without a
 //! name, and those after the first hundred. All other keys are Kong's.
 
+use aws_lc_rs::digest::{Context, SHA256};
 use plugin::args::Arg;
-use ring::digest::{Context, SHA256};
 use std::borrow::Cow;
 use std::fmt;
 use uuid::Uuid;
@@ -244,7 +244,7 @@ mod tests {
     }
 
     fn hash(text: &str) -> CacheKey {
-        CacheKey::of(ring::digest::digest(&SHA256, text.as_bytes()).as_ref())
+        CacheKey::of(aws_lc_rs::digest::digest(&SHA256, text.as_bytes()).as_ref())
     }
 
     #[test]

@@ -371,7 +371,7 @@ fn identity(name: &str) -> Identity {
     let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let chain = vec![CertificateDer::from(made.cert.der().to_vec())];
-    let provider = Arc::new(crypto::ring::default_provider());
+    let provider = Arc::new(crypto::aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()

@@ -16,5 +16,6 @@ mod history;
 mod join;
 mod kill;
 mod listing;
+mod owned;
 mod random;
 mod readers;

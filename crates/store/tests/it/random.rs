@@ -3,6 +3,7 @@
 
 use crate::support::{assert_consistent, delete, fixture_with, id, put, reference, tags};
 use model::EntityKind as K;
+use plugins::kinds::KEYAUTH_CREDENTIALS;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
@@ -12,6 +13,14 @@ use store::{
     Store,
 };
 use uuid::Uuid;
+
+const KINDS: [K; 5] = [
+    K::Services,
+    K::Routes,
+    K::Plugins,
+    K::Consumers,
+    KEYAUTH_CREDENTIALS,
+];
 
 type State = BTreeMap<(K, Uuid), Vec<u8>>;
 
@@ -43,9 +52,18 @@ fn change() -> impl Strategy<Value = Change> {
             }
             put(K::Plugins, id(200 + number), &fields)
         });
-    let kind = prop_oneof![Just(K::Services), Just(K::Routes), Just(K::Plugins)];
-    let removal = (kind, number()).prop_map(|(kind, number)| delete(kind, id(base(kind) + number)));
-    prop_oneof![3 => service, 3 => route, 3 => plugin, 2 => removal]
+    let consumer = (number(), name).prop_map(|(number, name)| {
+        let fields = [("username", name.into())];
+        put(K::Consumers, id(300 + number), &fields)
+    });
+    let credential = (number(), name, number()).prop_map(|(number, key, consumer)| {
+        let consumer = reference(id(300 + consumer));
+        let fields = [("key", key.into()), ("consumer", consumer)];
+        put(KEYAUTH_CREDENTIALS, id(400 + number), &fields)
+    });
+    let removal = (proptest::sample::select(&KINDS), number());
+    let removal = removal.prop_map(|(kind, number)| delete(kind, id(base(kind) + number)));
+    prop_oneof![3 => service, 3 => route, 3 => plugin, 3 => consumer, 3 => credential, 3 => removal]
 }
 
 /// The smallest number of an entity of a type.
@@ -53,6 +71,8 @@ fn base(kind: K) -> u128 {
     match kind {
         K::Routes => 100,
         K::Plugins => 200,
+        K::Consumers => 300,
+        KEYAUTH_CREDENTIALS => 400,
         _ => 0,
     }
 }
@@ -70,7 +90,7 @@ fn read(store: &Store) -> State {
     state
 }
 
-/// Applies the change set to a plain map, with the only cascade that these types have.
+/// Applies the change set to a plain map, with the two cascades that these types have.
 fn apply(state: &State, changes: &[Change]) -> State {
     let mut next = state.clone();
     for change in changes {
@@ -83,19 +103,21 @@ fn apply(state: &State, changes: &[Change]) -> State {
         .iter()
         .map(|change| (change.kind(), change.id()))
         .collect();
-    let routes: Vec<Uuid> = next
-        .keys()
-        .filter(|(kind, _)| *kind == K::Routes)
-        .map(|(_, id)| *id)
-        .collect();
-    next.retain(|key, entity| {
-        let plugin: model::Object = model::codec::decode(entity).unwrap();
-        let route = plugin
-            .get("route")
-            .and_then(|route| route.as_object()?.str("id"));
-        let dangling = route.is_some_and(|route| !routes.contains(&route.parse().unwrap()));
-        key.0 != K::Plugins || !dangling || written.contains(key)
-    });
+    for (child, field, parent) in [
+        (K::Plugins, "route", K::Routes),
+        (KEYAUTH_CREDENTIALS, "consumer", K::Consumers),
+    ] {
+        let of_parent = next.keys().filter(|(kind, _)| *kind == parent);
+        let parents: Vec<Uuid> = of_parent.map(|(_, id)| *id).collect();
+        next.retain(|key, entity| {
+            let entity: model::Object = model::codec::decode(entity).unwrap();
+            let owner = entity
+                .get(field)
+                .and_then(|owner| owner.as_object()?.str("id"));
+            let dangling = owner.is_some_and(|owner| !parents.contains(&owner.parse().unwrap()));
+            key.0 != child || !dangling || written.contains(key)
+        });
+    }
     next
 }
 
@@ -151,7 +173,7 @@ fn check_entities(store: &Store, states: &[State]) {
     let view = store.view().unwrap();
     let history = view.history().unwrap();
     for revision in history.oldest().0..=history.newest().0 {
-        for kind in [K::Services, K::Routes, K::Plugins] {
+        for kind in KINDS {
             for number in 0..12 {
                 let id = id(number + base(kind));
                 let found = history.entity(kind, id, Revision(revision)).unwrap();

@@ -271,21 +271,6 @@ fn several_plugins_that_authenticate_must_all_agree_or_one_of_them() {
 }
 
 #[test]
-fn a_consumer_that_is_gone_is_named_without_a_challenge() {
-    let mut orphan = credential("or\"phan", Algorithm::Hs256);
-    orphan["consumer"]["id"] = json!(Uuid::from_u128(1));
-    let case = case(json!({})).entities(entities().with(JWT_SECRETS, orphan));
-    let token = token(Algorithm::Hs256, &json!({"iss": "or\"phan"}));
-    let outcome = bearing(&case, &token);
-    assert_eq!(
-        outcome.client.json(),
-        json!({"message": "Could not find consumer for 'iss=or\"phan'"})
-    );
-    assert_eq!(outcome.client.status, 401);
-    assert_eq!(outcome.client.header("www-authenticate"), None);
-}
-
-#[test]
 fn lua_code_sees_the_token_after_the_plugin() {
     const SHOW: &str = "local t = kong.ctx.shared.authenticated_jwt_token
         kong.response.set_header('X-Seen', (kong.ctx.shared.mine or '') .. tostring(t))";
