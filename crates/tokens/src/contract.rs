@@ -35,6 +35,10 @@ pub const TESTS: &[(&str, Test)] = &[
     ("a refresh token is used once", |store| {
         Box::pin(a_refresh_token_is_used_once(store))
     }),
+    (
+        "used refresh tokens are known until their grant ends",
+        |store| Box::pin(used_tokens_are_known_until_their_grant_ends(store)),
+    ),
     ("a replay ends the last of a grant", |store| {
         Box::pin(a_replay_ends_the_last(store))
     }),
@@ -352,6 +356,69 @@ async fn a_refresh_token_is_used_once(store: Store) {
         .await
         .unwrap();
     assert_eq!(over, RefreshOutcome::Unknown, "its row has ended");
+}
+
+async fn used_tokens_are_known_until_their_grant_ends(store: Store) {
+    let hours = |hours: i64| NOW + hours * 3600;
+    let token = NewToken {
+        ttl: Some(10 * 3600),
+        ..new_token()
+    };
+    let expire = async |now| while store.expire(now).get().await.unwrap() {};
+    let refresh = async |refresh: &str, now| {
+        store
+            .refresh(refresh, token.clone(), now)
+            .get()
+            .await
+            .unwrap()
+    };
+    let mut row = imported(1);
+    row.ends = Some(hours(10));
+    store.import(vec![row], NOW).get().await.unwrap();
+    let issued = store.issue(token.clone(), NOW).get().await.unwrap();
+    let own = issued.refresh_token.expect("it was asked for").0;
+    let mut grants = Vec::new();
+    for first in [own.as_str(), "refresh-1"] {
+        let (mut last, mut used) = (first.to_owned(), Vec::new());
+        for hour in [8, 16, 24] {
+            let RefreshOutcome::Issued(next) = refresh(&last, hours(hour)).await else {
+                panic!("it is live");
+            };
+            used.push(last);
+            last = next.refresh_token.expect("it was asked for").0;
+        }
+        grants.push((used, last));
+    }
+    // All rows but the last are gone. The grant goes on until hour 34.
+    expire(hours(30)).await;
+    let now = hours(30);
+    for (used, last) in &grants {
+        let live = store.find_by_refresh_token(last, now).get().await.unwrap();
+        let live = live.expect("it is live");
+        assert_eq!(live.state, State::Live);
+        for used in used {
+            let found = store.find_by_refresh_token(used, now).get().await.unwrap();
+            let found = found.expect("it is known");
+            assert_eq!((found.state, found.id), (State::Superseded, live.id));
+            let outcome = refresh(used, now).await;
+            assert_eq!(outcome, RefreshOutcome::Replayed(live.id));
+        }
+    }
+    assert!(
+        store
+            .find_by_refresh_token("refresh-2", now)
+            .get()
+            .await
+            .unwrap()
+            .is_none()
+    );
+    expire(hours(60)).await;
+    for (used, _) in &grants {
+        for used in used {
+            let outcome = refresh(used, hours(30)).await;
+            assert_eq!(outcome, RefreshOutcome::Unknown, "nothing is left of it");
+        }
+    }
 }
 
 async fn a_replay_ends_the_last(store: Store) {

@@ -83,6 +83,11 @@ impl Place {
         u64::from(self.bucket.0) << NUMBER_BITS | self.number
     }
 
+    /// The place as a key, in the order of buckets and numbers.
+    pub(crate) fn key(self) -> [u8; 8] {
+        self.bits().to_be_bytes()
+    }
+
     fn of_bits(bits: u64) -> Option<Self> {
         let bucket = u32::try_from(bits >> NUMBER_BITS).ok()?;
         (bucket < 4 << SPAN_BITS).then_some(Self {

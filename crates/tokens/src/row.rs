@@ -25,6 +25,8 @@ pub(crate) struct Row {
     pub(crate) ends: Option<i64>,
     /// The row that has taken the place of this one: the row itself, if it was moved to the table of loose rows.
     pub(crate) successor: Option<Uuid>,
+    /// The first row of the grant, if this is another one.
+    pub(crate) family: Option<Uuid>,
     pub(crate) scope: Option<String>,
     pub(crate) authenticated_userid: Option<String>,
     pub(crate) sealed: Option<Sealed>,
@@ -55,6 +57,7 @@ impl Row {
         out.number(self.expires_in);
         out.optional(self.ends.as_ref(), |out, ends| out.number(*ends));
         out.optional(self.successor.as_ref(), |out, id| out.bytes(id.as_bytes()));
+        out.optional(self.family.as_ref(), |out, id| out.bytes(id.as_bytes()));
         out.optional(self.scope.as_ref(), |out, text| out.text(text.as_bytes()));
         out.optional(self.authenticated_userid.as_ref(), |out, text| {
             out.text(text.as_bytes());
@@ -94,6 +97,7 @@ impl Row {
             expires_in: fields.number()?,
             ends: fields.optional(Fields::number)?,
             successor: fields.optional(|fields| Some(Uuid::from_bytes(fields.array()?)))?,
+            family: fields.optional(|fields| Some(Uuid::from_bytes(fields.array()?)))?,
             scope: fields.optional(Fields::string)?,
             authenticated_userid: fields.optional(Fields::string)?,
             sealed: if with_texts {
@@ -242,6 +246,7 @@ mod tests {
             expires_in: 7,
             ends: Some(i64::MAX),
             successor: Some(Uuid::from_u128(8)),
+            family: Some(Uuid::from_u128(9)),
             scope: Some("é".to_owned()),
             authenticated_userid: Some(String::new()),
             sealed: Some(Sealed {
@@ -258,6 +263,7 @@ mod tests {
             service: None,
             ends: None,
             successor: None,
+            family: None,
             scope: None,
             authenticated_userid: None,
             sealed: None,

@@ -149,7 +149,7 @@ fn hashed_storage_shows_hashes_and_wrong_keys_are_reported() {
     assert_eq!(found["access_token"], format!("sha256:{digits}"));
     gateway.stop();
     fs::write(prefix.join("keys/own.key"), "find me\n").expect("writable");
-    let refused = start().try_start().err().expect("it is refused");
+    let refused = start().try_start().expect_err("it is refused");
     assert!(refused.contains("token_key_file"), "{refused}");
     assert!(refused.contains("line 1: expected"), "{refused}");
 }

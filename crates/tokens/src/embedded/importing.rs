@@ -83,6 +83,7 @@ impl Write<'_> {
         mut row: Row,
         rivals: Rivals,
     ) -> Result<(), StoreError> {
+        row.family = rivals.by_id.as_ref().and_then(|(_, own)| own.family);
         let mut gone: Vec<At> = Vec::new();
         let others = rivals.by_access.into_iter().chain(rivals.by_refresh);
         for (at, other) in rivals.by_id.into_iter().chain(others) {
@@ -117,6 +118,7 @@ impl Write<'_> {
             expires_in: imported.expires_in,
             ends: imported.ends,
             successor: None,
+            family: None,
             scope: imported.scope.clone(),
             authenticated_userid: imported.authenticated_userid.clone(),
             sealed: None,

@@ -16,6 +16,7 @@ mod listing;
 mod operations;
 mod readers;
 mod reading;
+mod spent;
 mod tables;
 mod writer;
 

@@ -66,6 +66,16 @@ impl Write<'_> {
     }
 
     pub(super) fn issue(&mut self, token: &NewToken, now: i64) -> Result<Issued, StoreError> {
+        self.issue_in(None, token, now)
+    }
+
+    /// Issues a token that belongs to the grant with this first row.
+    fn issue_in(
+        &mut self,
+        family: Option<Uuid>,
+        token: &NewToken,
+        now: i64,
+    ) -> Result<Issued, StoreError> {
         let (place, table) = self.place(Bucket::of(now, token.ends(now)))?;
         let id = place.id(random_id_bits()?);
         let access_token = Made::at(place)?;
@@ -85,6 +95,7 @@ impl Write<'_> {
             expires_in: token.expires_in,
             ends: token.ends(now),
             successor: None,
+            family,
             scope: token.scope.clone(),
             authenticated_userid: token.authenticated_userid.clone(),
             sealed: None,
@@ -163,14 +174,19 @@ impl Write<'_> {
     ) -> Result<RefreshOutcome, StoreError> {
         let found = self.view().by_refresh(refresh_token)?;
         let Some((at, mut row)) = found.filter(|(_, row)| row.is_there(now)) else {
-            return Ok(RefreshOutcome::Unknown);
+            let last = self.view().last_of_spent(refresh_token, now)?;
+            return Ok(last.map_or(RefreshOutcome::Unknown, |last| {
+                RefreshOutcome::Replayed(last.id)
+            }));
         };
         match row.state {
             State::Live => {}
             State::Superseded => return Ok(RefreshOutcome::Replayed(row.id)),
             State::Revoked => return Ok(RefreshOutcome::Unknown),
         }
-        let issued = self.issue(token, now)?;
+        let family = row.family.unwrap_or(row.id);
+        let issued = self.issue_in(Some(family), token, now)?;
+        self.note_spent(at, &row, issued.id, token.ends(now))?;
         row.successor = Some(issued.id);
         self.end_row(at, &mut row, State::Superseded)?;
         Ok(RefreshOutcome::Issued(issued))
@@ -349,7 +365,8 @@ impl Write<'_> {
                 self.remove_loose(&row)?;
             }
         }
-        Ok(ended.len() == EXPIRED_AT_ONCE)
+        let spent = self.forget_spent(EXPIRED_AT_ONCE, now)?;
+        Ok(ended.len().max(spent) == EXPIRED_AT_ONCE)
     }
 }
 

@@ -207,8 +207,14 @@ impl Shared {
         token: &str,
         now: i64,
     ) -> Result<Option<Token>, StoreError> {
-        let found = self.find(|view| view.by_refresh(token))?;
-        let row = found.map(|(_, row)| row).filter(|row| row.is_there(now));
+        let found = self.find(|view| {
+            let found = view.by_refresh(token)?.map(|(_, row)| row);
+            match found.filter(|row| row.is_there(now)) {
+                Some(row) => Ok(Some(row)),
+                None => view.spent(token, now),
+            }
+        });
+        let row = found?;
         row.map(|row| row.token(None)).transpose()
     }
 

@@ -1,6 +1,7 @@
 //! The tables of the environment, and which of them hold which part of which bucket.
 
 use super::PART;
+use super::spent::Spent;
 use crate::place::{Bucket, Place};
 use crate::store::StoreError;
 use arc_swap::ArcSwap;
@@ -18,13 +19,16 @@ pub(super) type Table = heed::Database<'static, Bytes, Bytes>;
 const PARTS: usize = 250;
 
 /// The other tables. Loose rows are described at [`Loose`].
-const OTHERS: [&str; 6] = [
+const OTHERS: [&str; 9] = [
     "directory",
     "loose",
     "loose-refresh",
     "loose-ids",
     "loose-owners",
     "loose-ends",
+    "spent",
+    "spent-ends",
+    "spent-last",
 ];
 
 const TABLES: usize = PARTS + OTHERS.len();
@@ -46,6 +50,7 @@ pub(super) struct Tables {
     /// What the directory says. It is replaced after each commit that changes it.
     pub(super) map: ArcSwap<Map>,
     pub(super) loose: Loose,
+    pub(super) spent: Spent,
 }
 
 /// The tables of loose rows.
@@ -116,7 +121,17 @@ impl Tables {
         let mut parts: Vec<Table> = created.map_err(storage)?.unwrap_commit().into();
         let others = parts.split_off(PARTS).try_into();
         let others: [Table; OTHERS.len()] = others.map_err(|_| StoreError::Damaged)?;
-        let [directory, rows, refresh, ids, owners, ends] = others;
+        let [
+            directory,
+            rows,
+            refresh,
+            ids,
+            owners,
+            ends,
+            spent,
+            spent_ends,
+            last,
+        ] = others;
         let loose = Loose {
             rows,
             refresh,
@@ -133,6 +148,11 @@ impl Tables {
             directory,
             map: ArcSwap::from_pointee(map),
             loose,
+            spent: Spent {
+                tokens: spent,
+                ends: spent_ends,
+                last,
+            },
         })
     }
 
