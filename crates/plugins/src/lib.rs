@@ -68,7 +68,9 @@ pub mod kinds {
     pub use crate::hmac_auth::source::HMACAUTH_CREDENTIALS;
     pub use crate::jwt::source::JWT_SECRETS;
     pub use crate::key_auth::source::KEYAUTH_CREDENTIALS;
-    pub use crate::oauth2::{OAUTH2_AUTHORIZATION_CODES, OAUTH2_CREDENTIALS, OAUTH2_TOKENS};
+    pub use crate::oauth2::source::{
+        OAUTH2_AUTHORIZATION_CODES, OAUTH2_CREDENTIALS, OAUTH2_TOKENS,
+    };
     pub use crate::rate_limiting::source::RATELIMITING_METRICS;
     pub use crate::session::source::SESSIONS;
 }
@@ -119,7 +121,7 @@ pub fn sources() -> &'static [PluginSource] {
         key_auth::source::SOURCE,
         ldap_auth::source::SOURCE,
         loggly::SOURCE,
-        oauth2::SOURCE,
+        oauth2::source::SOURCE,
         opentelemetry::SOURCE,
         post_function::source::SOURCE,
         pre_function::source::SOURCE,
@@ -170,7 +172,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         session::def(),
         later::acme(),
         jwt::def(),
-        later::oauth2(),
+        oauth2::def(),
         key_auth::def(),
         ldap_auth::def(),
         basic_auth::def(),
