@@ -91,6 +91,10 @@ pub mod session_cookies {
 pub mod parsers {
     pub use crate::hmac_auth::header::{SignatureParams, parse as hmac_signature_params};
     pub use crate::jwt::token::{BadToken, Key, Token, decode};
+    pub use crate::oauth2::client::{Claimed as Oauth2Client, basic as oauth2_basic};
+    pub use crate::oauth2::own::signed::{Claims, Header, Parts, split as signed_token_parts};
+    pub use crate::oauth2::redirect::with_state as oauth2_redirect;
+    pub use crate::oauth2::search::bearer as oauth2_bearer;
 }
 
 /// What the bundled plugins bring to the registry of schemas, by name.

@@ -76,8 +76,11 @@ pub fn basic(header: &[u8]) -> Claimed {
         let after = header.get(at + b"asic".len()..)?;
         (matches!(before, Some(b'B' | b'b')) && !after.is_empty()).then_some(after)
     });
-    let encoded = encoded.map(<[u8]>::trim_ascii_start);
-    let encoded = encoded.filter(|text| !text.is_empty());
+    let encoded = encoded.and_then(|text| {
+        let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
+        let start = text.iter().position(|byte| !is_space(byte))?;
+        text.get(start..)
+    });
     let decoded = encoded.and_then(base64::decode);
     let Some(decoded) = decoded.and_then(|bytes| String::from_utf8(bytes).ok()) else {
         return nobody;

@@ -3,7 +3,7 @@
 
 mod answer;
 mod authorize;
-pub(crate) mod check;
+mod check;
 mod checks;
 pub(crate) mod client;
 mod config;
@@ -15,8 +15,9 @@ mod metrics;
 pub(crate) mod own;
 mod parameters;
 mod pkce;
-mod redirect;
+pub(crate) mod redirect;
 mod scope;
+pub(crate) mod search;
 mod secrets;
 pub(crate) mod source;
 mod token;

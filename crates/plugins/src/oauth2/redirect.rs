@@ -57,6 +57,11 @@ pub(super) fn with_parameters(uri: &str, part: Part, parameters: &[(&str, Value)
     out
 }
 
+/// Adds a state as a client sends it, for the fuzz target.
+pub fn with_state(uri: &str, state: &str) -> String {
+    with_parameters(uri, Part::Query, &[("state", Value::from(state))])
+}
+
 fn split(text: &str, at: char) -> (&str, Option<&str>) {
     match text.split_once(at) {
         Some((before, after)) => (before, Some(after)),

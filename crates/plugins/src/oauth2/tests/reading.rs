@@ -1,9 +1,9 @@
 //! Parsers of what clients send.
 
-use super::super::check::bearer;
 use super::super::client::{Claimed, basic};
 use super::super::own::signed::split;
 use super::super::redirect::{Part, with_parameters};
+use super::super::search::bearer;
 use super::*;
 use data_encoding::BASE64;
 use proptest::prelude::*;
