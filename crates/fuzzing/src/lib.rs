@@ -15,6 +15,7 @@ mod expression;
 mod head;
 mod hmac_header;
 mod lua;
+mod oauth2;
 mod opening;
 mod router;
 mod schema;
@@ -26,7 +27,7 @@ mod uri;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target. Its name is also the name of its file in `fuzz/fuzz_targets` and of its directory in `fuzz/corpus`.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 20] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("chunked_body", chunked_body),
@@ -46,6 +47,7 @@ pub const TARGETS: [Target; 19] = [
     ("token", token),
     ("session", session),
     ("hmac_header", hmac_header),
+    ("oauth2", oauth2),
 ];
 
 pub use self::lua::lua;
@@ -58,6 +60,7 @@ pub use events::events;
 pub use expression::expression;
 pub use head::{request_head, response_head};
 pub use hmac_header::hmac_header;
+pub use oauth2::oauth2;
 pub use opening::{client_hello, proxy_header};
 pub use router::router;
 pub use schema::schema;

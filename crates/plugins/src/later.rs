@@ -96,15 +96,6 @@ pub(crate) fn acme() -> PluginDef {
         "No certificates are requested or renewed.",
     )
 }
-pub(crate) fn oauth2() -> PluginDef {
-    closed(
-        "oauth2",
-        1_400,
-        Phases::ACCESS,
-        Scopes::NO_CONSUMER,
-        "Tokens are neither issued nor verified.",
-    )
-}
 pub(crate) fn grpc_gateway() -> PluginDef {
     closed(
         "grpc-gateway",

@@ -68,7 +68,9 @@ pub mod kinds {
     pub use crate::hmac_auth::source::HMACAUTH_CREDENTIALS;
     pub use crate::jwt::source::JWT_SECRETS;
     pub use crate::key_auth::source::KEYAUTH_CREDENTIALS;
-    pub use crate::oauth2::{OAUTH2_AUTHORIZATION_CODES, OAUTH2_CREDENTIALS, OAUTH2_TOKENS};
+    pub use crate::oauth2::source::{
+        OAUTH2_AUTHORIZATION_CODES, OAUTH2_CREDENTIALS, OAUTH2_TOKENS,
+    };
     pub use crate::rate_limiting::source::RATELIMITING_METRICS;
     pub use crate::session::source::SESSIONS;
 }
@@ -89,6 +91,10 @@ pub mod session_cookies {
 pub mod parsers {
     pub use crate::hmac_auth::header::{SignatureParams, parse as hmac_signature_params};
     pub use crate::jwt::token::{BadToken, Key, Token, decode};
+    pub use crate::oauth2::client::{Claimed as Oauth2Client, basic as oauth2_basic};
+    pub use crate::oauth2::own::signed::{Claims, Header, Parts, split as signed_token_parts};
+    pub use crate::oauth2::redirect::with_state as oauth2_redirect;
+    pub use crate::oauth2::search::bearer as oauth2_bearer;
 }
 
 /// What the bundled plugins bring to the registry of schemas, by name.
@@ -119,7 +125,7 @@ pub fn sources() -> &'static [PluginSource] {
         key_auth::source::SOURCE,
         ldap_auth::source::SOURCE,
         loggly::SOURCE,
-        oauth2::SOURCE,
+        oauth2::source::SOURCE,
         opentelemetry::SOURCE,
         post_function::source::SOURCE,
         pre_function::source::SOURCE,
@@ -171,7 +177,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         session::def(),
         later::acme(),
         jwt::def(),
-        later::oauth2(),
+        oauth2::def(),
         key_auth::def(),
         ldap_auth::def(),
         basic_auth::def(),

@@ -39,6 +39,9 @@ pub const TESTS: &[(&str, Test)] = &[
         "used refresh tokens are known until their grant ends",
         |store| Box::pin(used_tokens_are_known_until_their_grant_ends(store)),
     ),
+    ("a lost answer can be asked for again once", |store| {
+        Box::pin(a_lost_answer_comes_again_once(store))
+    }),
     ("a replay ends the last of a grant", |store| {
         Box::pin(a_replay_ends_the_last(store))
     }),
@@ -419,6 +422,45 @@ async fn used_tokens_are_known_until_their_grant_ends(store: Store) {
             assert_eq!(outcome, RefreshOutcome::Unknown, "nothing is left of it");
         }
     }
+}
+
+async fn a_lost_answer_comes_again_once(store: Store) {
+    let now = NOW + 9;
+    let again = async |id: Uuid, now: i64| {
+        let issued = store.refresh_again(id, new_token(), 10, now);
+        issued.get().await.unwrap()
+    };
+    let pair = async || {
+        let first = store.issue(new_token(), NOW).get().await.unwrap();
+        let refresh = first.refresh_token.expect("it was asked for").0;
+        let next = store.refresh(&refresh, new_token(), NOW).get().await;
+        match next.unwrap() {
+            RefreshOutcome::Issued(next) => (first.id, next),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (first, lost) = pair().await;
+    assert_eq!(again(first, NOW + 10).await, None, "it is too late");
+    assert_eq!(again(lost.id, now).await, None, "it was not used");
+    assert_eq!(again(Uuid::from_u128(1), now).await, None);
+    let issued = again(first, now).await.expect("it is in time");
+    let find = async |token: &str| {
+        let found = store.find_by_access_token(token, now);
+        found.get().await.unwrap().map(|token| token.id)
+    };
+    assert_eq!(find(&lost.access_token.0).await, None);
+    assert_eq!(find(&issued.access_token.0).await, Some(issued.id));
+    assert_eq!(
+        again(first, now).await,
+        None,
+        "what has followed was replaced"
+    );
+    // The live row is still found as the last of its grant.
+    assert!(store.revoke_successor(first, now).get().await.unwrap());
+    assert_eq!(find(&issued.access_token.0).await, None);
+    let (first, next) = pair().await;
+    assert!(store.revoke(next.id, now).get().await.unwrap());
+    assert_eq!(again(first, now).await, None, "it was revoked");
 }
 
 async fn a_replay_ends_the_last(store: Store) {

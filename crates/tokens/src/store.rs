@@ -44,6 +44,16 @@ pub trait TokenStore: Send + Sync {
     /// refresh token, one gets a token. The old access token is refused at once.
     fn refresh(&self, refresh_token: &str, token: NewToken, now: i64) -> Reply<'_, RefreshOutcome>;
 
+    /// Refreshes once more with a refresh token that was used, for a client that did not get the answer. Replaces the row
+    /// that has followed row `id`, if it was issued less than `within` seconds ago and has not been refreshed itself.
+    fn refresh_again(
+        &self,
+        id: Uuid,
+        token: NewToken,
+        within: i64,
+        now: i64,
+    ) -> Reply<'_, Option<Issued>>;
+
     /// Gives a row a new access token and a new life under the same id, with the same refresh token, in one step
     /// (`reuse_refresh_token`). Returns `None` if there is no live row with this refresh token.
     fn renew(

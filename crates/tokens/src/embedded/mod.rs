@@ -114,6 +114,17 @@ impl TokenStore for Embedded {
             .run(move |write| write.refresh(&refresh_token, &token, now))
     }
 
+    fn refresh_again(
+        &self,
+        id: Uuid,
+        token: NewToken,
+        within: i64,
+        now: i64,
+    ) -> Reply<'_, Option<Issued>> {
+        self.writer
+            .run(move |write| write.refresh_again(id, &token, within, now))
+    }
+
     fn renew(
         &self,
         refresh_token: &str,

@@ -184,12 +184,45 @@ impl Write<'_> {
             State::Superseded => return Ok(RefreshOutcome::Replayed(row.id)),
             State::Revoked => return Ok(RefreshOutcome::Unknown),
         }
+        let issued = self.supersede(at, &mut row, token, now)?;
+        Ok(RefreshOutcome::Issued(issued))
+    }
+
+    pub(super) fn refresh_again(
+        &mut self,
+        id: Uuid,
+        token: &NewToken,
+        within: i64,
+        now: i64,
+    ) -> Result<Option<Issued>, StoreError> {
+        let used = self.view().by_id(id)?.map(|(_, row)| row);
+        let used = used.filter(|row| row.state == State::Superseded && row.is_there(now));
+        let Some(successor) = used.and_then(|row| row.successor) else {
+            return Ok(None);
+        };
+        let found = self.view().by_id(successor)?;
+        let is_recent = |row: &Row| now.saturating_sub(row.created_at) < within;
+        let Some((at, mut row)) = found.filter(|(_, row)| row.is_live(now) && is_recent(row))
+        else {
+            return Ok(None);
+        };
+        self.supersede(at, &mut row, token, now).map(Some)
+    }
+
+    /// Issues the row that follows another one.
+    fn supersede(
+        &mut self,
+        at: At,
+        row: &mut Row,
+        token: &NewToken,
+        now: i64,
+    ) -> Result<Issued, StoreError> {
         let family = row.family.unwrap_or(row.id);
         let issued = self.issue_in(Some(family), token, now)?;
-        self.note_spent(at, &row, issued.id, token.ends(now))?;
+        self.note_spent(at, row, issued.id, token.ends(now))?;
         row.successor = Some(issued.id);
-        self.end_row(at, &mut row, State::Superseded)?;
-        Ok(RefreshOutcome::Issued(issued))
+        self.end_row(at, row, State::Superseded)?;
+        Ok(issued)
     }
 
     pub(super) fn renew(

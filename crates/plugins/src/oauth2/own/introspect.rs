@@ -1,0 +1,143 @@
+//! Token introspection (RFC 7662): a client asks about a token that was issued to it.
+
+use crate::oauth2::Oauth2;
+use crate::oauth2::answer::uncached;
+use crate::oauth2::endpoint::{Endpoint, Scene, now};
+use crate::oauth2::issue::Failed;
+use crate::oauth2::parameters::Parameters;
+use plugin::Response;
+use serde::Serialize;
+use tokens::{State, Token};
+
+/// What is said about a token. One that is not active has nothing but that (RFC 7662 section 2.2).
+#[derive(Debug, Default, Serialize)]
+struct Body {
+    active: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    username: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exp: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iat: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sub: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aud: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iss: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jti: Option<String>,
+}
+
+/// The two kinds of tokens in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Access,
+    Refresh,
+}
+
+pub(in crate::oauth2) async fn answer(
+    plugin: &Oauth2,
+    cx: &Scene<'_, '_>,
+) -> Result<Response, Failed> {
+    let parameters = Parameters::of(cx.request, true);
+    let endpoint = Endpoint::Introspect;
+    let client = match super::caller(plugin, cx, &parameters, endpoint).await? {
+        Ok(client) => client,
+        Err(refused) => return Ok(refused),
+    };
+    let given = parameters.get("token");
+    if !given.is_given() {
+        return Ok(super::missing_token(plugin, cx, endpoint));
+    }
+    let id = &client.credential.client_id;
+    let body = match given.text() {
+        Some(text) => describe(plugin, cx, text).await?,
+        None => None,
+    };
+    let body = body.filter(|body| body.client_id.as_deref() == Some(&**id));
+    Ok(uncached(200, &body.unwrap_or_default()))
+}
+
+/// Describes an active token.
+async fn describe(plugin: &Oauth2, cx: &Scene<'_, '_>, text: &str) -> Result<Option<Body>, Failed> {
+    if let Some(claims) = plugin.keys.as_ref().and_then(|keys| keys.verify(text)) {
+        if plugin
+            .judge_signed(cx.node, cx.request, claims.clone())?
+            .is_err()
+        {
+            return Ok(None);
+        }
+        return Ok(Some(Body {
+            active: true,
+            scope: claims.scope,
+            username: (claims.sub != claims.client_id).then(|| claims.sub.clone()),
+            client_id: Some(claims.client_id),
+            token_type: Some("bearer"),
+            exp: Some(claims.exp),
+            iat: Some(claims.iat),
+            sub: Some(claims.sub),
+            aud: Some(claims.aud),
+            iss: Some(claims.iss),
+            jti: Some(claims.jti),
+        }));
+    }
+    let store = plugin.store(cx.node)?;
+    let now = now(cx.node);
+    if let Some(token) = store.find_by_access_token(text, now).get().await? {
+        return body_of(plugin, cx, token, Kind::Access);
+    }
+    match store.find_by_refresh_token(text, now).get().await? {
+        Some(token) if token.state == State::Live => body_of(plugin, cx, token, Kind::Refresh),
+        _ => Ok(None),
+    }
+}
+
+fn body_of(
+    plugin: &Oauth2,
+    cx: &Scene<'_, '_>,
+    token: Token,
+    kind: Kind,
+) -> Result<Option<Body>, Failed> {
+    let exp = match kind {
+        Kind::Access => token.access_ends().into_iter().chain(token.ends).min(),
+        Kind::Refresh => token.ends,
+    };
+    let (iat, service) = (token.created_at, token.service);
+    let (scope, userid) = (token.scope.clone(), token.authenticated_userid.clone());
+    // An access token that has expired can still be refreshed.
+    let judged = match kind {
+        Kind::Access => token,
+        Kind::Refresh => Token {
+            expires_in: 0,
+            ..token
+        },
+    };
+    let Ok(known) = plugin.judge_stored(cx.node, cx.request, judged)? else {
+        return Ok(None);
+    };
+    let client_id = known.credential.client_id.to_string();
+    Ok(Some(Body {
+        active: true,
+        scope,
+        sub: Some(userid.clone().unwrap_or_else(|| client_id.clone())),
+        username: userid,
+        client_id: Some(client_id),
+        token_type: (kind == Kind::Access).then_some("bearer"),
+        exp,
+        iat: Some(iat),
+        aud: service.map(|service| service.id.to_string()),
+        iss: plugin
+            .config
+            .issuer
+            .as_ref()
+            .map(|issuer| issuer.to_string()),
+        jti: None,
+    }))
+}

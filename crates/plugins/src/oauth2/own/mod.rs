@@ -1,0 +1,69 @@
+//! What Kong does not have: introspection (RFC 7662), revocation (RFC 7009), metadata (RFC 8414), signed access tokens
+//! (RFC 9068). Each is off unless a field of the configuration sets it.
+
+pub(super) mod introspect;
+pub(super) mod keys;
+pub(super) mod metadata;
+mod pem;
+pub(super) mod revoke;
+pub(crate) mod signed;
+
+use super::Oauth2;
+use super::answer::Refusal;
+use super::client::{self, Client};
+use super::endpoint::{Endpoint, Scene, check_https};
+use super::issue::Failed;
+use super::parameters::Parameters;
+use super::token::BASIC;
+use plugin::Response;
+
+/// Returns the client that asks an endpoint. It must prove itself by its secret. A public client has none, so that it may
+/// only revoke, for which its id is enough (RFC 7009 section 2.1).
+async fn caller(
+    plugin: &Oauth2,
+    cx: &Scene<'_, '_>,
+    parameters: &Parameters<'_>,
+    endpoint: Endpoint,
+) -> Result<Result<Client, Response>, Failed> {
+    if let Err(refusal) = check_https(cx.request, cx.node, &plugin.config) {
+        let answer = refusal.answer(400, None);
+        return Ok(Err(plugin.refuse(cx.node, endpoint, &refusal, answer)));
+    }
+    let claimed = client::claimed(parameters, cx.request, &plugin.config);
+    let client = client::find(cx.node, claimed.id.as_deref().unwrap_or_default())?;
+    let is_public = client
+        .as_ref()
+        .is_some_and(|client| client.credential.is_public());
+    let is_right = match &claimed.secret {
+        None => is_public && endpoint == Endpoint::Revoke,
+        // A public client that sends a secret is not what it says.
+        Some(_) if is_public => false,
+        Some(secret) => {
+            let credential = client.as_ref().map(|client| &*client.credential);
+            plugin.secrets()?.is_right(credential, secret).await?
+        }
+    };
+    match client.filter(|_| is_right) {
+        Some(client) => Ok(Ok(client)),
+        None => {
+            let refusal = Refusal::invalid_client();
+            let answer = refusal
+                .answer(401, None)
+                .with_header("WWW-Authenticate", BASIC);
+            Ok(Err(plugin.refuse(cx.node, endpoint, &refusal, answer)))
+        }
+    }
+}
+
+/// The refusal of a request without the parameter `token`.
+fn missing_token(plugin: &Oauth2, cx: &Scene<'_, '_>, endpoint: Endpoint) -> Response {
+    let refusal = Refusal::new("invalid_request", "Missing token parameter");
+    let answer = refusal.answer(400, None);
+    plugin.refuse(cx.node, endpoint, &refusal, answer)
+}
+
+/// The id of a public key in PEM.
+#[cfg(test)]
+pub(super) fn key_id(pem: &str) -> Option<String> {
+    pem::PublicKey::read(pem).map(|key| key.jwk.kid)
+}

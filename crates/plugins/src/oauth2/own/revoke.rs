@@ -1,0 +1,78 @@
+//! Token revocation (RFC 7009): a client ends a token that was issued to it. Access token and refresh token of a row end
+//! together. A signed access token ends by itself only; its refresh token ends.
+
+use crate::oauth2::Oauth2;
+use crate::oauth2::answer::{Refusal, uncached};
+use crate::oauth2::endpoint::{Endpoint, Scene, now};
+use crate::oauth2::issue::Failed;
+use crate::oauth2::parameters::Parameters;
+use plugin::Response;
+use serde_json::json;
+use tokens::{State, Token, TokenStore};
+use uuid::Uuid;
+
+pub(in crate::oauth2) async fn answer(
+    plugin: &Oauth2,
+    cx: &Scene<'_, '_>,
+) -> Result<Response, Failed> {
+    let parameters = Parameters::of(cx.request, true);
+    let endpoint = Endpoint::Revoke;
+    let client = match super::caller(plugin, cx, &parameters, endpoint).await? {
+        Ok(client) => client,
+        Err(refused) => return Ok(refused),
+    };
+    let given = parameters.get("token");
+    if !given.is_given() {
+        return Ok(super::missing_token(plugin, cx, endpoint));
+    }
+    let store = plugin.store(cx.node)?;
+    let now = now(cx.node);
+    let found = match given.text() {
+        Some(text) => find(plugin, store, text, now).await?,
+        None => None,
+    };
+    if let Some(token) = found {
+        if token.credential != client.owner {
+            return Ok(other_client(plugin, cx));
+        }
+        end(store, &token, now).await?;
+    }
+    // RFC 7009 section 2.2: a token that is not known is as good as revoked.
+    Ok(uncached(200, &json!({})))
+}
+
+async fn find(
+    plugin: &Oauth2,
+    store: &dyn TokenStore,
+    text: &str,
+    now: i64,
+) -> Result<Option<Token>, Failed> {
+    if let Some(claims) = plugin.keys.as_ref().and_then(|keys| keys.verify(text)) {
+        let id = Uuid::try_parse(&claims.jti);
+        return match id {
+            Ok(id) => Ok(store.find_by_id(id, now).get().await?),
+            Err(_) => Ok(None),
+        };
+    }
+    match store.find_by_access_token(text, now).get().await? {
+        Some(token) => Ok(Some(token)),
+        None => Ok(store.find_by_refresh_token(text, now).get().await?),
+    }
+}
+
+/// Ends a token. A refresh token that was used already stands for the one that has followed it.
+async fn end(store: &dyn TokenStore, token: &Token, now: i64) -> Result<(), Failed> {
+    match token.state {
+        State::Live => store.revoke(token.id, now).get().await?,
+        State::Superseded => store.revoke_successor(token.id, now).get().await?,
+        State::Revoked => false,
+    };
+    Ok(())
+}
+
+fn other_client(plugin: &Oauth2, cx: &Scene<'_, '_>) -> Response {
+    let description = "The token was not issued to this client";
+    let refusal = Refusal::new("invalid_request", description);
+    let answer = refusal.answer(400, None);
+    plugin.refuse(cx.node, Endpoint::Revoke, &refusal, answer)
+}
