@@ -151,6 +151,10 @@ impl Gateway {
         })
     }
 
+    pub fn prefix(&self) -> &Path {
+        &self.prefix
+    }
+
     /// Loads a configuration. Every status other than 201 is an error.
     pub fn post_config(&self, text: &str) -> Result<Posted> {
         let started = Instant::now();

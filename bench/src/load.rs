@@ -58,6 +58,15 @@ impl Request {
         Self::new(path, &format!("apikey: {key}\r\n"))
     }
 
+    /// Creates a POST request with these header lines.
+    pub fn post(path: &str, headers: &str, body: &str) -> Self {
+        let length = body.len();
+        let text = format!(
+            "POST {path} HTTP/1.1\r\nHost: bench.test\r\nUser-Agent: bench\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+        );
+        Self::of(path, text)
+    }
+
     /// Creates a request that closes its connection.
     pub fn closing(path: &str) -> Self {
         Self::new(path, "Connection: close\r\n")

@@ -26,6 +26,8 @@ pub struct Memory {
     /// Resident pages with each shared page divided among its processes (PSS), so that the workers of a program can be
     /// added up.
     pub proportional: f64,
+    /// Resident pages that are not part of a file, so without the page cache of a store.
+    pub anonymous: f64,
 }
 
 impl Process {
@@ -114,6 +116,7 @@ impl Process {
             let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
             memory.resident += mebibytes(&text, "Rss:")?;
             memory.proportional += mebibytes(&text, "Pss:")?;
+            memory.anonymous += mebibytes(&text, "Anonymous:")?;
         }
         Ok(memory)
     }

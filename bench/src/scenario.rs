@@ -9,6 +9,7 @@ mod http2;
 mod idle;
 mod lua;
 mod micro;
+mod oauth2;
 mod plugins;
 mod proxy;
 mod pushes;
@@ -42,6 +43,8 @@ pub enum Name {
     Idle,
     /// Effect of thousands of sleeping Lua functions on other requests
     Lua,
+    /// OAuth2 tokens: issued, verified, introspected, imported and dropped, with up to 10,000,000 in the store
+    Oauth2,
     /// Hours of load with one change a second
     Soak,
     /// Criterion benches and instruction counts of single operations
@@ -69,6 +72,7 @@ impl Name {
             Name::Burst => burst::run,
             Name::Idle => idle::run,
             Name::Lua => lua::run,
+            Name::Oauth2 => oauth2::run,
             Name::Soak => soak::run,
             Name::Micro => micro::run,
         };
