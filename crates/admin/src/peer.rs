@@ -52,6 +52,8 @@ pub(crate) struct Permits {
     /// Validations have a limit of their own, because they take much CPU time and must not delay reads and writes.
     validations: Arc<Semaphore>,
     large_answers: Arc<Semaphore>,
+    /// Imports of tokens last as long as their clients send, so they have a limit of their own.
+    imports: Arc<Semaphore>,
     pub(crate) bodies: Budget,
 }
 
@@ -73,6 +75,9 @@ pub(crate) enum Heavy {
 
 /// Maximum number of concurrent large responses. Each may be as large as the store.
 const LARGE_ANSWERS: usize = 8;
+
+/// Maximum number of concurrent imports of tokens. Each has a thread.
+const IMPORTS: usize = 4;
 
 /// One slot of a limit, released when this is dropped.
 pub(crate) type Permit = OwnedSemaphorePermit;
@@ -109,6 +114,7 @@ impl Permits {
             heavy_writes: permits(HEAVY_WRITES),
             validations: permits(VALIDATIONS),
             large_answers: permits(LARGE_ANSWERS),
+            imports: permits(IMPORTS),
             bodies: Budget::new(limits.body_memory),
         }
     }
@@ -123,6 +129,10 @@ impl Permits {
 
     pub(crate) fn large_answer(&self) -> Option<Permit> {
         Arc::clone(&self.large_answers).try_acquire_owned().ok()
+    }
+
+    pub(crate) fn import(&self) -> Option<Permit> {
+        Arc::clone(&self.imports).try_acquire_owned().ok()
     }
 
     /// Waits for a slot among the expensive requests of this type.

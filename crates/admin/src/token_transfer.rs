@@ -5,9 +5,9 @@ use crate::audit::Later;
 use crate::control::Control;
 use crate::entities::oauth2_tokens::{self, RowError};
 use crate::entities::reference_to;
-use crate::peer::{Connection, Heavy, Permit};
+use crate::peer::{Connection, Permit};
 use crate::request::Call;
-use crate::respond::{ApiResult, Failure, json};
+use crate::respond::{ApiResult, Failure, json, message};
 use crate::state::App;
 use crate::stream::{Interrupted, Slot};
 use crate::transfer::{LINES, failed, line_by_line};
@@ -348,12 +348,16 @@ pub(crate) async fn import(
             return failure.into_response();
         }
     };
-    let connection = Connection::of(&parts.extensions).cloned();
-    let pause = connection.as_ref().map(|connection| connection.limits.body);
+    let connection = Connection::of(&parts.extensions);
+    let pause = connection.map(|connection| connection.limits.body);
     let pause = pause.unwrap_or(Duration::MAX);
-    let permit: Option<Permit> = match &connection {
-        Some(connection) => connection.permits.heavy(Heavy::Write).await,
-        None => None,
+    let permit: Option<Permit> = match connection.map(|connection| connection.permits.import()) {
+        Some(None) => {
+            crate::receive::drain(parts, body).await;
+            let text = "too many imports of OAuth2 tokens are in progress; try again later";
+            return message(StatusCode::SERVICE_UNAVAILABLE, text);
+        }
+        permit => permit.flatten(),
     };
     let accept = parts.headers.get(ACCEPT);
     let wants_lines = accept.is_some_and(|accept| {

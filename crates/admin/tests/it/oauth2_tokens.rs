@@ -420,6 +420,32 @@ async fn a_body_that_breaks_off_keeps_what_is_done() {
 }
 
 #[tokio::test]
+async fn imports_that_never_end_leave_the_api_to_others() {
+    let api = std::sync::Arc::new(api().await);
+    let endless = || {
+        axum::body::Body::from_stream(futures_util::stream::pending::<
+            Result<String, std::io::Error>,
+        >())
+    };
+    let mut sending = Vec::new();
+    for _ in 0..4 {
+        let (api, body) = (std::sync::Arc::clone(&api), endless());
+        sending.push(tokio::spawn(async move {
+            api.send("POST", "/oauth2_tokens/import", &[LINES], body)
+                .await
+        }));
+        tokio::task::yield_now().await;
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    let refused = api
+        .send("POST", "/oauth2_tokens/import", &[LINES], line(1))
+        .await;
+    assert_eq!(refused.status, 503, "{}", refused.text);
+    assert_eq!(post(&api, &token("a")).await.status, 201);
+    sending.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
 async fn an_export_can_be_imported_elsewhere() {
     let first = api().await;
     let lines: Vec<String> = (0..5).map(line).collect();
@@ -472,7 +498,7 @@ async fn documents_bring_tokens_and_exports_have_them_if_asked() {
     let api = Api::lmdb();
     let document = json!({"_format_version": "3.0", "consumers": [{"username": "nora", "oauth2_credentials": [
         {"id": CLIENT, "name": "app", "client_id": "app", "client_secret": "s", "oauth2_tokens": [
-            {"id": MISSING, "expires_in": 60, "access_token": "a", "ttl": 4_000_000_000u32}]}]}]});
+            {"id": MISSING, "expires_in": 60, "access_token": "a", "refresh_token": "r", "ttl": 4_000_000_000u32}]}]}]});
     let made = api.json("POST", "/import", &document).await;
     assert_eq!(made.json()["created"], 4, "{}", made.text);
     let found = api.get("/oauth2_tokens/a").await.json();

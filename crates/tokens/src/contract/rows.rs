@@ -64,9 +64,10 @@ pub(super) async fn imports_refuse_contradictions(store: Store) {
             ..one.clone()
         },
         over,
-        // A longer life alone is not other content.
+        // A longer life or a later creation alone is not other content.
         Imported {
             ends: Some(NOW + 5),
+            created_at: NOW,
             ..one
         },
     ];

@@ -169,13 +169,12 @@ fn is_orphan(other: &Row, row: &Row) -> bool {
 }
 
 /// Whether an imported row says the same as one that is there. The end is not compared: exports show the seconds that are
-/// left.
+/// left. Nor is the time of creation: a declarative file without it has another one each time it is loaded.
 fn is_same(row: &Row, other: &Row) -> bool {
     let owner = |row: &Row| (row.credential.id, row.service.map(|service| service.id));
     row.access == other.access
         && row.refresh == other.refresh
         && owner(row) == owner(other)
-        && row.created_at == other.created_at
         && row.expires_in == other.expires_in
         && row.scope == other.scope
         && row.authenticated_userid == other.authenticated_userid
