@@ -267,14 +267,23 @@ impl Write<'_> {
 
     /// Removes some rows that have ended.
     pub(super) fn expire(&mut self, now: u64) -> Result<(), SessionStoreError> {
-        for _ in 0..SLICE {
+        self.expire_up_to(SLICE, now).map(drop)
+    }
+
+    /// Removes rows that have ended, and returns how many.
+    pub(super) fn expire_up_to(
+        &mut self,
+        most: usize,
+        now: u64,
+    ) -> Result<usize, SessionStoreError> {
+        for done in 0..most {
             let first = self.tables.ends.first(&self.txn).map_err(storage)?;
             let Some((key, _)) = first else {
-                return Ok(());
+                return Ok(done);
             };
             let ends = key.first_chunk().ok_or(SessionStoreError::Damaged)?;
             if u64::from_be_bytes(*ends) > now {
-                return Ok(());
+                return Ok(done);
             }
             let key = key.to_vec();
             let id = Uuid::from_slice(&key[8..]).map_err(|_| SessionStoreError::Damaged)?;
@@ -283,7 +292,7 @@ impl Write<'_> {
             let deleted = self.tables.ends.delete(&mut self.txn, &key);
             deleted.map_err(storage)?;
         }
-        Ok(())
+        Ok(most)
     }
 
     /// Removes rows of an owner until one more is within its bounds. Returns whether there is room.

@@ -34,10 +34,10 @@ fn found(store: &EmbeddedSessions, id: &str, now: u64) -> Option<String> {
 
 /// Waits until everything that was queued is in the tables.
 fn settle(store: &EmbeddedSessions) {
-    futures_block(store.remove(Uuid::nil())).unwrap();
+    wait_for(store.remove(Uuid::nil())).unwrap();
 }
 
-fn futures_block<T: Send + 'static>(reply: SessionReply<T>) -> Result<T, SessionStoreError> {
+fn wait_for<T: Send + 'static>(reply: SessionReply<T>) -> Result<T, SessionStoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.unwrap().block_on(reply)
 }
@@ -91,8 +91,8 @@ fn sessions_are_found_until_they_end_or_are_replaced() {
     store
         .create(replacing("e", 300, "unknown", 40), 22)
         .unwrap();
-    futures_block(store.delete("e")).unwrap();
-    futures_block(store.delete("e")).unwrap();
+    wait_for(store.delete("e")).unwrap();
+    wait_for(store.delete("e")).unwrap();
     both(&store, || {
         assert_eq!(found(&store, "e", 22), None);
         assert_eq!(found(&store, "d", 22).as_deref(), Some("renewed"));
@@ -104,7 +104,7 @@ fn sessions_survive_a_restart() {
     let (directory, store) = store();
     store.create(new("a", "data of a", 100), 10).unwrap();
     store.create(new("b", "data of b", 100), 10).unwrap();
-    futures_block(store.delete("b")).unwrap();
+    wait_for(store.delete("b")).unwrap();
     drop(store);
     let store = open(&directory, Bounds::default());
     assert_eq!(found(&store, "a", 99).as_deref(), Some("data of a"));
@@ -204,6 +204,27 @@ fn ended_sessions_are_removed_in_slices() {
 }
 
 #[test]
+fn an_idle_store_removes_what_has_ended() {
+    let (_directory, store) = store();
+    for number in 0..1100 {
+        let id = number.to_string();
+        store
+            .create(new(&id, "data", 10 + number / 1050), 1)
+            .unwrap();
+    }
+    settle(&store);
+    let rows = || store.tables.list(None, 2000, 0).unwrap().len();
+    assert!(!writer::tidy(&store.tables, 9).unwrap());
+    assert_eq!(rows(), 1100);
+    assert!(writer::tidy(&store.tables, 10).unwrap());
+    assert_eq!(rows(), 1100 - 1024);
+    assert!(!writer::tidy(&store.tables, 10).unwrap());
+    assert_eq!(rows(), 50);
+    assert!(!writer::tidy(&store.tables, 11).unwrap());
+    assert_eq!(rows(), 0);
+}
+
+#[test]
 fn rows_are_listed_in_the_order_in_which_they_were_made() {
     let (_directory, store) = store();
     let ids: Vec<String> = (0..50).map(|number| number.to_string()).collect();
@@ -239,7 +260,7 @@ fn rows_are_written_under_their_id() {
         owner: Uuid::nil(),
         is_replaced: false,
     };
-    let put = |row, must_be_new| futures_block(store.put(row, must_be_new, 10)).unwrap();
+    let put = |row, must_be_new| wait_for(store.put(row, must_be_new, 10)).unwrap();
     assert_eq!(put(row(1, "a"), true), Put::Done);
     assert_eq!(put(row(1, "b"), true), Put::IdExists);
     assert_eq!(put(row(2, "a"), true), Put::SessionIdExists);
@@ -251,7 +272,7 @@ fn rows_are_written_under_their_id() {
     );
     assert_eq!(store.row_of("b", 10).unwrap(), Some(row(1, "b")));
     assert_eq!(store.row_of("a", 10).unwrap(), None);
-    futures_block(store.remove(Uuid::from_u128(1))).unwrap();
+    wait_for(store.remove(Uuid::from_u128(1))).unwrap();
     assert_eq!(store.row(Uuid::from_u128(1), 10).unwrap(), None);
     assert_eq!(put(row(3, "b"), true), Put::Done);
 }
