@@ -170,6 +170,22 @@ fn owners_share_the_room() {
         rows.iter().filter(|row| row.owner == owner).count()
     };
     assert_eq!([of(0), of(1), of(2)], [50, 25, 13]);
+    // The first owner has more than its share now. A new session takes the place of one, and a renewed one of none.
+    let renewed = NewSession {
+        owner: Uuid::from_u128(0),
+        replaces: Some(Replaced {
+            session_id: "0 59",
+            stale_until: 50,
+        }),
+        ..new("0 new", "x", 90)
+    };
+    store.create(renewed, 1).unwrap();
+    settle(&store);
+    assert!(store.find("0 59", 1).unwrap().unwrap().is_replaced);
+    assert_eq!(found(&store, "0 59", 50), None);
+    let rows = store.list(None, 1000, 1).unwrap();
+    let of_first = rows.iter().filter(|row| row.owner == Uuid::from_u128(0));
+    assert_eq!(of_first.count(), 50);
     let before = store.list(None, 1000, 1).unwrap().len();
     assert!(before >= 99);
     let large = "x".repeat(7000);
