@@ -133,7 +133,7 @@ async fn one_error_refuses_all_changes_and_all_errors_are_listed_with_paths() {
             8,
             "changes[8]",
             "changes[8].type: there are no entities of the type gadgets. The types are: acls, acme_storage, basic-auths, ca_certificates, certificates, consumers, hmac-auths, jwts, key-auths, key-sets, \
-             keys, oauth2, plugins, routes, services, sessions, snis, targets, upstreams, vaults",
+             keys, oauth2, plugins, routes, services, snis, targets, upstreams, vaults",
         ),
         (9, "changes[9]", "changes[9].key: required field missing"),
         (

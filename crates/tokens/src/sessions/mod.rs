@@ -7,7 +7,8 @@
 //! - *One writer.* A thread takes all waiting operations, does them in one transaction, and syncs once (`writer`).
 //! - *Bounds.* An owner has a maximum number of sessions and of bytes, and at most as many as there is room left. Its oldest
 //!   ones make room for new ones, so that no client can log others out.
-//! - *Ends* are judged at the look-up. Each new session removes some that have ended.
+//! - *Ends* are judged at the look-up. Each new session removes some that have ended, and so does the thread when it has
+//!   nothing else to do.
 
 mod pending;
 mod tables;

@@ -258,23 +258,49 @@ impl Write<'_> {
         let (Some(id), Change::Stale(until)) = (self.id_of(name)?, change) else {
             return self.remove_named(name);
         };
-        if let Some(row) = self.get(id)? {
-            self.remove(id)?;
-            self.insert(&row.stale(*until))?;
+        let known = self.tables.rows.get(&self.txn, id.as_bytes());
+        let Some(known) = known.map_err(storage)? else {
+            return Ok(());
+        };
+        let (before, row) = (known.len() as u64, decode(known)?);
+        let ends = row.ends;
+        let row = row.stale(*until);
+        let stored = encode(&row)?;
+        let Self { tables, txn } = self;
+        tables
+            .rows
+            .put(txn, id.as_bytes(), &stored)
+            .map_err(storage)?;
+        if let Some(ends) = ends {
+            let key = end_key(ends, id);
+            tables.ends.delete(txn, &key).map_err(storage)?;
         }
-        Ok(())
+        let key = end_key(row.ends.unwrap_or(*until), id);
+        tables.ends.put(txn, &key, &[]).map_err(storage)?;
+        let (rows, bytes) = self.count(row.owner)?;
+        let bytes = (bytes + stored.len() as u64).saturating_sub(before);
+        self.set_count(row.owner, rows, bytes)
     }
 
     /// Removes some rows that have ended.
     pub(super) fn expire(&mut self, now: u64) -> Result<(), SessionStoreError> {
-        for _ in 0..SLICE {
+        self.expire_up_to(SLICE, now).map(drop)
+    }
+
+    /// Removes rows that have ended, and returns how many.
+    pub(super) fn expire_up_to(
+        &mut self,
+        most: usize,
+        now: u64,
+    ) -> Result<usize, SessionStoreError> {
+        for done in 0..most {
             let first = self.tables.ends.first(&self.txn).map_err(storage)?;
             let Some((key, _)) = first else {
-                return Ok(());
+                return Ok(done);
             };
             let ends = key.first_chunk().ok_or(SessionStoreError::Damaged)?;
             if u64::from_be_bytes(*ends) > now {
-                return Ok(());
+                return Ok(done);
             }
             let key = key.to_vec();
             let id = Uuid::from_slice(&key[8..]).map_err(|_| SessionStoreError::Damaged)?;
@@ -283,17 +309,21 @@ impl Write<'_> {
             let deleted = self.tables.ends.delete(&mut self.txn, &key);
             deleted.map_err(storage)?;
         }
-        Ok(())
+        Ok(most)
     }
 
-    /// Removes rows of an owner until one more is within its bounds. Returns whether there is room.
+    /// Removes rows of an owner until one more is within its bounds. An owner that has more than its share of the room,
+    /// because others have come, gives one row for the new one. Returns whether there is room.
     fn make_room(&mut self, owner: Uuid, length: usize) -> Result<bool, SessionStoreError> {
         let bounds = self.tables.bounds;
+        let mut has_given = false;
         loop {
             let (rows, bytes) = self.count(owner)?;
             let all = self.tables.rows.len(&self.txn).map_err(storage)?;
             let free = bounds.rows.saturating_sub(all);
-            let fits = rows < bounds.of_owner.min(free)
+            let is_within_share = rows < free || (has_given && free > 0);
+            let fits = is_within_share
+                && rows < bounds.of_owner
                 && bytes.saturating_add(length as u64) <= bounds.bytes_of_owner;
             if fits {
                 return Ok(true);
@@ -302,6 +332,7 @@ impl Write<'_> {
                 return Ok(false);
             };
             self.remove(oldest)?;
+            has_given = true;
         }
     }
 

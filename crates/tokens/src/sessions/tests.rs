@@ -34,10 +34,10 @@ fn found(store: &EmbeddedSessions, id: &str, now: u64) -> Option<String> {
 
 /// Waits until everything that was queued is in the tables.
 fn settle(store: &EmbeddedSessions) {
-    futures_block(store.remove(Uuid::nil())).unwrap();
+    wait_for(store.remove(Uuid::nil())).unwrap();
 }
 
-fn futures_block<T: Send + 'static>(reply: SessionReply<T>) -> Result<T, SessionStoreError> {
+fn wait_for<T: Send + 'static>(reply: SessionReply<T>) -> Result<T, SessionStoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.unwrap().block_on(reply)
 }
@@ -91,8 +91,8 @@ fn sessions_are_found_until_they_end_or_are_replaced() {
     store
         .create(replacing("e", 300, "unknown", 40), 22)
         .unwrap();
-    futures_block(store.delete("e")).unwrap();
-    futures_block(store.delete("e")).unwrap();
+    wait_for(store.delete("e")).unwrap();
+    wait_for(store.delete("e")).unwrap();
     both(&store, || {
         assert_eq!(found(&store, "e", 22), None);
         assert_eq!(found(&store, "d", 22).as_deref(), Some("renewed"));
@@ -104,7 +104,7 @@ fn sessions_survive_a_restart() {
     let (directory, store) = store();
     store.create(new("a", "data of a", 100), 10).unwrap();
     store.create(new("b", "data of b", 100), 10).unwrap();
-    futures_block(store.delete("b")).unwrap();
+    wait_for(store.delete("b")).unwrap();
     drop(store);
     let store = open(&directory, Bounds::default());
     assert_eq!(found(&store, "a", 99).as_deref(), Some("data of a"));
@@ -170,6 +170,22 @@ fn owners_share_the_room() {
         rows.iter().filter(|row| row.owner == owner).count()
     };
     assert_eq!([of(0), of(1), of(2)], [50, 25, 13]);
+    // The first owner has more than its share now. A new session takes the place of one, and a renewed one of none.
+    let renewed = NewSession {
+        owner: Uuid::from_u128(0),
+        replaces: Some(Replaced {
+            session_id: "0 59",
+            stale_until: 50,
+        }),
+        ..new("0 new", "x", 90)
+    };
+    store.create(renewed, 1).unwrap();
+    settle(&store);
+    assert!(store.find("0 59", 1).unwrap().unwrap().is_replaced);
+    assert_eq!(found(&store, "0 59", 50), None);
+    let rows = store.list(None, 1000, 1).unwrap();
+    let of_first = rows.iter().filter(|row| row.owner == Uuid::from_u128(0));
+    assert_eq!(of_first.count(), 50);
     let before = store.list(None, 1000, 1).unwrap().len();
     assert!(before >= 99);
     let large = "x".repeat(7000);
@@ -201,6 +217,27 @@ fn ended_sessions_are_removed_in_slices() {
     }
     settle(&store);
     assert_eq!(rows(), 21);
+}
+
+#[test]
+fn an_idle_store_removes_what_has_ended() {
+    let (_directory, store) = store();
+    for number in 0..1100 {
+        let id = number.to_string();
+        store
+            .create(new(&id, "data", 10 + number / 1050), 1)
+            .unwrap();
+    }
+    settle(&store);
+    let rows = || store.tables.list(None, 2000, 0).unwrap().len();
+    assert!(!writer::tidy(&store.tables, 9).unwrap());
+    assert_eq!(rows(), 1100);
+    assert!(writer::tidy(&store.tables, 10).unwrap());
+    assert_eq!(rows(), 1100 - 1024);
+    assert!(!writer::tidy(&store.tables, 10).unwrap());
+    assert_eq!(rows(), 50);
+    assert!(!writer::tidy(&store.tables, 11).unwrap());
+    assert_eq!(rows(), 0);
 }
 
 #[test]
@@ -239,7 +276,7 @@ fn rows_are_written_under_their_id() {
         owner: Uuid::nil(),
         is_replaced: false,
     };
-    let put = |row, must_be_new| futures_block(store.put(row, must_be_new, 10)).unwrap();
+    let put = |row, must_be_new| wait_for(store.put(row, must_be_new, 10)).unwrap();
     assert_eq!(put(row(1, "a"), true), Put::Done);
     assert_eq!(put(row(1, "b"), true), Put::IdExists);
     assert_eq!(put(row(2, "a"), true), Put::SessionIdExists);
@@ -251,7 +288,7 @@ fn rows_are_written_under_their_id() {
     );
     assert_eq!(store.row_of("b", 10).unwrap(), Some(row(1, "b")));
     assert_eq!(store.row_of("a", 10).unwrap(), None);
-    futures_block(store.remove(Uuid::from_u128(1))).unwrap();
+    wait_for(store.remove(Uuid::from_u128(1))).unwrap();
     assert_eq!(store.row(Uuid::from_u128(1), 10).unwrap(), None);
     assert_eq!(put(row(3, "b"), true), Put::Done);
 }

@@ -4,14 +4,20 @@ use super::tables::{Tables, Write};
 use super::{SessionReply, SessionStoreError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
 /// Operations that may wait.
 const MAX_WAITING: usize = 8192;
 /// Operations in a transaction.
 const MAX_BATCH: usize = 1024;
+
+/// Time without an operation after which rows that have ended are removed.
+const IDLE: Duration = Duration::from_secs(30);
+/// Pause between two transactions that remove them.
+const BREAK: Duration = Duration::from_millis(50);
 
 pub(super) struct Writer {
     jobs: Option<SyncSender<Job>>,
@@ -110,7 +116,24 @@ impl<T: Send + 'static> Waiting<T> {
 }
 
 fn serve(tables: &Tables, waiting: &Receiver<Job>) {
-    while let Ok(first) = waiting.recv() {
+    let mut pause = IDLE;
+    loop {
+        let first = match waiting.recv_timeout(pause) {
+            Ok(first) => first,
+            Err(RecvTimeoutError::Timeout) => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH);
+                pause = match tidy(tables, since.unwrap_or_default().as_secs()) {
+                    Ok(true) => BREAK,
+                    Ok(false) => IDLE,
+                    Err(error) => {
+                        tracing::error!(%error, "the store of sessions could not remove ended ones");
+                        IDLE
+                    }
+                };
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
         let mut finishes = Vec::new();
         let committed = batch(tables, first, waiting, &mut finishes);
         if let Err(error) = &committed {
@@ -120,6 +143,16 @@ fn serve(tables: &Tables, waiting: &Receiver<Job>) {
             finish(committed.clone());
         }
     }
+}
+
+/// Removes rows that have ended. Returns whether there may be more.
+pub(super) fn tidy(tables: &Tables, now: u64) -> Result<bool, SessionStoreError> {
+    let mut write = tables.write()?;
+    let removed = write.expire_up_to(MAX_BATCH, now)?;
+    if removed > 0 {
+        write.commit()?;
+    }
+    Ok(removed == MAX_BATCH)
 }
 
 fn batch(

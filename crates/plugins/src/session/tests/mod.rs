@@ -7,10 +7,13 @@ mod stored;
 use super::*;
 use crate::testing::{CREDENTIAL, NORA, case, people};
 use crate::{basic_auth, key_auth};
+use model::EntityKind;
 use plugin::testing::{Case, FakeEntities, Outcome, Upstream};
+use plugin::{Consumer, Credential};
 use serde_json::json;
 use services::Clock;
 use std::time::{Duration, SystemTime};
+use uuid::Uuid;
 
 fn clock() -> Clock {
     Clock::fixed(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000))
