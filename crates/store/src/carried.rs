@@ -246,11 +246,11 @@ fn refresh(
     Ok(())
 }
 
+/// Key and value of an entry of the table `unique`.
+type Entry = (Vec<u8>, Vec<u8>);
+
 /// Returns the entries of an entity in the table `unique`.
-fn unique_entries(
-    view: &View<'_>,
-    entity: &EntityKey,
-) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+fn unique_entries(view: &View<'_>, entity: &EntityKey) -> Result<Vec<Entry>, StoreError> {
     let Some(stored) = view.tables().entities.get(view.txn(), entity)? else {
         return Ok(Vec::new());
     };
