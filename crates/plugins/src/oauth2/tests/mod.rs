@@ -8,6 +8,7 @@ mod reading;
 mod refresh;
 mod secrets;
 mod signed;
+mod slow;
 mod token;
 
 use super::def;
