@@ -129,10 +129,10 @@ impl Site {
 
     /// Tells a program about the server, in the variables that its language uses for certificate authorities.
     fn describe(&self, command: &mut Command, way: &str) {
-        let back_channel = format!("http://{}/{way}", self.gateway.proxy);
+        let back_channel = format!("http://{}", self.gateway.proxy);
         command
             .env("OAUTH2_WAY", way)
-            .env("OAUTH2_ISSUER", format!("{}/{way}", self.server))
+            .env("OAUTH2_SERVER", &self.server)
             .env("OAUTH2_BACK_CHANNEL", back_channel)
             .env("NO_PROXY", "localhost,127.0.0.1");
         for name in ["NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"] {

@@ -21,7 +21,7 @@ import (
 
 var (
 	way        = os.Getenv("OAUTH2_WAY")
-	issuer     = os.Getenv("OAUTH2_ISSUER")
+	issuer     = os.Getenv("OAUTH2_SERVER") + "/" + way
 	strict     = way != "kong"
 	signed     = way == "signed"
 	background = context.Background()
@@ -32,8 +32,10 @@ type app struct{ id, secret, redirect string }
 var (
 	confidential = app{"app", "TheSecretOfTheApp", "https://app.example.org/callback"}
 	public       = app{"public-app", "", "https://public.example.org/callback"}
-	encoded      = app{"app-2.example", "a+b %41/c=d&e~f!g*h", "https://app.example.org/callback"}
+	encoded      = app{"app-2.example", "a+b %41/c=d&e~f!g*h", "https://app.example.org/back?tenant=7&area=a-b"}
 )
+
+const state = "a b+c%41&d=e#f?é"
 
 // invalidGrant is the error for unusable codes and refresh tokens. Kong calls it invalid_request.
 func invalidGrant() string {
@@ -91,6 +93,11 @@ var cases = map[string]func() error{
 		config.Scopes = []string{"admin"}
 		_, err := authorize(config, oauth2.GenerateVerifier())
 		return refused(err, "invalid_scope")
+	},
+	"state and redirect URI that must be encoded": func() error {
+		config := config(encoded)
+		config.Endpoint.AuthStyle = oauth2.AuthStyleInParams
+		return opens(codeToken(config, oauth2.GenerateVerifier()))
 	},
 	"code twice":                  codeTwice,
 	"password":                    password,
@@ -257,14 +264,14 @@ func authorize(config *oauth2.Config, verifier string) (string, error) {
 	if verifier != "" {
 		options = append(options, oauth2.S256ChallengeOption(verifier))
 	}
-	answer, err := login(config.AuthCodeURL("the-state", options...))
+	answer, err := login(config.AuthCodeURL(state, options...))
 	if err != nil {
 		return "", err
 	}
 	if code := answer.Get("error"); code != "" {
 		return "", &oauth2.RetrieveError{ErrorCode: code}
 	}
-	if answer.Get("state") != "the-state" || (answer.Get("iss") == issuer) != strict {
+	if answer.Get("state") != state || (answer.Get("iss") == issuer) != strict {
 		return "", fmt.Errorf("the browser came back with %v", answer)
 	}
 	return answer.Get("code"), nil
@@ -280,7 +287,7 @@ func login(wanted string) (url.Values, error) {
 	form := at.Query()
 	form.Set("provision_key", "the-login-page")
 	form.Set("authenticated_userid", "bob")
-	address := os.Getenv("OAUTH2_BACK_CHANNEL") + "/oauth2/authorize"
+	address := os.Getenv("OAUTH2_BACK_CHANNEL") + "/" + way + "/oauth2/authorize"
 	request, err := http.NewRequest("POST", address, strings.NewReader(form.Encode()))
 	if err != nil {
 		return nil, err
@@ -305,6 +312,15 @@ func login(wanted string) (url.Values, error) {
 	back, err := url.Parse(told.RedirectURI)
 	if err != nil {
 		return nil, err
+	}
+	registered, err := url.Parse(at.Query().Get("redirect_uri"))
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range registered.Query() {
+		if back.Query().Get(name) != values[0] && values[0] != "" {
+			return nil, fmt.Errorf("the browser came back to %s", back)
+		}
 	}
 	return back.Query(), nil
 }

@@ -3,25 +3,26 @@
 import assert from 'node:assert/strict';
 
 export const way = process.env.OAUTH2_WAY;
-export const issuer = process.env.OAUTH2_ISSUER;
+export const issuer = `${process.env.OAUTH2_SERVER}/${way}`;
 export const strict = way !== 'kong';
 export const signed = way === 'signed';
 export const APP = { id: 'app', secret: 'TheSecretOfTheApp', redirect: 'https://app.example.org/callback' };
 export const PUBLIC = { id: 'public-app', secret: '', redirect: 'https://public.example.org/callback' };
-export const ENCODED = { id: 'app-2.example', secret: 'a+b %41/c=d&e~f!g*h', redirect: APP.redirect };
+export const ENCODED = { id: 'app-2.example', secret: 'a+b %41/c=d&e~f!g*h', redirect: 'https://app.example.org/back?tenant=7&area=a-b' };
 
 /** What the library says to the gateway's answer `invalid_grant`. Kong calls it `invalid_request`. */
 export const INVALID_GRANT = strict ? 'invalid_grant' : 'invalid_request';
 
 /** Sends the browser to the login page. The user bob logs in, and the page asks the gateway. */
-export async function login(url) {
+export async function login(url, server = issuer) {
   const { origin, pathname, searchParams } = new URL(url);
   assert.equal(origin + pathname, 'https://login.example.org/authorize');
   const body = new URLSearchParams(searchParams);
   body.set('provision_key', 'the-login-page');
   body.set('authenticated_userid', 'bob');
   const headers = { 'x-forwarded-proto': 'https' };
-  const answer = await fetch(`${process.env.OAUTH2_BACK_CHANNEL}/oauth2/authorize`, { method: 'POST', headers, body });
+  const path = `${new URL(server).pathname}/oauth2/authorize`;
+  const answer = await fetch(process.env.OAUTH2_BACK_CHANNEL + path, { method: 'POST', headers, body });
   const told = await answer.json();
   assert.ok(told.redirect_uri, `the gateway told the login page ${JSON.stringify(told)}`);
   return new URL(told.redirect_uri);

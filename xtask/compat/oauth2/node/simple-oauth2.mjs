@@ -34,8 +34,7 @@ function refused(promise, error) {
 }
 
 /** Sends the user to the login page, and returns the parameters for the token request. */
-async function authorize(code, app, { pkce = true, scope = 'read' } = {}) {
-  const state = randomBytes(16).toString('hex');
+async function authorize(code, app, { pkce = true, scope = 'read', state = randomBytes(16).toString('hex') } = {}) {
   const parameters = { redirect_uri: app.redirect, scope, state };
   const verifier = pkce ? randomBytes(32).toString('base64url') : undefined;
   if (pkce) {
@@ -114,6 +113,13 @@ await run({
 
   async 'wrong scope'() {
     await refused(authorize(codes(APP), APP, { scope: 'admin' }), 'invalid_scope');
+  },
+
+  async 'state and redirect URI that must be encoded'() {
+    const code = codes(ENCODED);
+    const parameters = await authorize(code, ENCODED, { state: 'a b+c%41&d=e#f?é' });
+    const { token } = await code.getToken(parameters);
+    await admits(token.access_token, { user: 'bob', scope: 'read' });
   },
 
   async 'code twice'() {

@@ -93,6 +93,14 @@ def wrong_verifier():
         client.fetch_token(TOKEN, authorization_response=url, code_verifier=generate_token(48))
 
 
+def encoded():
+    client = session(ENCODED, token_endpoint_auth_method="client_secret_post")
+    verifier = {"code_verifier": generate_token(48)}
+    url, client.state = client.create_authorization_url(LOGIN, state="a b+c%41&d=e#f?é", **verifier)
+    client.fetch_token(TOKEN, authorization_response=login(url), **verifier)
+    opens(client, user="bob", scope="read")
+
+
 def code_twice():
     client = session()
     url, verifier = authorize(client)
@@ -224,6 +232,7 @@ run({
     "code with PKCE, public client": lambda: code(PUBLIC),
     "code without PKCE": code_without_pkce,
     "wrong verifier": wrong_verifier,
+    "state and redirect URI that must be encoded": encoded,
     "code twice": code_twice,
     "implicit": implicit,
     "password": password,

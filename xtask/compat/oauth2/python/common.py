@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 import requests
 
 WAY = os.environ["OAUTH2_WAY"]
-ISSUER = os.environ["OAUTH2_ISSUER"]
+ISSUER = os.environ["OAUTH2_SERVER"] + "/" + WAY
 STRICT = WAY != "kong"
 SIGNED = WAY == "signed"
 LOGIN = "https://login.example.org/authorize"
@@ -20,7 +20,7 @@ INTROSPECT = ISSUER + "/oauth2/introspect"
 App = namedtuple("App", "id secret redirect")
 APP = App("app", "TheSecretOfTheApp", "https://app.example.org/callback")
 PUBLIC = App("public-app", None, "https://public.example.org/callback")
-ENCODED = App("app-2.example", "a+b %41/c=d&e~f!g*h", APP.redirect)
+ENCODED = App("app-2.example", "a+b %41/c=d&e~f!g*h", "https://app.example.org/back?tenant=7&area=a-b")
 
 # The error for unusable codes and refresh tokens. Kong calls it `invalid_request`.
 INVALID_GRANT = "invalid_grant" if STRICT else "invalid_request"
@@ -33,7 +33,7 @@ def login(url):
     at = urlsplit(url)
     assert f"{at.scheme}://{at.netloc}{at.path}" == LOGIN, url
     form = dict(parse_qsl(at.query)) | PASSWORD
-    address = os.environ["OAUTH2_BACK_CHANNEL"] + "/oauth2/authorize"
+    address = f"{os.environ['OAUTH2_BACK_CHANNEL']}/{WAY}/oauth2/authorize"
     told = requests.post(address, data=form, headers={"X-Forwarded-Proto": "https"}).json()
     assert "redirect_uri" in told, f"the gateway told the login page {told}"
     return told["redirect_uri"]

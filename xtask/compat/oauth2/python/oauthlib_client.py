@@ -8,7 +8,7 @@ from oauthlib.oauth2 import (
 )
 
 from common import (
-    APP, INVALID_GRANT, LOGIN, PASSWORD, PUBLIC, REVOKE, SIGNED, STRICT, TOKEN,
+    APP, ENCODED, INVALID_GRANT, LOGIN, PASSWORD, PUBLIC, REVOKE, SIGNED, STRICT, TOKEN,
     Refused, error_in, login, opens, refuses, run,
 )
 
@@ -33,7 +33,7 @@ def secret(app):
     return {"client_secret": app.secret} if app.secret else {}
 
 
-def authorize(app=APP, scope="read", pkce=True):
+def authorize(app=APP, scope="read", pkce=True, state=None):
     """Sends the user to the login page. Returns the client and the URL that the browser comes back to."""
     client = WebApplicationClient(app.id, redirect_url=app.redirect)
     wanted = {}
@@ -41,7 +41,7 @@ def authorize(app=APP, scope="read", pkce=True):
         client.create_code_verifier(64)
         challenge = client.create_code_challenge(client.code_verifier, "S256")
         wanted = {"code_challenge": challenge, "code_challenge_method": "S256"}
-    url, _, _ = client.prepare_authorization_request(LOGIN, scope=scope, **wanted)
+    url, _, _ = client.prepare_authorization_request(LOGIN, state=state, scope=scope, **wanted)
     return client, login(url)
 
 
@@ -102,6 +102,12 @@ def wrong_scope():
     client, url = authorize(scope="admin")
     with Refused("invalid_scope"):
         exchange(client, url)
+
+
+def encoded():
+    client, url = authorize(ENCODED, state="a b+c%41&d=e#f?é")
+    exchange(client, url, ENCODED)
+    opens(session(client), user="bob", scope="read")
 
 
 def code_twice():
@@ -181,6 +187,7 @@ run({
     "code without PKCE": code_without_pkce,
     "wrong verifier": wrong_verifier,
     "wrong scope": wrong_scope,
+    "state and redirect URI that must be encoded": encoded,
     "code twice": code_twice,
     "implicit": implicit,
     "password": password,

@@ -16,9 +16,9 @@ def secret(app):
     return {"client_secret": app.secret, "include_client_id": True} if app.secret else {"include_client_id": True}
 
 
-def authorize(app=APP, scope="read", pkce="S256"):
+def authorize(app=APP, scope="read", pkce="S256", state=None):
     """Sends the user to the login page. Returns the session and the URL that the browser comes back to."""
-    session = OAuth2Session(app.id, redirect_uri=app.redirect, scope=[scope], pkce=pkce)
+    session = OAuth2Session(app.id, redirect_uri=app.redirect, scope=[scope], pkce=pkce, state=state)
     url, _ = session.authorization_url(LOGIN)
     return session, login(url)
 
@@ -91,6 +91,12 @@ def wrong_scope():
     session, url = authorize(scope="admin")
     with Refused("invalid_scope"):
         session.fetch_token(TOKEN, authorization_response=url, **secret(APP))
+
+
+def encoded():
+    session, url = authorize(ENCODED, state="a b+c%41&d=e#f?é")
+    session.fetch_token(TOKEN, authorization_response=url, **secret(ENCODED))
+    opens(session, user="bob", scope="read")
 
 
 def code_twice():
@@ -179,6 +185,7 @@ run({
     "code without PKCE": code_without_pkce,
     "wrong verifier": wrong_verifier,
     "wrong scope": wrong_scope,
+    "state and redirect URI that must be encoded": encoded,
     "code twice": code_twice,
     "implicit": implicit,
     "password": password,

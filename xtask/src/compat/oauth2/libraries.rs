@@ -21,21 +21,22 @@ pub(super) struct Library {
     lacks: &'static [&'static str],
 }
 
-/// The case that needs signed access tokens.
+/// Cases that need a second authorization server, and signed access tokens. Only one way has them.
 const SIGNED: &str = "signed access token";
+const OTHER_SERVER: &str = "code of another server";
 
 impl Library {
     pub(super) fn cases(&self, way: &str) -> impl Iterator<Item = &'static str> {
-        let has_signed = way == "signed";
+        let has_all = way == "signed";
         let cases = self.cases.iter().copied();
-        cases.filter(move |case| has_signed || *case != SIGNED)
+        cases.filter(move |case| has_all || ![SIGNED, OTHER_SERVER].contains(case))
     }
 
     pub(super) fn left_out(&self) -> Vec<Case> {
-        let cases = self.lacks.iter();
-        cases
-            .map(|case| Case::new(*case, "the library does not have it"))
-            .collect()
+        let names = self.lacks.join(", ");
+        let left_out =
+            (!names.is_empty()).then(|| Case::new(names, "the library does not have it"));
+        left_out.into_iter().collect()
     }
 }
 
@@ -54,9 +55,12 @@ pub(super) const LIBRARIES: [Library; 6] = [
             "code without PKCE",
             "wrong verifier",
             "wrong scope",
+            "state and redirect URI that must be encoded",
+            OTHER_SERVER,
             "code twice",
             "password",
             "refresh",
+            "refresh with another scope",
             "refresh, public client",
             "refresh token twice",
             "introspection",
@@ -80,6 +84,7 @@ pub(super) const LIBRARIES: [Library; 6] = [
             "code without PKCE",
             "wrong verifier",
             "wrong scope",
+            "state and redirect URI that must be encoded",
             "code twice",
             "password",
             "refresh",
@@ -103,6 +108,7 @@ pub(super) const LIBRARIES: [Library; 6] = [
             "code with PKCE, public client",
             "code without PKCE",
             "wrong verifier",
+            "state and redirect URI that must be encoded",
             "code twice",
             "implicit",
             "password",
@@ -132,6 +138,7 @@ pub(super) const LIBRARIES: [Library; 6] = [
             "code without PKCE",
             "wrong verifier",
             "wrong scope",
+            "state and redirect URI that must be encoded",
             "code twice",
             "implicit",
             "password",
@@ -153,6 +160,7 @@ pub(super) const LIBRARIES: [Library; 6] = [
             "code without PKCE",
             "wrong verifier",
             "wrong scope",
+            "state and redirect URI that must be encoded",
             "code twice",
             "implicit",
             "password",
@@ -178,6 +186,7 @@ pub(super) const LIBRARIES: [Library; 6] = [
             "code without PKCE",
             "wrong verifier",
             "wrong scope",
+            "state and redirect URI that must be encoded",
             "code twice",
             "password",
             "refresh",
