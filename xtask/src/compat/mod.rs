@@ -1,6 +1,6 @@
-//! `cargo xtask compat`: runs protocol suites of other projects and clients of Kong against the real gateway. They are
-//! downloaded from Go's module proxy into the target directory, in the versions named here. The repository contains
-//! none of their code. `--record` writes the latest results into docs/compatibility.md.
+//! `cargo xtask compat`: runs protocol suites of other projects and clients of Kong and of OAuth2 against the real
+//! gateway. They are downloaded into the target directory, most of them from Go's module proxy, in the versions named
+//! here or in xtask/compat. The repository contains none of their code. `--record` writes the latest results into docs/compatibility.md.
 //!
 //! The clients are part of `check` where Go has them or can download them. The protocol suites take too long for that.
 
@@ -10,6 +10,7 @@ mod go;
 mod go_kong;
 mod h2spec;
 mod interop;
+mod oauth2;
 mod process;
 mod record;
 mod report;
@@ -33,15 +34,17 @@ usage: cargo xtask compat [SUITE...] [--gateway PROGRAM] [--direct] [--short] [-
   grpc-web      the same suite: clients of gRPC-Web, a server of gRPC, and the plugin grpc-web between them
   deck          Kong's decK, through all its commands
   go-kong       the tests of Kong's client library for Go
+  oauth2        OAuth2 clients for Node.js, Python and Go, through their grants
 
   --gateway PROGRAM   a gateway that is built already; without it one is built as for the demo
   --direct            the suites' clients and servers without a gateway between them: what fails then is no fault of it
   --short             without what takes long: of deck the 10,000 routes
   --only CASES        for finding a fault: a section of h2spec, a case of interop, a pattern of conformance ('Timeouts/**'),
-                      a step of deck, a pattern of go-kong ('TestRoute')
+                      a step of deck, a pattern of go-kong ('TestRoute'), a case of oauth2 ('refresh')
   --record            writes the results into docs/compatibility.md; only with every suite and a gateway
 
-Needs Go (on the PATH or in /usr/local/go) and, the first time, the network.
+Needs Go (on the PATH or in /usr/local/go) and, the first time, the network. oauth2 needs Node.js with npm and Python
+with venv, too.
 ";
 
 /// A suite's name and the function that runs it.
@@ -50,7 +53,7 @@ struct Suite {
     run: fn(&Bench<'_>) -> Result<Vec<Outcome>, String>,
 }
 
-const SUITES: [Suite; 6] = [
+const SUITES: [Suite; 7] = [
     Suite {
         name: "h2spec",
         run: h2spec::run,
@@ -74,6 +77,10 @@ const SUITES: [Suite; 6] = [
     Suite {
         name: "go-kong",
         run: go_kong::run,
+    },
+    Suite {
+        name: "oauth2",
+        run: oauth2::run,
     },
 ];
 

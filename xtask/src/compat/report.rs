@@ -50,14 +50,14 @@ impl Outcome {
 /// Formats results for the terminal.
 pub(super) fn text(outcomes: &[Outcome]) -> String {
     let mut text = format!(
-        "\n{:<14}{:<10}{:<12}{:>7}{:>8}{:>8}\n",
+        "\n{:<20}{:<10}{:<12}{:>7}{:>8}{:>8}\n",
         "suite", "version", "over", "cases", "passed", "failed"
     );
     for outcome in outcomes {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{:<14}{:<10}{:<12}{:>7}{:>8}{:>8}",
+            "{:<20}{:<10}{:<12}{:>7}{:>8}{:>8}",
             outcome.suite,
             outcome.version,
             outcome.way,

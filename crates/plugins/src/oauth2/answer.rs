@@ -1,5 +1,6 @@
 //! The answers of the endpoints.
 
+use super::config::Config;
 use model::Value;
 use plugin::Response;
 use serde::Serialize;
@@ -24,12 +25,12 @@ impl Refusal {
         Self::new("invalid_client", "Invalid client authentication")
     }
 
-    pub(super) fn invalid_code() -> Self {
-        Self::new("invalid_request", "Invalid code")
+    pub(super) fn invalid_code(config: &Config) -> Self {
+        Self::new(unusable(config), "Invalid code")
     }
 
-    pub(super) fn invalid_refresh_token() -> Self {
-        Self::new("invalid_request", "Invalid refresh_token")
+    pub(super) fn invalid_refresh_token(config: &Config) -> Self {
+        Self::new(unusable(config), "Invalid refresh_token")
     }
 
     pub(super) fn invalid_provision_key() -> Self {
@@ -66,6 +67,15 @@ impl Refusal {
     }
 }
 
+/// The error for a code or refresh token that is unknown, used or of somebody else. Clients let the user log in again at
+/// the error of RFC 6749 section 5.2, which Kong does not use.
+fn unusable(config: &Config) -> &'static str {
+    match config.is_strict() {
+        true => "invalid_grant",
+        false => "invalid_request",
+    }
+}
+
 /// An answer that must not be kept.
 pub(super) fn uncached<T: Serialize + ?Sized>(status: u16, body: &T) -> Response {
     Response::json(status, body)
@@ -74,14 +84,14 @@ pub(super) fn uncached<T: Serialize + ?Sized>(status: u16, body: &T) -> Response
 }
 
 /// The answer to a wrong method. `endpoint` is the name of the endpoint.
-pub(super) fn invalid_method(method: &str, endpoint: &str, realm: Option<&str>) -> Response {
+pub(super) fn invalid_method(method: &str, endpoint: &str, config: &Config) -> Response {
     #[derive(Serialize)]
     struct Body<'a> {
         error: &'a str,
         error_description: &'a str,
     }
     let description = format!("The HTTP method {method} is invalid for the {endpoint} endpoint");
-    let challenge = challenge(realm, Some(("invalid_method", &description)));
+    let challenge = challenge(config, Some(("invalid_method", &description)));
     let body = Body {
         error: "invalid_method",
         error_description: &description,
@@ -89,14 +99,21 @@ pub(super) fn invalid_method(method: &str, endpoint: &str, realm: Option<&str>) 
     Response::json(405, &body).with_header("WWW-Authenticate", challenge)
 }
 
-/// The value of a WWW-Authenticate header. As in Kong, there are no commas between its parts.
-pub(super) fn challenge(realm: Option<&str>, error: Option<(&str, &str)>) -> String {
-    let mut challenge = "Bearer".to_owned();
-    if let Some(realm) = realm {
-        challenge += &format!(" realm=\"{realm}\"");
-    }
-    if let Some((error, description)) = error {
-        challenge += &format!(" error=\"{error}\" error_description=\"{description}\"");
-    }
-    challenge
+/// The value of a WWW-Authenticate header. Kong leaves out the commas between its parts (RFC 9110 section 11.6.1).
+pub(super) fn challenge(config: &Config, error: Option<(&str, &str)>) -> String {
+    let realm = config
+        .realm
+        .iter()
+        .map(|realm| format!("realm=\"{realm}\""));
+    let error = error.iter().flat_map(|(error, description)| {
+        [
+            format!("error=\"{error}\""),
+            format!("error_description=\"{description}\""),
+        ]
+    });
+    let parts: Vec<_> = realm.chain(error).collect();
+    let comma = if config.is_strict() { ", " } else { " " };
+    format!("Bearer {}", parts.join(comma))
+        .trim_end()
+        .to_owned()
 }

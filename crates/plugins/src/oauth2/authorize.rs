@@ -9,7 +9,7 @@ use super::endpoint::{Endpoint, Scene, check_https, now};
 use super::issue::{Failed, Grant, service_of};
 use super::parameters::Parameters;
 use super::pkce::{self, Challenge};
-use super::redirect::{Part, with_parameters};
+use super::redirect::{Part, with_appended, with_parameters};
 use super::scope;
 use model::Value;
 use plugin::Response;
@@ -92,7 +92,11 @@ pub(super) async fn answer(plugin: &Oauth2, cx: &Scene<'_, '_>) -> Result<Respon
     struct Body {
         redirect_uri: String,
     }
-    let redirect_uri = with_parameters(&uri, part, &pairs);
+    let redirect_uri = match plugin.config.is_strict() {
+        // There is no answer in the fragment.
+        true => with_appended(&uri, &pairs),
+        false => with_parameters(&uri, part, &pairs),
+    };
     let response = uncached(status, &Body { redirect_uri });
     Ok(match refusal {
         Some(refusal) => refused(&refusal, response),
@@ -181,10 +185,14 @@ fn check(
     };
     let credential = client.as_ref().map(|client| &*client.credential);
     let credential = credential.filter(|_| registered.is_some());
-    let challenge = pkce::challenge(parameters, credential, config).unwrap_or_else(|problem| {
-        refusal = Some(problem);
-        Challenge::default()
-    });
+    // A challenge belongs to a code. In Kong it is missed whatever the client wants.
+    let challenge = match kind {
+        None if config.is_strict() => Challenge::default(),
+        _ => pkce::challenge(parameters, credential, config).unwrap_or_else(|problem| {
+            refusal = Some(problem);
+            Challenge::default()
+        }),
+    };
     let granted = match (refusal, kind, client) {
         (None, Some(kind), Some(client)) => Ok(Wanted {
             kind,

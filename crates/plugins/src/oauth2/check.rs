@@ -2,6 +2,7 @@
 
 use super::Oauth2;
 use super::answer::challenge;
+use super::config::Config;
 use super::credential::Oauth2Credential;
 use super::endpoint::now;
 use super::own::signed::Claims;
@@ -71,10 +72,10 @@ pub(super) struct Challenges {
 }
 
 impl Challenges {
-    pub(super) fn new(realm: Option<&str>) -> Self {
+    pub(super) fn new(config: &Config) -> Self {
         Self {
-            missing: challenge(realm, None).into(),
-            invalid: challenge(realm, Some(("invalid_token", INVALID))).into(),
+            missing: challenge(config, None).into(),
+            invalid: challenge(config, Some(("invalid_token", INVALID))).into(),
         }
     }
 }

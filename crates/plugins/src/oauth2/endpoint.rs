@@ -94,8 +94,8 @@ impl Endpoint {
 pub(super) fn serve<'a>(plugin: &'a Oauth2, cx: RequestCx<'a, '_>, endpoint: Endpoint) -> Step<'a> {
     let request: &Request<'_> = cx.request;
     if request.method() != endpoint.method() {
-        let realm = plugin.config.realm.as_deref();
-        return Step::Respond(invalid_method(request.method(), endpoint.name(), realm));
+        let (method, name) = (request.method(), endpoint.name());
+        return Step::Respond(invalid_method(method, name, &plugin.config));
     }
     match endpoint {
         Endpoint::Keys | Endpoint::Metadata => {

@@ -12,10 +12,11 @@ use uuid::Uuid;
 /// Exchanges a code. An attempt that fails does not use it up.
 pub(super) async fn code(asked: &Asked<'_, '_, '_>) -> Result<Granted, Failed> {
     let Asked { plugin, cx, .. } = asked;
-    let service = service_of(cx.node, cx.request, plugin.config.global_credentials)?;
+    let config = &plugin.config;
+    let service = service_of(cx.node, cx.request, config.global_credentials)?;
     let given = asked.parameters.get("code");
     let Some(text) = given.text() else {
-        return Ok(Err(Refusal::invalid_code()));
+        return Ok(Err(Refusal::new("invalid_request", "Invalid code")));
     };
     let store = plugin.store(cx.node)?;
     let found = store.find_code(text, asked.now).get().await?;
@@ -33,27 +34,20 @@ pub(super) async fn code(asked: &Asked<'_, '_, '_>) -> Result<Granted, Failed> {
         scope,
         refreshes: true,
     };
-    let take = || {
-        store.take_code(
-            text,
-            grant.token(plugin),
-            plugin.config.is_strict(),
-            asked.now,
-        )
-    };
+    let take = || store.take_code(text, grant.token(plugin), config.is_strict(), asked.now);
     let Some(found) = found else {
-        if plugin.config.is_strict() {
+        if config.is_strict() {
             // A code that was taken already ends its tokens (RFC 9700 section 2.1.1).
             take().get().await?;
         }
-        return Ok(Err(Refusal::invalid_code()));
+        return Ok(Err(Refusal::invalid_code(config)));
     };
     if let Err(refusal) = check_code(asked, &found.code, &grant) {
         return Ok(Err(refusal));
     }
     match take().get().await? {
         Some(issued) => Ok(Ok(grant.body(plugin, Some(issued), asked.now).await?)),
-        None => Ok(Err(Refusal::invalid_code())),
+        None => Ok(Err(Refusal::invalid_code(config))),
     }
 }
 
@@ -62,12 +56,12 @@ fn check_code(asked: &Asked<'_, '_, '_>, code: &NewCode, grant: &Grant<'_>) -> R
     let config = &plugin.config;
     let is_for_service = grant.service.is_none() || code.service == grant.service;
     if !is_for_service || code.credential != asked.client.owner {
-        return Err(Refusal::invalid_code());
+        return Err(Refusal::invalid_code(config));
     }
     pkce::verify(asked.parameters, code, &asked.client.credential, config)?;
     let instance = cx.instance();
     if config.global_credentials && code.plugin.is_some() && code.plugin != instance {
-        return Err(Refusal::invalid_code());
+        return Err(Refusal::invalid_code(config));
     }
     if config.is_strict() {
         check_redirect_uri(asked, code)?;
@@ -99,17 +93,20 @@ pub(super) async fn refresh(asked: &Asked<'_, '_, '_>) -> Result<Granted, Failed
     let service = service_of(cx.node, cx.request, config.global_credentials)?;
     let given = asked.parameters.get("refresh_token");
     let Some(text) = given.text() else {
-        return Ok(Err(Refusal::invalid_refresh_token()));
+        return Ok(Err(Refusal::new(
+            "invalid_request",
+            "Invalid refresh_token",
+        )));
     };
     let store = plugin.store(cx.node)?;
     let found = store.find_by_refresh_token(text, asked.now).get().await?;
     // What was revoked is as good as unknown. What was used before may be one of the cases of `replayed`.
     let Some(found) = found.filter(|found| found.state != State::Revoked) else {
-        return Ok(Err(Refusal::invalid_refresh_token()));
+        return Ok(Err(Refusal::invalid_refresh_token(config)));
     };
     let is_for_service = service.is_none() || found.service == service;
     if !is_for_service || !is_of_service(cx.node, &found)? {
-        return Ok(Err(Refusal::invalid_refresh_token()));
+        return Ok(Err(Refusal::invalid_refresh_token(config)));
     }
     if let Err(refusal) = check_refresh(asked, &found) {
         return Ok(Err(refusal));
@@ -139,22 +136,26 @@ pub(super) async fn refresh(asked: &Asked<'_, '_, '_>) -> Result<Granted, Failed
     };
     match issued {
         Some(issued) => Ok(Ok(grant.body(plugin, Some(issued), asked.now).await?)),
-        None => Ok(Err(Refusal::invalid_refresh_token())),
+        None => Ok(Err(Refusal::invalid_refresh_token(config))),
     }
 }
 
 fn check_refresh(asked: &Asked<'_, '_, '_>, found: &Token) -> Result<(), Refusal> {
+    let config = &asked.plugin.config;
     if found.credential != asked.client.owner {
         let is_other_client = found.credential.id != asked.client.owner.id;
-        return Err(match is_other_client && found.state == State::Live {
-            true => Refusal::invalid_client(),
-            false => Refusal::invalid_refresh_token(),
-        });
+        let is_kong = !config.is_strict();
+        return Err(
+            match is_kong && is_other_client && found.state == State::Live {
+                true => Refusal::invalid_client(),
+                false => Refusal::invalid_refresh_token(config),
+            },
+        );
     }
-    match scope::are_allowed(found.scope.as_deref(), &asked.plugin.config) {
+    match scope::are_allowed(found.scope.as_deref(), config) {
         true => Ok(()),
         false if found.state == State::Live => Err(Refusal::new("invalid_scope", "Scope mismatch")),
-        false => Err(Refusal::invalid_refresh_token()),
+        false => Err(Refusal::invalid_refresh_token(config)),
     }
 }
 

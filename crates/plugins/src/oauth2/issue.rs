@@ -28,6 +28,9 @@ pub(super) struct TokenBody {
     pub(super) expires_in: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) refresh_token: Option<String>,
+    /// What the token is for, which a client must learn if it has asked for something else. Kong does not tell it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) scope: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<Value>,
 }
@@ -106,6 +109,7 @@ impl Grant<'_> {
             token_type: "bearer",
             expires_in: (expires_in > 0).then_some(expires_in),
             refresh_token,
+            scope: self.scope.clone().filter(|_| plugin.config.is_strict()),
             state: None,
         })
     }

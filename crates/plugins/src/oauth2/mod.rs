@@ -61,7 +61,7 @@ impl Plugin for Oauth2 {
         config.check()?;
         let keys = Keys::build(&config)?;
         Ok(Self {
-            challenges: Challenges::new(config.realm.as_deref()),
+            challenges: Challenges::new(&config),
             metadata: own::metadata::write(&config, keys.is_some()),
             keys,
             config,

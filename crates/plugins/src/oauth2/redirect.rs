@@ -57,6 +57,31 @@ pub(super) fn with_parameters(uri: &str, part: Part, parameters: &[(&str, Value)
     out
 }
 
+/// Returns the URI with parameters after those that it has. Those with the same names are removed; the others stay as they
+/// are (RFC 6749 section 3.1.2), because clients find out by them which of their URIs it is.
+pub(super) fn with_appended(uri: &str, parameters: &[(&str, Value)]) -> String {
+    let (rest, fragment) = split(uri, '#');
+    let (base, query) = split(rest, '?');
+    let is_replaced = |piece: &str| {
+        let arg = args::parse(piece.as_bytes()).next();
+        let is_same = |(name, _): &(&str, Value)| {
+            arg.as_ref()
+                .is_some_and(|arg| *arg.name == *name.as_bytes())
+        };
+        parameters.iter().any(is_same)
+    };
+    let pieces = query.into_iter().flat_map(|query| query.split('&'));
+    let kept: Vec<_> = pieces
+        .filter(|piece| !piece.is_empty() && !is_replaced(piece))
+        .collect();
+    let mut query = kept.join("&");
+    for (name, value) in parameters {
+        write(&mut query, name, value, 0);
+    }
+    let fragment = fragment.map(|text| format!("#{text}"));
+    format!("{base}?{query}{}", fragment.unwrap_or_default())
+}
+
 /// Adds a state as a client sends it, for the fuzz target.
 pub fn with_state(uri: &str, state: &str) -> String {
     with_parameters(uri, Part::Query, &[("state", Value::from(state))])

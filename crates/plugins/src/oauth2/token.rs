@@ -87,7 +87,7 @@ async fn grant(
 ) -> Result<Granted, Failed> {
     let grant_type = GrantType::of(parameters.get("grant_type").text(), plugin);
     let claimed = client::claimed(parameters, cx.request, &plugin.config);
-    let client = client::find(cx.node, claimed.id.as_deref().unwrap_or_default())?;
+    let client = client::named(cx.node, &claimed)?;
     let refusal = check(
         plugin,
         parameters,
@@ -176,14 +176,9 @@ async fn check(
             }
         }
         client => {
-            let is_right = match &claimed.secret {
-                Some(secret) => {
-                    let credential = client.map(|client| &*client.credential);
-                    plugin.secrets()?.is_right(credential, secret).await?
-                }
-                None => false,
-            };
-            if client.is_some() && !is_right {
+            let is_right = plugin.has_secret(claimed, client).await?;
+            // An unknown client is refused later, and then without a challenge, as in Kong.
+            if !is_right && (client.is_some() || plugin.config.is_strict()) {
                 refusal = Some(refuse_client());
             }
         }

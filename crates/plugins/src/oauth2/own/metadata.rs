@@ -39,10 +39,17 @@ struct Metadata<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     revocation_endpoint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    revocation_endpoint_auth_methods_supported: Option<[&'static str; 3]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     introspection_endpoint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    introspection_endpoint_auth_methods_supported: Option<[&'static str; 2]>,
     code_challenge_methods_supported: [&'static str; 1],
     authorization_response_iss_parameter_supported: bool,
 }
+
+/// How clients, public ones included, name themselves. Clients would take an absent list for the first one alone.
+const ALL_METHODS: [&str; 3] = ["client_secret_basic", "client_secret_post", "none"];
 
 /// Writes the metadata of a configuration.
 pub(in crate::oauth2) fn write(config: &Config, has_keys: bool) -> Bytes {
@@ -71,12 +78,12 @@ pub(in crate::oauth2) fn write(config: &Config, has_keys: bool) -> Bytes {
             (config.allows_password(), "password"),
             (true, "refresh_token"),
         ]),
-        token_endpoint_auth_methods_supported: [
-            "client_secret_basic",
-            "client_secret_post",
-            "none",
-        ],
+        token_endpoint_auth_methods_supported: ALL_METHODS,
         revocation_endpoint: endpoint(config.revocation == Some(true), "revoke"),
+        revocation_endpoint_auth_methods_supported: (config.revocation == Some(true))
+            .then_some(ALL_METHODS),
+        introspection_endpoint_auth_methods_supported: (config.introspection == Some(true))
+            .then_some(["client_secret_basic", "client_secret_post"]),
         introspection_endpoint: endpoint(config.introspection == Some(true), "introspect"),
         code_challenge_methods_supported: ["S256"],
         authorization_response_iss_parameter_supported: config.is_strict(),

@@ -30,18 +30,17 @@ async fn caller(
         return Ok(Err(plugin.refuse(cx.node, endpoint, &refusal, answer)));
     }
     let claimed = client::claimed(parameters, cx.request, &plugin.config);
-    let client = client::find(cx.node, claimed.id.as_deref().unwrap_or_default())?;
+    let client = client::named(cx.node, &claimed)?;
     let is_public = client
         .as_ref()
         .is_some_and(|client| client.credential.is_public());
-    let is_right = match &claimed.secret {
-        None => is_public && endpoint == Endpoint::Revoke,
-        // A public client that sends a secret is not what it says.
-        Some(_) if is_public => false,
-        Some(secret) => {
-            let credential = client.as_ref().map(|client| &*client.credential);
-            plugin.secrets()?.is_right(credential, secret).await?
+    let is_right = match is_public {
+        // A public client that sends a secret is not what it says. Some libraries send an empty one.
+        true => {
+            let secret = claimed.secret.as_deref().unwrap_or_default();
+            secret.trim().is_empty() && endpoint == Endpoint::Revoke
         }
+        false => plugin.has_secret(&claimed, client.as_ref()).await?,
     };
     match client.filter(|_| is_right) {
         Some(client) => Ok(Ok(client)),

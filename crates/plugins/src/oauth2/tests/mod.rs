@@ -3,6 +3,7 @@
 mod attacks;
 mod authorize;
 mod check;
+mod clients;
 mod own;
 mod reading;
 mod refresh;

@@ -236,7 +236,9 @@ async fn the_metadata_are_at_the_path_of_the_issuer() {
                 ["authorization_code", "implicit", "client_credentials", "password", "refresh_token"],
             "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "none"],
             "revocation_endpoint": "https://as.example/shop/oauth2/revoke",
+            "revocation_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "none"],
             "introspection_endpoint": "https://as.example/shop/oauth2/introspect",
+            "introspection_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post"],
             "code_challenge_methods_supported": ["S256"],
             "authorization_response_iss_parameter_supported": false,
         })

@@ -1,6 +1,6 @@
 //! Parsers of what clients send.
 
-use super::super::client::{Claimed, basic};
+use super::super::client::{Claimed, basic, encoded_basic};
 use super::super::own::signed::split;
 use super::super::redirect::{Part, with_parameters};
 use super::super::search::bearer;
@@ -34,6 +34,7 @@ fn basic_credentials_are_found_as_in_kong() {
         id: id.map(str::to_owned),
         secret: secret.map(str::to_owned),
         from_header: true,
+        decoded: None,
     };
     for header in ["Basic {}", "basic {}", "Basic{}", "x Basic   {}"] {
         let header = header.replace("{}", &encoded);
@@ -85,6 +86,41 @@ fn parameters_are_merged_into_redirect_uris() {
     ];
     let wanted = "app:/cb?k=v#state%5b1%5d=5&state%5b2%5d=false&token=%c3%a9";
     assert_eq!(with("app:/cb?k=v", Part::Fragment, &pairs), wanted);
+}
+
+#[test]
+fn basic_credentials_may_be_encoded_as_a_form() {
+    let read =
+        |text: &str| encoded_basic(format!("Basic {}", BASE64.encode(text.as_bytes())).as_bytes());
+    for (text, id, secret, decoded) in [
+        ("id:secret", "id", Some("secret"), None),
+        ("id:se:cret", "id", Some("se:cret"), None),
+        ("id:", "id", Some(""), None),
+        ("id", "id", None, None),
+        (
+            "my%2Did:a%2Bb+c%25=",
+            "my%2Did",
+            Some("a%2Bb+c%25="),
+            Some(("my-id", "a+b c%=")),
+        ),
+        // These cannot be encoded.
+        ("id:a+b&c", "id", Some("a+b&c"), None),
+        ("id:%ff", "id", Some("%ff"), None),
+    ] {
+        let decoded = decoded.map(|(id, secret): (&str, &str)| (id.to_owned(), secret.to_owned()));
+        let wanted = Claimed {
+            id: Some(id.to_owned()),
+            secret: secret.map(str::to_owned),
+            from_header: true,
+            decoded,
+        };
+        assert_eq!(read(text), wanted, "{text}");
+    }
+    let nobody = Claimed {
+        from_header: true,
+        ..Claimed::default()
+    };
+    assert_eq!(encoded_basic(b"Basic ?"), nobody);
 }
 
 proptest! {

@@ -1,0 +1,5 @@
+module silverback/compat/oauth2
+
+go 1.26.3
+
+require golang.org/x/oauth2 v0.38.0
