@@ -57,6 +57,8 @@ fn basic(data: &[u8]) {
                 id: parts.next(),
                 secret: parts.next(),
                 from_header: true,
+                // RFC 6749 has ids and secrets encoded as in a form, Kong has not.
+                decoded: found.decoded.clone(),
             }
         }
     };

@@ -295,7 +295,7 @@ async fn invalid_arguments_are_refused_by_name() {
             400,
             "entity_type: there are no entities of the type key-auht; did you mean key-auth? The types are: acls, acme_storage, basic-auths, ca_certificates, certificates, clustering_data_planes, consumers, filter-chains, \
              hmac-auths, jwts, key-auths, key-sets, keys, oauth2, \
-             parameters, plugins, ratelimiting_metrics, routes, services, sessions, snis, targets, upstreams, vaults, workspaces",
+             parameters, plugins, ratelimiting_metrics, routes, services, snis, targets, upstreams, vaults, workspaces",
         ),
         (
             "/revisions?size=0",
