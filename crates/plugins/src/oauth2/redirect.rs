@@ -58,7 +58,7 @@ pub(super) fn with_parameters(uri: &str, part: Part, parameters: &[(&str, Value)
 }
 
 /// Returns the URI with parameters after those that it has. Those with the same names are removed; the others stay as they
-/// are (RFC 6749 section 3.1.2), because clients find out by them which of their URIs it is.
+/// are (RFC 6749 section 3.1.2).
 pub(super) fn with_appended(uri: &str, parameters: &[(&str, Value)]) -> String {
     let (rest, fragment) = split(uri, '#');
     let (base, query) = split(rest, '?');

@@ -122,17 +122,10 @@ await run({
     await refused(client.authorizationCodeGrant(config, url, checks), 'invalid_scope');
   },
 
-  async 'state and redirect URI that must be encoded'() {
-    const config = await discover(ENCODED, client.ClientSecretPost(ENCODED.secret));
-    const { url, checks } = await authorize(config, ENCODED, { state: 'a b+c%41&d=e#f?é' });
-    assert.deepEqual([url.pathname, url.searchParams.get('tenant')], ['/back', '7']);
-    const tokens = client.authorizationCodeGrant(config, url, checks);
-    if (strict) {
-      await admits((await tokens).access_token, { user: 'bob', scope: 'read' });
-    } else {
-      // The library takes the redirect URI from the URL that it comes back to. Kong has sorted the query.
-      await refused(tokens, 'invalid_request');
-    }
+  async 'state that must be encoded'() {
+    // The library has no redirect URIs with a query.
+    const tokens = await codeTokens(await confidential(), APP, { state: 'a b+c%41&d=e#f?é' });
+    await admits(tokens.access_token, { user: 'bob', scope: 'read' });
   },
 
   async 'code of another server'() {

@@ -55,7 +55,7 @@ pub(super) const LIBRARIES: [Library; 6] = [
             "code without PKCE",
             "wrong verifier",
             "wrong scope",
-            "state and redirect URI that must be encoded",
+            "state that must be encoded",
             OTHER_SERVER,
             "code twice",
             "password",
