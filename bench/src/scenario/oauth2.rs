@@ -59,8 +59,13 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
             ("KONG_TRUSTED_IPS", "127.0.0.1/32".to_owned()),
             ("KONG_TOKEN_KEY_FILE", keys.display().to_string()),
         ];
-        let gateway = harness.gateway_with(&build, &settings)?;
-        gateway.post_config(&configuration(harness.upstream))?;
+        let start = |harness: &mut Harness| {
+            let gateway = harness.gateway_with(&build, &settings)?;
+            gateway.post_config(&configuration(harness.upstream))?;
+            anyhow::Ok(gateway)
+        };
+        import(&start(harness)?, &build.name, harness, &mut scenario)?;
+        let gateway = start(harness)?;
         let mut subject = Subject {
             name: build.name.clone(),
             stored: 0,
@@ -73,7 +78,6 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
             subject.fill(size)?;
             subject.measure(harness, &mut scenario)?;
         }
-        subject.import(harness, &mut scenario)?;
         subject.drop_ended(&mut scenario)?;
     }
     Ok(scenario)
@@ -145,6 +149,44 @@ fn now() -> Result<i64> {
     Ok(i64::try_from(now.as_secs())?)
 }
 
+/// Imports rows as they come out of Kong.
+fn import(
+    gateway: &Gateway,
+    subject: &str,
+    harness: &Harness,
+    scenario: &mut Scenario,
+) -> Result<()> {
+    let case = format!("import of {IMPORTED} tokens");
+    if !harness.wants(&case) {
+        return Ok(());
+    }
+    let (mut rows, now) = (String::new(), now()?);
+    for number in 0..IMPORTED as u128 {
+        let row = json!({
+            "id": id_of(0x1_0000_0000 + number), "credential": {"id": id_of(CREDENTIALS[0].1)},
+            "service": {"id": id_of(SERVICE)}, "token_type": "bearer", "expires_in": LIFE, "created_at": now,
+            "access_token": format!("access{number:026x}"), "refresh_token": format!("refresh{number:025x}"),
+            "ttl": 1_209_600, "scope": "read write", "authenticated_userid": "somebody",
+        });
+        writeln!(rows, "{row}")?;
+    }
+    let started = Instant::now();
+    let head = format!(
+        "POST /oauth2_tokens/import HTTP/1.1\r\nHost: {}\r\nContent-Type: application/x-ndjson\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        gateway.admin,
+        rows.len()
+    );
+    let answer = exchange(gateway.admin, &head, rows.as_bytes())?;
+    let took = started.elapsed().as_secs_f64();
+    if answer.status != 200 || !answer.start.contains(&format!("\"imported\":{IMPORTED}")) {
+        bail!("the import answered {}: {}", answer.status, answer.start);
+    }
+    let mut figure = figure(&case, subject, ROWS, None);
+    figure.samples.push(IMPORTED as f64 / took);
+    scenario.figures.push(figure);
+    Ok(())
+}
+
 /// Returns a request for the token endpoint, or for that of introspection.
 fn form(endpoint: &str, client: &str, more: &str) -> Request {
     let body = format!("client_id={client}&client_secret=the+secret+of+the+client&{more}");
@@ -191,7 +233,7 @@ impl Subject {
             let issued: Vec<_> = (0..AT_ONCE).map(|_| store.issue(token(), now)).collect();
             for issued in issued {
                 let issued = issued.wait()?;
-                if self.stored % every == 0 {
+                if self.stored.is_multiple_of(every) {
                     self.verified.push(issued.access_token.0);
                 }
                 self.stored += 1;
@@ -275,39 +317,6 @@ impl Subject {
             .figures
             .extend(tracks.into_iter().flat_map(|track| track.figures));
         scenario.figures.extend([resident, sync]);
-        Ok(())
-    }
-
-    /// Imports rows as they come out of Kong.
-    fn import(&self, harness: &Harness, scenario: &mut Scenario) -> Result<()> {
-        let case = format!("import of {IMPORTED} tokens");
-        if !harness.wants(&case) {
-            return Ok(());
-        }
-        let (mut rows, now) = (String::new(), now()?);
-        for number in 0..IMPORTED as u128 {
-            let row = json!({
-                "id": id_of(0x1_0000_0000 + number), "credential": {"id": id_of(CREDENTIALS[0].1)},
-                "service": {"id": id_of(SERVICE)}, "token_type": "bearer", "expires_in": LIFE, "created_at": now,
-                "access_token": format!("access{number:026x}"), "refresh_token": format!("refresh{number:025x}"),
-                "ttl": 1_209_600, "scope": "read write", "authenticated_userid": "somebody",
-            });
-            writeln!(rows, "{row}")?;
-        }
-        let started = Instant::now();
-        let head = format!(
-            "POST /oauth2_tokens/import HTTP/1.1\r\nHost: {}\r\nContent-Type: application/x-ndjson\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-            self.gateway.admin,
-            rows.len()
-        );
-        let answer = exchange(self.gateway.admin, &head, rows.as_bytes())?;
-        let took = started.elapsed().as_secs_f64();
-        if answer.status != 200 || !answer.start.contains(&format!("\"imported\":{IMPORTED}")) {
-            bail!("the import answered {}: {}", answer.status, answer.start);
-        }
-        let mut figure = figure(&case, &self.name, ROWS, None);
-        figure.samples.push(IMPORTED as f64 / took);
-        scenario.figures.push(figure);
         Ok(())
     }
 
