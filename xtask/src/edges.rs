@@ -20,7 +20,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
         &["lua", "model", "net", "plugin", "services", "tokens"],
     ),
     ("proxy", &["model", "net", "plugin", "router", "tables"]),
-    ("admin", &["model", "net", "plugin", "store"]),
+    ("admin", &["model", "net", "plugin", "store", "tokens"]),
     (
         "gateway",
         &[

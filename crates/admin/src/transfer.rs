@@ -19,7 +19,7 @@ use model::declarative::{
     self, Counts, Existing, ExportError, ExportFormat, Format, KeyPart, Options, Put,
 };
 use model::entities::Plugin;
-use model::schema::{RouterFlavor, VaultReferences};
+use model::schema::{RouterFlavor, VaultReferences, registry};
 use model::{EntityKind, codec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -146,13 +146,16 @@ pub fn merge(
     Ok(merged)
 }
 
-/// Converts the entities of a document to changes, without OAuth2 tokens, which are not configuration. Returns those
-/// encoded.
+/// Converts the entities of a document to changes, without what is not configuration: OAuth2 tokens, which are returned
+/// encoded, and what can only be left out, such as sessions.
 pub fn without_tokens(puts: Vec<Put>) -> (Vec<Change>, Vec<Vec<u8>>) {
     let (mut changes, mut tokens) = (Vec::with_capacity(puts.len()), Vec::new());
     for Put { kind, id, entity } in puts {
         if oauth2_tokens::is(kind) {
             tokens.push(entity);
+        } else if registry().entity(kind).is_apart {
+            let kind = &registry().entity(kind).name;
+            tracing::warn!("one of the {kind} is left out: they are not configuration");
         } else {
             changes.push(Change::Put { kind, id, entity });
         }

@@ -3,6 +3,7 @@
 //! because a crash may leave the file behind, and the system may reuse the id.
 
 use crate::local;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -137,11 +138,18 @@ impl Instance {
 
     /// Writes the addresses that the gateway listens on to a file in the prefix. They include the free ports chosen for
     /// port 0. If writing fails, for example on a full disk, the gateway serves all the same. Then the file is removed,
-    /// so that it never holds the addresses of the previous process.
-    pub(crate) fn publish_addresses(&self, addresses: &serde_json::Value) {
-        if let Err(error) = write_whole(&self.prefix, ADDRESSES_FILE, &format!("{addresses}\n")) {
-            tracing::warn!(%error, "cannot write {ADDRESSES_FILE} to the prefix");
-            let _ = fs::remove_file(self.prefix.join(ADDRESSES_FILE));
+    /// so that it never holds the addresses of the previous process. It is an error if no more files can be opened: the
+    /// gateway could not accept a connection either.
+    pub(crate) fn publish_addresses(&self, addresses: &serde_json::Value) -> io::Result<()> {
+        let written = write_whole(&self.prefix, ADDRESSES_FILE, &format!("{addresses}\n"));
+        match written {
+            Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "cannot write {ADDRESSES_FILE} to the prefix");
+                let _ = fs::remove_file(self.prefix.join(ADDRESSES_FILE));
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
     }
 }

@@ -623,7 +623,8 @@ fn serve(
         sockets.events = listen_locally(settings, local::EVENTS);
     }
     workers.serve_apis(&gateway, certificates, settings)?;
-    instance.publish_addresses(&addresses);
+    let published = instance.publish_addresses(&addresses);
+    published.map_err(|error| Failure::new(format!("cannot write to the prefix: {error}")))?;
     let addresses = sockets::in_words(&addresses);
     let written = instance.take_over();
     written.map_err(|error| Failure::new(format!("cannot write to the prefix: {error}")))?;

@@ -42,6 +42,14 @@ pub const TESTS: &[(&str, Test)] = &[
     ("a lost answer can be asked for again once", |store| {
         Box::pin(a_lost_answer_comes_again_once(store))
     }),
+    (
+        "a replay ends the last of a grant, also if rows in between are gone",
+        |store| {
+            Box::pin(a_replay_ends_the_last_also_if_rows_in_between_are_gone(
+                store,
+            ))
+        },
+    ),
     ("a replay ends the last of a grant", |store| {
         Box::pin(a_replay_ends_the_last(store))
     }),
@@ -455,12 +463,36 @@ async fn a_lost_answer_comes_again_once(store: Store) {
         None,
         "what has followed was replaced"
     );
+    assert_eq!(again(lost.id, now).await, None, "both answers have arrived");
     // The live row is still found as the last of its grant.
     assert!(store.revoke_successor(first, now).get().await.unwrap());
     assert_eq!(find(&issued.access_token.0).await, None);
     let (first, next) = pair().await;
     assert!(store.revoke(next.id, now).get().await.unwrap());
     assert_eq!(again(first, now).await, None, "it was revoked");
+}
+
+async fn a_replay_ends_the_last_also_if_rows_in_between_are_gone(store: Store) {
+    let short = NewToken {
+        ttl: Some(60),
+        ..new_token()
+    };
+    let first = store.issue(new_token(), NOW).get().await.unwrap();
+    let mut refresh = first.refresh_token.expect("it was asked for").0;
+    for token in [short, new_token()] {
+        match store.refresh(&refresh, token, NOW).get().await.unwrap() {
+            RefreshOutcome::Issued(next) => {
+                refresh = next.refresh_token.expect("it was asked for").0;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let later = NOW + 3 * 3600;
+    while store.expire(later).get().await.unwrap() {}
+    let revoked = store.revoke_successor(first.id, later).get().await.unwrap();
+    assert!(revoked, "the last row was live");
+    let found = store.find_by_refresh_token(&refresh, later).get().await;
+    assert_eq!(found.unwrap().map(|row| row.state), Some(State::Revoked));
 }
 
 async fn a_replay_ends_the_last(store: Store) {

@@ -374,3 +374,20 @@ fn a_configuration_that_does_not_fit_is_refused_and_the_running_one_stays() {
     assert!(answer.text().contains("lmdb_map_size"), "{}", answer.text());
     assert_eq!(gateway.get("/a", &[]).status, 200);
 }
+
+#[test]
+fn sessions_of_a_document_are_left_out_because_they_are_not_configuration() {
+    let gateway = launch().set("database", "off").start();
+    let session =
+        r#"{"session_id": "abc", "data": "the data of a session", "expires": 9999999999}"#;
+    let document = format!(r#"{{"_format_version": "3.0", "sessions": [{session}]}}"#);
+    let posted = gateway.post_config(&document);
+    assert_eq!(posted.status, 201, "{}", posted.text());
+    assert!(gateway.log().contains("one of the sessions is left out"));
+    let store = gateway.launch().prefix().join("silverback.lmdb/data.mdb");
+    let stored = std::fs::read(store).expect("the store can be read");
+    let is_there = stored
+        .windows(b"the data of a session".len())
+        .any(|part| part == b"the data of a session");
+    assert!(!is_there, "sessions are in no revision");
+}

@@ -104,11 +104,18 @@ pub(super) async fn refresh(asked: &Asked<'_, '_, '_>) -> Result<Granted, Failed
     let Some(found) = found.filter(|found| found.state != State::Revoked) else {
         return Ok(Err(Refusal::invalid_refresh_token(config)));
     };
-    let is_for_service = service.is_none() || found.service == service;
-    if !is_for_service || !is_of_service(cx.node, &found)? {
-        return Ok(Err(Refusal::invalid_refresh_token(config)));
-    }
-    if let Err(refusal) = check_refresh(asked, &found) {
+    // In Kong, a plugin with global_credentials makes a global token of any other.
+    let is_for_service = found.service == service || (service.is_none() && !config.is_strict());
+    let refusal = match is_for_service && is_of_service(cx.node, &found)? {
+        true => check_refresh(asked, &found).err(),
+        false => Some(Refusal::invalid_refresh_token(config)),
+    };
+    if let Some(refusal) = refusal {
+        // A replay ends the grant, whatever else is wrong with it.
+        let is_replay = found.state == State::Superseded && found.credential == asked.client.owner;
+        if is_replay && config.revokes_on_replay() {
+            store.revoke_successor(found.id, asked.now).get().await?;
+        }
         return Ok(Err(refusal));
     }
     let grant = Grant {

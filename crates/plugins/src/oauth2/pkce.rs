@@ -66,8 +66,13 @@ pub(super) fn challenge(
     })
 }
 
+/// Longest challenge that is kept. No verifier leads to a longer one than 43 letters, so of others the beginning is enough
+/// to refuse every verifier.
+const LONGEST: usize = 128;
+
 /// Returns the challenge in base64url without padding. One that cannot be decoded stays as it is.
 fn normal(challenge: &str) -> String {
+    let challenge = &challenge[..challenge.floor_char_boundary(LONGEST)];
     let plain: String = challenge
         .chars()
         .map(|letter| match letter {

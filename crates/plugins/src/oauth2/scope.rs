@@ -21,6 +21,10 @@ pub(super) fn granted(wanted: &Given<'_>, config: &Config) -> Result<Option<Stri
             let description = format!("\"{word}\" is an invalid scope");
             return Err(Refusal::new("invalid_scope", description));
         }
+        // A scope counts once, so that a client cannot make a row as long as it likes.
+        if granted.split(' ').any(|before| before == word) {
+            continue;
+        }
         if !granted.is_empty() {
             granted.push(' ');
         }

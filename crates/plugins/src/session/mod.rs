@@ -242,6 +242,7 @@ impl SessionPlugin {
             None => self.sessions.log_out(scene, &mut session, keys).await,
             Some(_) => self.sessions.refresh(scene, &mut session),
         };
+        let has_failed = changed.is_err();
         note(&mut cookies, changed);
         for cookie in cookies {
             let line = HeaderValue::from_text(&cookie.line);
@@ -250,6 +251,8 @@ impl SessionPlugin {
         let Some(consumer) = consumer else {
             own.session = session;
             return Ok(match logout {
+                // The session goes on, so the client must not believe that it has ended.
+                Logout::Asked if has_failed => Flow::Respond(Response::unexpected_error()),
                 Logout::Asked => Flow::Respond(Response::new(200, "")),
                 _ => Flow::Continue,
             });

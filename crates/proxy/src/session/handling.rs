@@ -89,6 +89,9 @@ impl<'r> Handling<'r> {
         *query = Some(redirect.query);
         (*path, *target, *buffer_response) = (None, None, false);
         self.restarts = self.chain.restart(redirect.path);
+        if !self.restarts {
+            self.chain.pick_defaults(self.globals);
+        }
         self.restarts
     }
 

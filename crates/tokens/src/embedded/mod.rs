@@ -159,6 +159,10 @@ impl TokenStore for Embedded {
     }
 
     fn expire(&self, now: i64) -> Reply<'_, bool> {
+        // A process that was killed, for instance during an upgrade, keeps pages from being used again.
+        if let Err(error) = self.shared.tables.env.clear_stale_readers() {
+            return Reply::Ready(Err(tables::storage(error)));
+        }
         self.writer.run(move |write| write.expire(now))
     }
 

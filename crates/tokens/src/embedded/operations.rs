@@ -14,8 +14,8 @@ use uuid::Uuid;
 
 /// Loose rows that are deleted in one step of [`Write::expire`].
 const EXPIRED_AT_ONCE: usize = 500;
-/// Rows that may follow each other in one grant, when the live one is looked for.
-const MAX_SUCCESSORS: usize = 100_000;
+/// Rows that may follow each other without a note that leads to the last one, when the live one is looked for.
+const MAX_SUCCESSORS: usize = 100;
 
 /// The next number in each bucket that was written to.
 pub(super) type Numbers = HashMap<Bucket, u64>;
@@ -206,7 +206,12 @@ impl Write<'_> {
         else {
             return Ok(None);
         };
-        self.supersede(at, &mut row, token, now).map(Some)
+        let issued = self.supersede(at, &mut row, token, now)?;
+        // This row was replaced before it was used. If its refresh token comes, both answers have arrived, and one of
+        // them at somebody else. So it leads nowhere that a lost answer could be repeated from.
+        row.successor = None;
+        self.end_row(at, &mut row, State::Superseded)?;
+        Ok(Some(issued))
     }
 
     /// Issues the row that follows another one.
@@ -272,13 +277,22 @@ impl Write<'_> {
     }
 
     pub(super) fn revoke_successor(&mut self, id: Uuid, now: i64) -> Result<bool, StoreError> {
-        let mut last = id;
+        let mut at = id;
         for _ in 0..MAX_SUCCESSORS {
-            let found = self.view().by_id(last)?;
-            match found.map(|(_, row)| (row.state, row.successor)) {
-                Some((State::Live, _)) => return self.revoke(last, now),
-                Some((State::Superseded, Some(successor))) => last = successor,
-                Some(_) | None => return Ok(false),
+            let Some((_, row)) = self.view().by_id(at)? else {
+                return Ok(false);
+            };
+            match row.state {
+                State::Live => return self.revoke(at, now),
+                State::Revoked => return Ok(false),
+                State::Superseded => {}
+            }
+            // The note of the grant leads to its last row. Rows in between may be many, and some may be gone.
+            let last = self.view().last_of(row.family.unwrap_or(row.id), now)?;
+            let last = last.map(|last| last.id).filter(|last| *last != at);
+            match last.or(row.successor) {
+                Some(next) => at = next,
+                None => return Ok(false),
             }
         }
         Err(StoreError::Storage("a grant has too many rows".to_owned()))

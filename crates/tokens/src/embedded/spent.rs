@@ -41,7 +41,7 @@ impl View<'_> {
         Ok(None)
     }
 
-    fn last_of(&self, family: Uuid, now: i64) -> Result<Option<Row>, StoreError> {
+    pub(super) fn last_of(&self, family: Uuid, now: i64) -> Result<Option<Row>, StoreError> {
         let last = self
             .shared
             .tables

@@ -304,7 +304,15 @@ impl Write<'_> {
             }
             let key = key.to_vec();
             let id = Uuid::from_slice(&key[8..]).map_err(|_| SessionStoreError::Damaged)?;
-            self.remove(id)?;
+            match self.remove(id) {
+                // Otherwise it would be in the way of all later rows.
+                Err(SessionStoreError::Damaged) => {
+                    tracing::error!(%id, "a session that has ended cannot be read and is deleted");
+                    let rows = self.tables.rows;
+                    rows.delete(&mut self.txn, id.as_bytes()).map_err(storage)?;
+                }
+                removed => removed?,
+            }
             // A key without its row would stay the first one.
             let deleted = self.tables.ends.delete(&mut self.txn, &key);
             deleted.map_err(storage)?;

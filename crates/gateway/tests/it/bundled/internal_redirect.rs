@@ -11,8 +11,8 @@ fn gateway(echo: &Echo, rewrite: &str, access: &str) -> Gateway {
         &echo.url(),
         json!([{"paths": ["/a"], "plugins": [{"name": "pre-function", "config": {"access": [access]}}]}]),
     );
-    configuration["plugins"] =
-        json!([{"name": "post-function", "config": {"rewrite": [rewrite], "access": ["return"]}}]);
+    let filter = r#"ngx.header["x-global"] = "has run""#;
+    configuration["plugins"] = json!([{"name": "post-function", "config": {"rewrite": [rewrite], "header_filter": [filter]}}]);
     start(crate::launch(), "off", &configuration)
 }
 
@@ -58,6 +58,7 @@ fn redirects_without_an_end_are_answered_with_500_and_the_connection_goes_on() {
     for _ in 0..2 {
         let answer = client.request("GET", "/a", &[], b"");
         assert_eq!(answer.status, 500, "{}", answer.text());
+        assert_eq!(answer.header("x-global"), Some("has run"));
     }
     assert_eq!(echo.requests(), 0);
 }
