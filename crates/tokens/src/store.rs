@@ -292,7 +292,7 @@ pub enum WriteOutcome {
 pub struct Counts {
     /// Rows that are live, or that have ended a short time ago.
     pub live: u64,
-    /// Those among them that never end.
+    /// Live tokens that never end.
     pub endless: u64,
 }
 

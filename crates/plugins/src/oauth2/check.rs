@@ -155,7 +155,7 @@ impl Oauth2 {
                 self.count(cx.node, |counts| counts.refused(unfit.name()));
                 let response = self.unauthorized("invalid_token", unfit.description());
                 return Ok(match unfit {
-                    // As in Kong, this one ends the request also if `anonymous` is set.
+                    // This refusal ends the request also if `anonymous` is set, as in Kong.
                     Unfit::Global => Attempt::Undecided(response),
                     _ => Attempt::Refused(response),
                 });

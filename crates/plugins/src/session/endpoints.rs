@@ -277,7 +277,7 @@ async fn put(node: &Node, row: SessionRow, must_be_new: bool, status: u16) -> An
     }
 }
 
-/// As in Kong, deleting what does not exist succeeds.
+/// Deleting what does not exist succeeds, as in Kong.
 fn delete(request: EndpointRequest, node: Arc<Node>) -> EndpointReply {
     EndpointReply::Wait(Box::pin(async move {
         let delete = async {

@@ -248,7 +248,7 @@ impl Sessions {
         login: &Login,
         keys: &Keys,
     ) -> Result<Vec<SetCookie>, Invalid> {
-        // Since it was opened, other requests may have ended sessions of other audiences.
+        // Other requests may have ended sessions of other audiences since it was opened.
         if let (Some(store), Some(header)) = (scene.store, &session.header)
             && !matches!(stored(store, header, scene.now), Ok((_, false)))
         {

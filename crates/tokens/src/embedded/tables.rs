@@ -75,7 +75,7 @@ pub(super) struct Map {
     pub(super) parts: BTreeMap<(Bucket, u64), Part>,
     /// Live rows among the loose ones.
     pub(super) loose: u64,
-    /// Those among them that never end.
+    /// Live tokens that never end.
     pub(super) loose_endless: u64,
 }
 

@@ -305,7 +305,7 @@ impl Write<'_> {
             let key = key.to_vec();
             let id = Uuid::from_slice(&key[8..]).map_err(|_| SessionStoreError::Damaged)?;
             match self.remove(id) {
-                // Otherwise it would be in the way of all later rows.
+                // A row that stayed the first one would be in the way of all later rows.
                 Err(SessionStoreError::Damaged) => {
                     tracing::error!(%id, "a session that has ended cannot be read and is deleted");
                     let rows = self.tables.rows;

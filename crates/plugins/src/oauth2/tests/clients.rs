@@ -35,10 +35,10 @@ async fn encoded_credentials_in_the_header() {
             shop.entities.put(OAUTH2_CREDENTIALS, made);
         }
         let cases = [
-            // As openid-client, simple-oauth2 and Go send it.
+            // This is how openid-client, simple-oauth2 and Go send it.
             ("my%2Dapp:a%2Bb%2541%3A%2F%3D%21", is_strict),
             ("my+app:a%2Bb%2541%3A%2F%3D%21", is_strict),
-            // As Authlib, requests and curl send it. Kong ends the secret at its colon.
+            // This is how Authlib, requests and curl send it. Kong ends the secret at its colon.
             ("my-app:a+b%41:/=!", is_strict),
             ("my app:a+b%41:/=!", is_strict),
             ("my-app:a b%41:/=!", false),

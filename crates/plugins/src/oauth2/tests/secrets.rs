@@ -139,7 +139,7 @@ async fn not_more_than_a_thousand_requests_wait_for_a_hash() {
         last = Some(poll_fn(|cx| Poll::Ready(one.as_mut().poll(cx))).await);
     }
     assert_eq!(last, Some(Poll::Ready(Err(Overload))));
-    // Those that leave make room.
+    // Clients that leave make room.
     waiting.clear();
     assert_eq!(secrets.is_right(None, "x").await, Ok(false));
 }

@@ -71,7 +71,7 @@ async fn credentials_in_the_header_decide_about_the_status() {
     let body = |grant: &str| json!({"grant_type": grant});
     let right = post(&basic("web-client:web-secret"), body("client_credentials")).await;
     assert_eq!(right.client.status, 200);
-    // As in Kong, the secret ends at a second colon.
+    // The secret ends at a second colon, as in Kong.
     let colon = post(
         &basic("web-client:web-secret:x"),
         body("client_credentials"),
@@ -81,7 +81,7 @@ async fn credentials_in_the_header_decide_about_the_status() {
     for (header, body, status) in [
         (basic("web-client:nope"), body("client_credentials"), 401),
         (basic("nobody:web-secret"), body("password"), 401),
-        // As in Kong, an unknown client with this grant is told so without a challenge.
+        // An unknown client with this grant is told so without a challenge, as in Kong.
         (basic("nobody:web-secret"), body("client_credentials"), 400),
         (
             "Bearer x".to_owned(),
