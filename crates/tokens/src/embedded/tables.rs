@@ -75,7 +75,7 @@ pub(super) struct Map {
     pub(super) parts: BTreeMap<(Bucket, u64), Part>,
     /// Live rows among the loose ones.
     pub(super) loose: u64,
-    /// Live tokens that never end.
+    /// Live loose rows that never end.
     pub(super) loose_endless: u64,
 }
 

@@ -320,6 +320,16 @@ impl Write<'_> {
         Ok(most)
     }
 
+    /// Puts a row that cannot be read.
+    #[cfg(test)]
+    pub(super) fn put_damaged(&mut self, id: Uuid, ends: u64) -> Result<(), SessionStoreError> {
+        let Self { tables, txn } = self;
+        let put = tables.rows.put(txn, id.as_bytes(), b"damaged");
+        put.map_err(storage)?;
+        let put = tables.ends.put(txn, &end_key(ends, id), b"");
+        put.map_err(storage)
+    }
+
     /// Removes rows of an owner until one more is within its bounds. An owner that has more than its share of the room,
     /// because others have come, gives one row for the new one. Returns whether there is room.
     fn make_room(&mut self, owner: Uuid, length: usize) -> Result<bool, SessionStoreError> {

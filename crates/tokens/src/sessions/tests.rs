@@ -220,6 +220,18 @@ fn ended_sessions_are_removed_in_slices() {
 }
 
 #[test]
+fn a_row_that_cannot_be_read_is_in_nobodys_way() {
+    let (_directory, store) = store();
+    let mut write = store.tables.write().unwrap();
+    write.put_damaged(Uuid::from_u128(9), 10).unwrap();
+    write.commit().unwrap();
+    store.create(new("a", "data", 90), 50).unwrap();
+    settle(&store);
+    assert_eq!(found(&store, "a", 50).as_deref(), Some("data"));
+    assert_eq!(store.tables.list(None, 10, 0).unwrap().len(), 1);
+}
+
+#[test]
 fn an_idle_store_removes_what_has_ended() {
     let (_directory, store) = store();
     for number in 0..1100 {

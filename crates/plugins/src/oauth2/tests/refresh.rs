@@ -175,3 +175,44 @@ async fn after_the_grace_or_after_the_next_refresh_it_is_a_replay() {
     assert_eq!(error(&shop.refresh(&first).await), INVALID_REFRESH);
     assert_eq!(shop.status(&third).await, 401);
 }
+
+#[tokio::test]
+async fn a_scope_that_is_named_twice_counts_once() {
+    let shop = shop(json!({}));
+    let mut parameters = password("web");
+    parameters["scope"] = "write read write write read".into();
+    let outcome = shop.token(parameters).await;
+    let called = shop.call(&text(&outcome, "access_token")).await;
+    let scope = called.sent().header("x-authenticated-scope");
+    assert_eq!(scope, Some("write read"));
+}
+
+#[tokio::test]
+async fn a_replay_ends_the_grant_also_if_its_scope_is_not_allowed_any_more() {
+    let revoking = json!({"on_refresh_replay": "revoke_family"});
+    let shop = shop(revoking.clone());
+    let (_, refresh) = shop.pair().await;
+    let next = text(&shop.refresh(&refresh).await, "access_token");
+    let mut narrowed = config(&revoking);
+    narrowed["scopes"] = json!(["read"]);
+    let shop = shop.with(narrowed);
+    assert_eq!(shop.status(&next).await, 200);
+    // What another client says about it does not count.
+    assert_ne!(shop.refresh_of("other", &refresh).await.client.status, 200);
+    assert_eq!(shop.status(&next).await, 200);
+    assert_eq!(error(&shop.refresh(&refresh).await), INVALID_REFRESH);
+    assert_eq!(shop.status(&next).await, 401);
+}
+
+#[tokio::test]
+async fn rfc9700_does_not_widen_a_token_of_a_service_to_all_services() {
+    let shop = Shop::new(strict(&json!({})));
+    let asking = json!({"code_challenge": CHALLENGE, "redirect_uri": BACK});
+    let code = shop.code(asking).await;
+    let proof = json!({"code_verifier": VERIFIER, "redirect_uri": BACK});
+    let refresh = text(&shop.exchange(&code, proof).await, "refresh_token");
+    let global = shop.with(strict(&json!({"global_credentials": true})));
+    let refused = error(&global.refresh(&refresh).await);
+    assert!(refused.starts_with("400 invalid_grant"), "{refused}");
+    assert_eq!(shop.refresh(&refresh).await.client.status, 200);
+}

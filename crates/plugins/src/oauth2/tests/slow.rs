@@ -11,6 +11,8 @@ use tokens::{
 struct Slow {
     store: Arc<dyn TokenStore>,
     is_busy: AtomicBool,
+    /// Whether somebody else refreshes with each refresh token that is looked for, just after that.
+    is_raced: AtomicBool,
 }
 
 impl Slow {
@@ -32,7 +34,27 @@ impl TokenStore for Slow {
     }
 
     fn find_by_refresh_token(&self, token: &str, now: i64) -> Reply<'_, Option<Token>> {
-        self.later(self.store.find_by_refresh_token(token, now))
+        let found = self.store.find_by_refresh_token(token, now);
+        if !self.is_raced.load(Relaxed) {
+            return self.later(found);
+        }
+        let token = token.to_owned();
+        Reply::Wait(Box::pin(async move {
+            let found = found.get().await?;
+            if let Some(found) = &found {
+                let next = NewToken {
+                    credential: found.credential,
+                    service: found.service,
+                    expires_in: found.expires_in,
+                    with_refresh_token: true,
+                    ttl: None,
+                    scope: None,
+                    authenticated_userid: None,
+                };
+                self.store.refresh(&token, next, now).get().await?;
+            }
+            Ok(found)
+        }))
     }
 
     fn find_by_id(&self, id: Uuid, now: i64) -> Reply<'_, Option<Token>> {
@@ -119,6 +141,7 @@ fn slow(more: Value) -> (Shop, Arc<Slow>) {
     let slow = Arc::new(Slow {
         store: shop.store.clone(),
         is_busy: AtomicBool::new(false),
+        is_raced: AtomicBool::new(false),
     });
     shop.case = Case::new(def(), config(&more))
         .entities(shop.entities.clone())
@@ -163,4 +186,20 @@ async fn a_store_with_too_much_to_do_is_no_refusal() {
     slow.is_busy.store(false, Relaxed);
     assert_eq!(shop.status(&access).await, 200);
     assert_eq!(shop.refresh(&refresh).await.client.status, 200);
+}
+
+#[tokio::test]
+async fn a_revocation_ends_what_a_refresh_at_the_same_time_has_issued() {
+    let (shop, slow) = slow(json!({"revocation": true}));
+    let (access, refresh) = shop.pair().await;
+    slow.is_raced.store(true, Relaxed);
+    let asking =
+        json!({"token": refresh, "client_id": "web-client", "client_secret": "web-secret"});
+    let revoked = shop.post("/oauth2/revoke", asking).await;
+    assert_eq!(revoked.client.status, 200);
+    slow.is_raced.store(false, Relaxed);
+    assert_eq!(shop.status(&access).await, 401);
+    let page = shop.store.list(Listed::All, None, 10, 1_700_000_000);
+    let page = page.get().await.expect("the store works");
+    assert_eq!(page.tokens, [], "nothing of the grant is live");
 }
