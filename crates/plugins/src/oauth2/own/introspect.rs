@@ -4,7 +4,6 @@ use crate::oauth2::Oauth2;
 use crate::oauth2::answer::uncached;
 use crate::oauth2::endpoint::{Endpoint, Scene, now};
 use crate::oauth2::issue::Failed;
-use crate::oauth2::parameters::Parameters;
 use plugin::Response;
 use serde::Serialize;
 use tokens::{State, Token};
@@ -46,19 +45,13 @@ pub(in crate::oauth2) async fn answer(
     plugin: &Oauth2,
     cx: &Scene<'_, '_>,
 ) -> Result<Response, Failed> {
-    let parameters = Parameters::of(cx.request, true);
-    let endpoint = Endpoint::Introspect;
-    let client = match super::caller(plugin, cx, &parameters, endpoint).await? {
-        Ok(client) => client,
+    let (client, token) = match super::question(plugin, cx, Endpoint::Introspect).await? {
+        Ok(question) => question,
         Err(refused) => return Ok(refused),
     };
-    let given = parameters.get("token");
-    if !given.is_given() {
-        return Ok(super::missing_token(plugin, cx, endpoint));
-    }
     let id = &client.credential.client_id;
-    let body = match given.text() {
-        Some(text) => describe(plugin, cx, text).await?,
+    let body = match token {
+        Some(text) => describe(plugin, cx, &text).await?,
         None => None,
     };
     let body = body.filter(|body| body.client_id.as_deref() == Some(&**id));

@@ -54,11 +54,25 @@ async fn caller(
     }
 }
 
-/// The refusal of a request without the parameter `token`.
-fn missing_token(plugin: &Oauth2, cx: &Scene<'_, '_>, endpoint: Endpoint) -> Response {
-    let refusal = Refusal::new("invalid_request", "Missing token parameter");
-    let answer = refusal.answer(400, None);
-    plugin.refuse(cx.node, endpoint, &refusal, answer)
+/// Returns the client that asks an endpoint, and the token that it asks about. There is no token in a parameter that is not
+/// a text.
+async fn question(
+    plugin: &Oauth2,
+    cx: &Scene<'_, '_>,
+    endpoint: Endpoint,
+) -> Result<Result<(Client, Option<String>), Response>, Failed> {
+    let parameters = Parameters::of(cx.request, true);
+    let client = match caller(plugin, cx, &parameters, endpoint).await? {
+        Ok(client) => client,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    let given = parameters.get("token");
+    if !given.is_given() {
+        let refusal = Refusal::new("invalid_request", "Missing token parameter");
+        let answer = refusal.answer(400, None);
+        return Ok(Err(plugin.refuse(cx.node, endpoint, &refusal, answer)));
+    }
+    Ok(Ok((client, given.text().map(str::to_owned))))
 }
 
 /// The id of a public key in PEM.

@@ -5,7 +5,6 @@ use crate::oauth2::Oauth2;
 use crate::oauth2::answer::{Refusal, uncached};
 use crate::oauth2::endpoint::{Endpoint, Scene, now};
 use crate::oauth2::issue::Failed;
-use crate::oauth2::parameters::Parameters;
 use plugin::Response;
 use serde_json::json;
 use tokens::{State, Token, TokenStore};
@@ -15,20 +14,14 @@ pub(in crate::oauth2) async fn answer(
     plugin: &Oauth2,
     cx: &Scene<'_, '_>,
 ) -> Result<Response, Failed> {
-    let parameters = Parameters::of(cx.request, true);
-    let endpoint = Endpoint::Revoke;
-    let client = match super::caller(plugin, cx, &parameters, endpoint).await? {
-        Ok(client) => client,
+    let (client, token) = match super::question(plugin, cx, Endpoint::Revoke).await? {
+        Ok(question) => question,
         Err(refused) => return Ok(refused),
     };
-    let given = parameters.get("token");
-    if !given.is_given() {
-        return Ok(super::missing_token(plugin, cx, endpoint));
-    }
     let store = plugin.store(cx.node)?;
     let now = now(cx.node);
-    let found = match given.text() {
-        Some(text) => find(plugin, store, text, now).await?,
+    let found = match token {
+        Some(text) => find(plugin, store, &text, now).await?,
         None => None,
     };
     if let Some(token) = found {
