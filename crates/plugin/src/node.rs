@@ -5,7 +5,7 @@ use crate::entities::{Entities, NoEntities};
 use expr::Block;
 use net::dns::Resolver;
 use net::tls::{CertificateError, Trust};
-use services::{Background, Clock, Dicts, Metrics, Queues, Shared, Workers, http, ldap};
+use services::{Background, Clock, Dicts, Metrics, Queues, Shared, Workers, http, ldap, redis};
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -33,6 +33,7 @@ pub struct Node {
     pub queues: Queues,
     pub http: http::Client,
     pub ldap: ldap::Client,
+    pub redis: redis::Client,
     pub metrics: Metrics,
     /// The shared dictionaries of Lua code (`ngx.shared`).
     pub dicts: Dicts,
@@ -71,7 +72,7 @@ pub struct NodeParts {
     pub sessions: Option<Arc<dyn SessionStore>>,
     /// Number of workers.
     pub workers: usize,
-    /// The certificates that the HTTP client and the LDAP client trust.
+    /// The certificates that the HTTP client, the LDAP client and the Redis client trust.
     pub trust: Trust,
     pub resolver: Resolver,
     pub background: Background,
@@ -110,6 +111,8 @@ impl Node {
         let queues = Queues::new(background.clone());
         let metrics = Metrics::new(workers);
         queues.expose(&metrics);
+        let redis = redis::Client::new(trust.clone(), resolver.clone(), background.clone())?;
+        redis.expose(&metrics);
         Ok(Self {
             identity,
             entities,
@@ -119,6 +122,7 @@ impl Node {
             clock: Clock::system(),
             workers: Workers::default(),
             ldap: ldap::Client::new(trust.clone(), resolver.clone(), background.clone())?,
+            redis,
             http: http::Client::new(trust, resolver, background.clone())?,
             background,
             queues,

@@ -1,4 +1,5 @@
-//! The services of a node that plugins use: an HTTP client, an LDAP client, queues, metrics, timers on workers,
+//! The services of a node that plugins use: an HTTP client, an LDAP client, a Redis
+//! client, queues, metrics, timers on workers,
 //! background tasks, shared state, shared dictionaries and the clock.
 //!
 //! The gateway creates the services once per process, and they live as long as the process: configurations come and go
@@ -16,6 +17,7 @@ pub mod http;
 pub mod ldap;
 pub mod metrics;
 pub mod queue;
+pub mod redis;
 pub mod shared;
 pub mod workers;
 
