@@ -5,7 +5,7 @@ use crate::shell::{self, cargo};
 use crate::{compat, edges, fuzz, pages, sanitizer, sizes, soak};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use testkit::Slapd;
+use testkit::{Redis, Slapd};
 
 /// File with the committed instruction counts.
 const INSTRUCTIONS: &str = "bench/instructions.json";
@@ -105,10 +105,13 @@ pub(crate) fn run(only: &[&str]) -> Result<(), String> {
 /// Runs every test of the workspace. Tests also compare the generated files. The gateway's tests run its real binary,
 /// which cargo builds for them. Some start servers of others, where they are installed.
 pub(crate) fn test() -> Result<(), String> {
-    if !Slapd::is_installed() {
-        let missing = testkit::slapd::MISSING;
+    let servers = [
+        (Slapd::is_installed(), testkit::slapd::MISSING),
+        (Redis::is_installed(), testkit::redis::MISSING),
+    ];
+    for (_, missing) in servers.iter().filter(|(is_installed, _)| !is_installed) {
         if std::env::var_os("CI").is_some() {
-            return Err(missing.to_owned());
+            return Err((*missing).to_owned());
         }
         eprintln!("note: {missing}");
     }
