@@ -245,7 +245,6 @@ fn launch(directory: &Path, port: u16, options: &[String]) -> Option<Child> {
         .args(["--save", "", "--loglevel", "warning"])
         .args(&options[1..]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    #[expect(clippy::zombie_processes, reason = "`Redis::kill` waits for it")]
     let mut process = command.spawn().expect("redis-server runs");
     let end = Instant::now() + LIMIT;
     while Instant::now() < end {
