@@ -5,6 +5,7 @@ mod checks;
 mod config;
 mod counter;
 mod counters;
+mod leases;
 #[cfg(test)]
 mod counters_tests;
 pub(crate) mod source;

@@ -29,6 +29,18 @@ impl Period {
         Self::Year,
     ];
 
+    /// The name of the field that has the limit.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Second => "second",
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+
     /// Length in seconds, for `RateLimit-Reset`. Kong counts 30 days for every month and 365 for every year.
     pub(super) const fn seconds(self) -> u64 {
         match self {

@@ -1,0 +1,491 @@
+//! The node's side of leases: judges requests by the permits that the node holds, and says what to send to Redis. It does
+//! no I/O and has no clock, so that a simulation can run it. `now` is the time since the computer was started, with the
+//! time in which it was suspended.
+//!
+//! A request passes if the node has an unused permit of each of its limits. If Redis has said that nothing is left of
+//! one of them, the request is refused. Otherwise it waits for the reply to the node's next message.
+//!
+//! Redis names windows and says how long they last. A lease ends before its window does, whatever the node's clock shows.
+
+use super::super::counters::Allowance;
+use super::super::window::Period;
+use super::lease::{Lease, Need, Offer};
+use super::message::{Ask, Digest, Reply};
+use smallvec::SmallVec;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How long permits may be used after the last contact with Redis. A new master grants nothing for as long.
+pub(super) const LEASE: Duration = Duration::from_millis(500);
+
+/// Time between two calls of [`Ledger::tick`].
+pub(super) const TICK: Duration = Duration::from_millis(25);
+
+/// A node that holds leases sends a message at least this often, so that it hears of a new master in time.
+const HEARTBEAT: Duration = Duration::from_millis(100);
+
+/// Ticks without a request after which the node returns what it has not used.
+const IDLE_TICKS: u32 = 2;
+
+/// Time without a request after which a key is forgotten. Redis keeps its totals.
+const FORGET: Duration = Duration::from_secs(60);
+
+pub(super) struct Ledger {
+    entries: HashMap<u128, Entry>,
+    /// Keys about which the node has something to say.
+    outbox: VecDeque<u128>,
+    /// Keys that [`Ledger::tick`] looks at.
+    active: Vec<u128>,
+    link: Link,
+    next_record: u64,
+    record_step: u64,
+    /// Number of keys above which idle ones are forgotten early.
+    max: usize,
+    swept: Duration,
+}
+
+/// What the node knows about Redis.
+#[derive(Debug, Default)]
+struct Link {
+    /// When the newest message that was answered had been sent.
+    contact: Option<Duration>,
+    epoch: Option<String>,
+    /// Whether some totals are not known in this epoch.
+    is_reporting: bool,
+    frozen: bool,
+    nodes: u64,
+    /// Whether the last message was not answered.
+    is_down: bool,
+}
+
+/// The leases of one key.
+struct Entry {
+    digest: Digest,
+    leases: SmallVec<[Lease; 2]>,
+    /// Requests since the last tick.
+    recent: u64,
+    /// Requests that are expected until the next tick.
+    expected: u64,
+    idle_ticks: u32,
+    waiting: u64,
+    is_queued: bool,
+    is_active: bool,
+    last_use: Duration,
+    changed: Arc<Notify>,
+}
+
+/// The result for one request.
+#[derive(Debug, Clone)]
+pub(super) struct Judged {
+    pub(super) outcome: Outcome,
+    /// The requests in each window without this one, as far as the node knows, in the order of the allowances.
+    pub(super) before: [u64; Period::COUNT],
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Outcome {
+    Passes,
+    Refused,
+    /// The request must wait for this, and then be judged by [`Ledger::judge_again`] or leave.
+    Waits(Arc<Notify>),
+    /// Redis cannot be reached.
+    Unreachable,
+}
+
+impl Ledger {
+    /// Creates one of several ledgers of a node. Their leases have different numbers: `first`, `first + step` and so on.
+    pub(super) fn new(first: u64, step: u64, max: usize) -> Self {
+        Self {
+            entries: HashMap::new(),
+            outbox: VecDeque::new(),
+            active: Vec::new(),
+            link: Link::default(),
+            next_record: first,
+            record_step: step,
+            max,
+            swept: Duration::ZERO,
+        }
+    }
+
+    /// Judges a request. The allowances are ordered by period, the shortest first.
+    pub(super) fn judge(
+        &mut self,
+        id: u128,
+        digest: impl FnOnce() -> Digest,
+        allowances: &[Allowance],
+        now: Duration,
+    ) -> Judged {
+        let entry = self
+            .entries
+            .entry(id)
+            .or_insert_with(|| Entry::new(digest()));
+        entry.recent += 1;
+        entry.last_use = now;
+        if !entry.is_active {
+            entry.is_active = true;
+            self.active.push(id);
+        }
+        let judged = self.decide(id, allowances, now);
+        if let Outcome::Waits(_) = judged.outcome
+            && let Some(entry) = self.entries.get_mut(&id)
+        {
+            entry.waiting += 1;
+        }
+        judged
+    }
+
+    /// Judges a request that waits. If it need not wait longer, it is no longer counted as waiting.
+    pub(super) fn judge_again(
+        &mut self,
+        id: u128,
+        allowances: &[Allowance],
+        now: Duration,
+    ) -> Judged {
+        let judged = self.decide(id, allowances, now);
+        if !matches!(judged.outcome, Outcome::Waits(_)) {
+            self.leave(id);
+        }
+        judged
+    }
+
+    /// Takes note that a request waits no longer.
+    pub(super) fn leave(&mut self, id: u128) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.waiting = entry.waiting.saturating_sub(1);
+        }
+    }
+
+    fn decide(&mut self, id: u128, allowances: &[Allowance], now: Duration) -> Judged {
+        let is_certain = self.link.is_certain(now);
+        let mut judged = Judged {
+            outcome: Outcome::Unreachable,
+            before: [0; Period::COUNT],
+        };
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return judged;
+        };
+        entry.fit(
+            allowances,
+            now,
+            &mut Numbers(&mut self.next_record, self.record_step),
+        );
+        let (mut refused, mut unknown) = (false, false);
+        for (lease, before) in entry.leases.iter().zip(&mut judged.before) {
+            *before = lease.requests();
+            match lease.offer(is_certain, now) {
+                Offer::Permit => {}
+                Offer::Refusal => refused = true,
+                Offer::Unknown => unknown = true,
+            }
+        }
+        judged.outcome = if refused {
+            Outcome::Refused
+        } else if unknown && self.link.is_down {
+            Outcome::Unreachable
+        } else if unknown {
+            Outcome::Waits(Arc::clone(&entry.changed))
+        } else {
+            entry.leases.iter_mut().for_each(Lease::take);
+            Outcome::Passes
+        };
+        let wants = match judged.outcome {
+            Outcome::Passes => entry.runs_short(),
+            // During a freeze the ticks ask.
+            Outcome::Waits(_) => !self.link.frozen,
+            Outcome::Refused | Outcome::Unreachable => false,
+        };
+        if wants {
+            queue(&mut self.outbox, id, entry);
+        }
+        judged
+    }
+
+    /// Takes at most `room` messages that are to be sent now.
+    pub(super) fn collect(&mut self, now: Duration, room: usize, asks: &mut Vec<Ask>) {
+        let is_certain = self.link.is_certain(now);
+        let most = asks.len() + room;
+        while asks.len() < most {
+            let Some(id) = self.outbox.pop_front() else {
+                return;
+            };
+            let Some(entry) = self.entries.get_mut(&id) else {
+                continue;
+            };
+            entry.is_queued = false;
+            entry.replace_over(now, &mut Numbers(&mut self.next_record, self.record_step));
+            let is_idle = entry.idle_ticks >= IDLE_TICKS;
+            let need = Need {
+                id,
+                digest: entry.digest,
+                waiting: entry.waiting,
+                ahead: if is_idle { 0 } else { entry.expected },
+                keep: if is_idle {
+                    0
+                } else {
+                    (2 * entry.expected).max(1)
+                },
+            };
+            for lease in &mut entry.leases {
+                if !is_certain {
+                    lease.give_up();
+                }
+                asks.extend(lease.ask(need));
+            }
+        }
+    }
+
+    /// Whether there are messages to send, or a message is due that only keeps the contact.
+    pub(super) fn is_due(&self, now: Duration) -> bool {
+        let is_silent = self
+            .link
+            .contact
+            .is_none_or(|contact| contact + HEARTBEAT <= now);
+        !self.outbox.is_empty() || (is_silent && !self.entries.is_empty())
+    }
+
+    /// Returns the epoch in which Redis knows all totals of the node. `None` if it does not know some.
+    pub(super) fn reported(&self) -> Option<&str> {
+        match &self.link.epoch {
+            None => Some("*"),
+            Some(epoch) => (!self.link.is_reporting).then_some(epoch),
+        }
+    }
+
+    /// Number of nodes that Redis saw lately. At least 1.
+    pub(super) fn nodes(&self) -> u64 {
+        self.link.nodes.max(1)
+    }
+
+    /// Takes note of a reply to a message that was sent at this time, before its answers are applied.
+    pub(super) fn connect(&mut self, reply: &Reply, sent: Duration, now: Duration) {
+        let link = &mut self.link;
+        link.is_down = false;
+        link.frozen = reply.frozen;
+        link.nodes = reply.nodes;
+        if link.epoch.as_deref() == Some(&reply.epoch) {
+            link.contact = link.contact.max(Some(sent));
+            return;
+        }
+        link.contact = Some(sent);
+        link.epoch = Some(reply.epoch.clone());
+        link.is_reporting = true;
+        for (id, entry) in &mut self.entries {
+            entry.leases.iter_mut().for_each(Lease::begin_epoch);
+            let is_unreported = |lease: &Lease| lease.is_unreported() && lease.is_live(now);
+            if entry.leases.iter().any(is_unreported) {
+                queue(&mut self.outbox, *id, entry);
+            }
+        }
+    }
+
+    /// Applies the answers to messages, and wakes the requests that wait for them.
+    pub(super) fn apply<'m>(
+        &mut self,
+        answered: impl Iterator<Item = (&'m Ask, &'m super::message::Answer)>,
+        reply: &Reply,
+        sent: Duration,
+        now: Duration,
+    ) {
+        for (ask, answer) in answered {
+            let Some(entry) = self.entries.get_mut(&ask.id) else {
+                continue;
+            };
+            let mut leases = entry.leases.iter_mut();
+            let Some(lease) = leases.find(|lease| lease.expects(ask)) else {
+                continue;
+            };
+            if !lease.apply(ask, answer, sent, reply.time, reply.frozen) {
+                let mut numbers = Numbers(&mut self.next_record, self.record_step);
+                *lease = Lease::new(lease.period, lease.limit, numbers.next());
+            }
+            entry.changed.notify_waiters();
+        }
+        if self.link.is_reporting {
+            let mut leases = self.entries.values().flat_map(|entry| &entry.leases);
+            self.link.is_reporting =
+                leases.any(|lease| lease.is_unreported() && lease.is_live(now));
+        }
+    }
+
+    /// Takes note that messages were not answered. Redis may have applied them.
+    pub(super) fn fail<'m>(&mut self, asks: impl Iterator<Item = &'m Ask>) {
+        self.link.is_down = true;
+        for ask in asks {
+            let Some(entry) = self.entries.get_mut(&ask.id) else {
+                continue;
+            };
+            let mut leases = entry.leases.iter_mut();
+            if let Some(lease) = leases.find(|lease| lease.expects(ask)) {
+                lease.fail();
+            }
+        }
+        // All that wait learn that Redis cannot be reached, not only those of these messages.
+        for id in &self.active {
+            if let Some(entry) = self.entries.get(id) {
+                entry.changed.notify_waiters();
+            }
+        }
+    }
+
+    /// Estimates what the next tick needs, and queues what is to be returned, reported, or asked for again.
+    pub(super) fn tick(&mut self, now: Duration) {
+        let Self {
+            entries,
+            outbox,
+            active,
+            link,
+            ..
+        } = self;
+        let is_certain = link.is_certain(now);
+        active.retain(|id| {
+            let Some(entry) = entries.get_mut(id) else {
+                return false;
+            };
+            let is_due = entry.tick(now, is_certain);
+            if is_due {
+                queue(outbox, *id, entry);
+            }
+            entry.is_active = is_due || entry.idle_ticks < IDLE_TICKS || entry.waiting > 0;
+            entry.is_active
+        });
+        if link.is_reporting {
+            let unreported = entries.iter_mut().filter(|(_, entry)| {
+                let mut leases = entry.leases.iter();
+                leases.any(|lease| lease.is_unreported() && lease.is_live(now))
+            });
+            unreported.for_each(|(id, entry)| queue(outbox, *id, entry));
+        }
+        let is_full = entries.len() > self.max;
+        if is_full || self.swept + FORGET / 8 <= now {
+            self.swept = now;
+            entries.retain(|_, entry| {
+                entry.is_busy() || (!is_full && now < entry.last_use + FORGET)
+            });
+            entries.shrink_to(2 * entries.len());
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn lease(&self, id: u128, period: Period) -> Option<&Lease> {
+        let mut leases = self.entries.get(&id)?.leases.iter();
+        leases.find(|lease| lease.period == period)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_certain(&self, now: Duration) -> bool {
+        self.link.is_certain(now)
+    }
+}
+
+impl Link {
+    /// Whether the master that granted the permits is still the master, or at least no other one grants anything yet.
+    fn is_certain(&self, now: Duration) -> bool {
+        self.contact.is_some_and(|contact| now < contact + LEASE)
+    }
+}
+
+impl Entry {
+    fn new(digest: Digest) -> Self {
+        Self {
+            digest,
+            leases: SmallVec::new(),
+            recent: 0,
+            expected: 0,
+            idle_ticks: 0,
+            waiting: 0,
+            is_queued: false,
+            is_active: false,
+            last_use: Duration::ZERO,
+            changed: Arc::default(),
+        }
+    }
+
+    /// Makes the leases those of these allowances, in the same order, and replaces those whose windows are over.
+    fn fit(&mut self, allowances: &[Allowance], now: Duration, numbers: &mut Numbers<'_>) {
+        let periods = |lease: &Lease| lease.period;
+        let wanted = allowances.iter().map(|allowance| allowance.period);
+        if !self.leases.iter().map(periods).eq(wanted) {
+            let mut former = std::mem::take(&mut self.leases);
+            for allowance in allowances {
+                let known = former
+                    .iter()
+                    .position(|lease| lease.period == allowance.period);
+                self.leases.push(match known {
+                    Some(at) => former.swap_remove(at),
+                    None => Lease::new(allowance.period, allowance.requests, numbers.next()),
+                });
+            }
+        }
+        for (lease, allowance) in self.leases.iter_mut().zip(allowances) {
+            lease.limit = allowance.requests;
+        }
+        self.replace_over(now, numbers);
+    }
+
+    fn replace_over(&mut self, now: Duration, numbers: &mut Numbers<'_>) {
+        for lease in &mut self.leases {
+            if lease.is_over(now) {
+                *lease = Lease::new(lease.period, lease.limit, numbers.next());
+            }
+        }
+    }
+
+    /// Whether the unused permits will not last for half a tick.
+    fn runs_short(&self) -> bool {
+        let enough = self.expected.div_ceil(2);
+        let mut leases = self.leases.iter();
+        leases.any(|lease| lease.unused() < enough && lease.may_get_more())
+    }
+
+    /// Estimates the next tick. Returns whether there is something to send.
+    fn tick(&mut self, now: Duration, is_certain: bool) -> bool {
+        let had_requests = self.recent > 0;
+        self.idle_ticks = if had_requests { 0 } else { self.idle_ticks + 1 };
+        self.expected = self.recent.max((self.expected + self.recent) / 2);
+        self.recent = 0;
+        let is_idle = self.idle_ticks >= IDLE_TICKS;
+        if is_idle {
+            self.expected = 0;
+        }
+        let most = if is_idle { 0 } else { 2 * self.expected };
+        let wants = |lease: &Lease| {
+            let has_too_many = lease.unused() > most.max(u64::from(!is_idle));
+            let is_late = is_idle && lease.has_news() && lease.is_live(now);
+            let asks_again = had_requests
+                && lease.offer(is_certain, now) == Offer::Refusal
+                && lease.may_get_more();
+            (lease.is_live(now) && has_too_many) || is_late || asks_again
+        };
+        self.waiting > 0 || self.leases.iter().any(wants)
+    }
+
+    /// Whether the entry must not be forgotten.
+    fn is_busy(&self) -> bool {
+        self.waiting > 0 || self.is_active || self.is_queued
+    }
+}
+
+/// The numbers of new leases.
+struct Numbers<'n>(&'n mut u64, u64);
+
+impl Numbers<'_> {
+    fn next(&mut self) -> u64 {
+        let number = *self.0;
+        *self.0 += self.1;
+        number
+    }
+}
+
+fn queue(outbox: &mut VecDeque<u128>, id: u128, entry: &mut Entry) {
+    if !entry.is_queued {
+        entry.is_queued = true;
+        outbox.push_back(id);
+    }
+}
