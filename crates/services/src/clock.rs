@@ -3,6 +3,7 @@
 //! Plugins read the time here, not from the operating system, so that a test can decide what time it is. Durations that
 //! code waits for are measured by tokio's clock, which tests can pause.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -53,6 +54,18 @@ impl Clock {
     pub fn since_beginning(&self) -> Duration {
         match &self.0 {
             Source::System => BEGINNING.elapsed(),
+            Source::Fixed(fixed) => lock(fixed).since_beginning,
+        }
+    }
+
+    /// Returns the time since the computer was started, with the time in which it was suspended. It goes on evenly when the
+    /// wall clock is set.
+    pub fn since_boot(&self) -> Duration {
+        match &self.0 {
+            Source::System => {
+                let time = clock_gettime(ClockId::Boottime);
+                Duration::try_from(time).unwrap_or_default()
+            }
             Source::Fixed(fixed) => lock(fixed).since_beginning,
         }
     }
@@ -113,6 +126,8 @@ mod tests {
         let first = system.since_beginning();
         system.set(UNIX_EPOCH);
         assert!(system.since_beginning() >= first && system.since_epoch() > Duration::ZERO);
+        let booted = system.since_boot();
+        assert!(booted > Duration::ZERO && system.since_boot() >= booted);
     }
 
     #[test]

@@ -10,7 +10,7 @@
 use super::super::counters::Allowance;
 use super::super::window::Period;
 use super::lease::{Lease, Need, Offer};
-use super::message::{Ask, Digest, Reply};
+use super::message::{Answer, Ask, Digest, Reply};
 use smallvec::SmallVec;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -281,14 +281,15 @@ impl Ledger {
     }
 
     /// Applies the answers to messages, and wakes the requests that wait for them.
-    pub(super) fn apply<'m>(
+    pub(super) fn apply(
         &mut self,
-        answered: impl Iterator<Item = (&'m Ask, &'m super::message::Answer)>,
+        asks: &[Ask],
+        answers: &[Answer],
         reply: &Reply,
         sent: Duration,
         now: Duration,
     ) {
-        for (ask, answer) in answered {
+        for (ask, answer) in asks.iter().zip(answers) {
             let Some(entry) = self.entries.get_mut(&ask.id) else {
                 continue;
             };
@@ -309,22 +310,24 @@ impl Ledger {
         }
     }
 
-    /// Takes note that messages were not answered. Redis may have applied them.
-    pub(super) fn fail<'m>(&mut self, asks: impl Iterator<Item = &'m Ask>) {
+    /// Takes note that a message was not answered.
+    pub(super) fn disconnect(&mut self) {
         self.link.is_down = true;
-        for ask in asks {
-            let Some(entry) = self.entries.get_mut(&ask.id) else {
-                continue;
-            };
-            let mut leases = entry.leases.iter_mut();
-            if let Some(lease) = leases.find(|lease| lease.expects(ask)) {
-                lease.fail();
-            }
-        }
-        // All that wait learn that Redis cannot be reached, not only those of these messages.
+        // All that wait learn that Redis cannot be reached.
         for id in &self.active {
             if let Some(entry) = self.entries.get(id) {
                 entry.changed.notify_waiters();
+            }
+        }
+    }
+
+    /// Takes note that these messages were not answered. Redis may have applied them.
+    pub(super) fn fail(&mut self, asks: &[Ask]) {
+        for ask in asks {
+            let entry = self.entries.get_mut(&ask.id);
+            let mut leases = entry.into_iter().flat_map(|entry| &mut entry.leases);
+            if let Some(lease) = leases.find(|lease| lease.expects(ask)) {
+                lease.fail();
             }
         }
     }
@@ -367,20 +370,31 @@ impl Ledger {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    /// Whether there are messages to send.
+    pub(super) fn has_mail(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Number of keys in memory.
+    pub(super) fn keys(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Queues the return of everything that is unused.
+    pub(super) fn return_all(&mut self, now: Duration) {
+        for (id, entry) in &mut self.entries {
+            entry.idle_ticks = IDLE_TICKS;
+            let returns = |lease: &Lease| lease.is_live(now) && lease.unused() > 0;
+            if entry.leases.iter().any(returns) {
+                queue(&mut self.outbox, *id, entry);
+            }
+        }
     }
 
     #[cfg(test)]
     pub(super) fn lease(&self, id: u128, period: Period) -> Option<&Lease> {
         let mut leases = self.entries.get(&id)?.leases.iter();
         leases.find(|lease| lease.period == period)
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_certain(&self, now: Duration) -> bool {
-        self.link.is_certain(now)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("script.lua")));
 
 /// What names a counter in Redis, besides its period. All nodes compute the same one.
-pub(super) type Digest = [u8; 16];
+pub(in crate::rate_limiting) type Digest = [u8; 16];
 
 /// A node's message about one counter.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -382,7 +382,7 @@ impl World {
         node.call = None;
         node.ledger.connect(&reply, *sent, now);
         node.ledger
-            .apply(asks.iter().zip(&reply.answers), &reply, *sent, now);
+            .apply(asks, &reply.answers, &reply, *sent, now);
         self.wake(at);
         self.send(at);
     }
@@ -396,7 +396,8 @@ impl World {
         let node = &mut self.nodes[at];
         if node.call == Some(call) && node.name == self.calls[call].name {
             node.call = None;
-            node.ledger.fail(self.calls[call].asks.iter());
+            node.ledger.disconnect();
+            node.ledger.fail(&self.calls[call].asks);
             self.wake(at);
             self.send(at);
         }
