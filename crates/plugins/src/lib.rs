@@ -43,6 +43,7 @@ mod protobuf;
 mod proxy_cache;
 mod rate_limiting;
 mod redirect;
+mod redis;
 mod request_size_limiting;
 mod request_termination;
 mod request_transformer;

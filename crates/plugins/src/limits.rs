@@ -1,9 +1,11 @@
 //! What the configurations of rate-limiting and response-ratelimiting have in common: limits per period, and the place
 //! of the counters.
 
+use crate::rate_limiting::counters::Identifier;
 use model::schema::Context;
 use model::{Object, Value};
 use plugin::Shortcoming;
+use std::net::{IpAddr, Ipv6Addr};
 
 const PERIODS: [&str; 6] = ["second", "minute", "hour", "day", "month", "year"];
 
@@ -53,13 +55,30 @@ pub(crate) fn policy(value: &Value, context: &Context) -> Result<(), Value> {
     Ok(())
 }
 
+/// The part of IPv6 addresses that identifies clients. A client often has a whole network of addresses.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ipv6Prefix(u128);
+
+impl Ipv6Prefix {
+    /// Default: the whole address.
+    pub(crate) fn new(bits: Option<u8>) -> Self {
+        let bits = u32::from(bits.unwrap_or(128)).min(128);
+        Self(u128::MAX.checked_shl(128 - bits).unwrap_or(0))
+    }
+
+    pub(crate) fn applied(self, identifier: Identifier<'_>) -> Identifier<'_> {
+        match identifier {
+            Identifier::Address(IpAddr::V6(address)) => {
+                Identifier::Address(Ipv6Addr::from_bits(address.to_bits() & self.0).into())
+            }
+            other => other,
+        }
+    }
+}
+
 /// Finds the policies that are not implemented.
 pub(crate) fn shortcoming(config: &Value) -> Option<Shortcoming> {
     match config.as_object()?.str("policy")? {
-        "redis" => Some(Shortcoming {
-            setting: "the policy redis",
-            instead: None,
-        }),
         "cluster" => Some(Shortcoming {
             setting: "the policy cluster",
             instead: Some("it counts on each node as the policy local does"),

@@ -35,5 +35,15 @@ fn rate_limits(value: &Value) -> Result<(), Value> {
     if rate != -1.0 && rate < 0.02 {
         return Err("sync_rate must be greater than 0.02, or -1 to disable".into());
     }
+    let has_leases = config.get("leases").and_then(Value::as_bool) == Some(true);
+    if has_leases && config.str("policy") != Some("redis") {
+        return Err("leases can only be used with the redis policy".into());
+    }
+    if has_leases && rate != -1.0 {
+        return Err("leases cannot be used with sync_rate".into());
+    }
+    if !has_leases && config.str("on_unreachable").is_some() {
+        return Err("on_unreachable can only be used with leases".into());
+    }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The configuration of rate-limiting, after its schema has set the defaults.
 
+use crate::redis::Redis;
 use compact_str::CompactString;
 use serde::Deserialize;
 
@@ -25,16 +26,8 @@ pub(super) struct Config {
     pub(super) policy: Option<Policy>,
     /// Whether requests pass while the counters cannot be reached. Default: true. Counters of the node can always be
     /// reached, so that this matters only for `redis`.
-    #[expect(
-        dead_code,
-        reason = "it is read so that the schema and this struct agree; the policy redis needs it"
-    )]
     pub(super) fault_tolerant: bool,
     /// Where the counters are, for `policy = redis`.
-    #[expect(
-        dead_code,
-        reason = "it is read so that the schema and this struct agree; the policy redis needs it"
-    )]
     pub(super) redis: Redis,
     /// Whether responses do not show limits and remaining requests. Default: false.
     pub(super) hide_client_headers: bool,
@@ -43,11 +36,14 @@ pub(super) struct Config {
     /// Message of refusals. Default: "API rate limit exceeded".
     pub(super) error_message: Option<CompactString>,
     /// Seconds between two exchanges with Redis, or -1 to ask it at each request. Default: -1.
-    #[expect(
-        dead_code,
-        reason = "it is read so that the schema and this struct agree; the policy redis needs it"
-    )]
     pub(super) sync_rate: f64,
+    /// Whether nodes take slices of the limits from Redis ahead of use. A field of ours. Default: false.
+    pub(super) leases: Option<bool>,
+    /// What becomes of requests without a lease while Redis cannot be reached. A field of ours. Default: `open` or
+    /// `closed`, as `fault_tolerant` says.
+    pub(super) on_unreachable: Option<OnUnreachable>,
+    /// Number of bits of an IPv6 address that identify a client. A field of ours. Default: 128.
+    pub(super) ipv6_prefix: Option<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -63,31 +59,21 @@ pub(super) enum LimitBy {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
+pub(super) enum OnUnreachable {
+    /// They pass.
+    Open,
+    /// They fail with status 500.
+    Closed,
+    /// The node counts alone, with the limits divided by the number of nodes.
+    Local,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Policy {
     /// Each node has its own counters.
     Local,
     /// The counters of all nodes of a database.
     Cluster,
     Redis,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(
-    dead_code,
-    reason = "the fields are read so that an unknown one is an error; the policy redis is refused"
-)]
-pub(super) struct Redis {
-    pub(super) host: Option<CompactString>,
-    /// Default: 6379.
-    pub(super) port: Option<u16>,
-    /// Milliseconds for connecting, sending and receiving. Default: 2000.
-    pub(super) timeout: Option<u32>,
-    pub(super) username: Option<CompactString>,
-    pub(super) password: Option<CompactString>,
-    /// Number of the database. Default: 0.
-    pub(super) database: Option<i64>,
-    pub(super) ssl: Option<bool>,
-    pub(super) ssl_verify: Option<bool>,
-    pub(super) server_name: Option<CompactString>,
 }

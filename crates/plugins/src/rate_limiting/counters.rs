@@ -50,37 +50,39 @@ use uuid::Uuid;
 
 /// Maximum number of addresses, and of texts, with a counter of their own. Kong's shared memory of 12 MiB has room for
 /// fewer.
-pub(super) const MAX_COUNTERS: usize = 1 << 18;
+pub(crate) const MAX_COUNTERS: usize = 1 << 18;
 
 /// Number of counters of a period that keys beyond the maximum share.
 const SHARED: usize = 1 << 16;
 
 /// A period with the number of requests that may pass in each of its windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Allowance {
-    pub(super) period: Period,
-    pub(super) requests: u64,
+pub(crate) struct Allowance {
+    pub(crate) period: Period,
+    pub(crate) requests: u64,
 }
 
 /// The result for one request. The numbers are in the order of the allowances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Verdict {
-    pub(super) passes: bool,
+pub(crate) struct Verdict {
+    pub(crate) passes: bool,
     /// The requests in each window without this one.
-    pub(super) before: [u64; Period::COUNT],
+    pub(crate) before: [u64; Period::COUNT],
 }
 
 /// What identifies the client of a request. Texts and addresses never have the same counter.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Identifier<'a> {
+pub(crate) enum Identifier<'a> {
     Text(&'a [u8]),
     Id(Uuid),
+    /// The id of a credential that is made of what the client sends.
+    Made(Uuid),
     Address(IpAddr),
 }
 
 /// The hash of a counter's key without its period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
     hash: u128,
     budget: Option<Budget>,
     /// Route and service of the configured plugin, the network of the client, and the budget. They choose the counter
@@ -97,7 +99,7 @@ enum Budget {
 
 type Sharing = [u8; 40];
 
-pub(super) struct Counters {
+pub(crate) struct Counters {
     map: papaya::HashMap<Key, Counter, BuildHasherDefault<KeyHash>>,
     /// Number of counters in the map for each [`Budget`], including those that are about to be inserted.
     used: [AtomicUsize; 2],
@@ -113,7 +115,7 @@ type Pinned<'m> =
     papaya::HashMapRef<'m, Key, Counter, BuildHasherDefault<KeyHash>, papaya::LocalGuard<'m>>;
 
 impl Counters {
-    pub(super) fn new(max: usize) -> Self {
+    pub(crate) fn new(max: usize) -> Self {
         let random = || RandomState::new().build_hasher().finish();
         Self {
             map: papaya::HashMap::default(),
@@ -127,11 +129,11 @@ impl Counters {
     }
 
     /// Returns the moment for a time in seconds since 1970.
-    pub(super) fn moment(&self, now: u64) -> Moment {
+    pub(crate) fn moment(&self, now: u64) -> Moment {
         self.calendar.moment(now)
     }
 
-    pub(super) fn identity(
+    pub(crate) fn identity(
         &self,
         route: Option<Uuid>,
         service: Option<Uuid>,
@@ -139,7 +141,7 @@ impl Counters {
         client: IpAddr,
     ) -> Identity {
         let budget = match identifier {
-            Identifier::Text(_) => Some(Budget::Texts),
+            Identifier::Text(_) | Identifier::Made(_) => Some(Budget::Texts),
             Identifier::Id(_) => None,
             Identifier::Address(_) => Some(Budget::Addresses),
         };
@@ -156,6 +158,11 @@ impl Counters {
             Identifier::Text(text) => {
                 hasher.write(&[0]);
                 hasher.write(text);
+            }
+            Identifier::Made(id) => {
+                parts[0] = 4;
+                parts[1..].copy_from_slice(id.as_bytes());
+                hasher.write(&parts);
             }
             Identifier::Id(id) => {
                 parts[0] = 1;
@@ -184,7 +191,7 @@ impl Counters {
     }
 
     /// Judges a request and counts it if it passes. The allowances are ordered by period, the shortest first.
-    pub(super) fn judge(
+    pub(crate) fn judge(
         &self,
         identity: Identity,
         allowances: &[Allowance],
@@ -359,23 +366,23 @@ impl Counters {
     }
 
     /// Whether the caller is the first one that asks, and has to see to it that [`Counters::sweep`] runs now and then.
-    pub(super) fn begin_sweeping(&self) -> bool {
+    pub(crate) fn begin_sweeping(&self) -> bool {
         !self.is_swept.swap(true, Ordering::AcqRel)
     }
 
     /// Tells that the caller no longer runs [`Counters::sweep`].
-    pub(super) fn end_sweeping(&self) {
+    pub(crate) fn end_sweeping(&self) {
         self.is_swept.store(false, Ordering::Release);
     }
 
     /// Whether no key has a counter of its own.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.map.is_empty()
     }
 
     /// Removes the counters whose windows are over, and returns their number. Requests go on meanwhile. The time grows
     /// with the number of counters, so that this must not run on a worker.
-    pub(super) fn sweep(&self, now: u64) -> usize {
+    pub(crate) fn sweep(&self, now: u64) -> usize {
         let map = self.map.pin();
         let over = map
             .iter()
@@ -384,7 +391,7 @@ impl Counters {
     }
 
     #[cfg(test)]
-    pub(super) fn used(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         let used = self.used.iter().map(|used| used.load(Ordering::Relaxed));
         used.sum()
     }
@@ -407,6 +414,16 @@ fn network(client: IpAddr) -> [u8; 7] {
 }
 
 impl Identity {
+    /// The hash of the client and the configured plugin.
+    pub(super) fn hash(self) -> u128 {
+        self.hash
+    }
+
+    /// Whether clients can choose keys like this one.
+    pub(super) fn is_bounded(self) -> bool {
+        self.budget.is_some()
+    }
+
     fn key(self, period: Period) -> Key {
         Key {
             hash: self.hash,
@@ -434,7 +451,7 @@ impl Hash for Key {
 
 /// The hasher of the map, which passes the hash of a [`Key`] on.
 #[derive(Default)]
-struct KeyHash(u64);
+pub(super) struct KeyHash(u64);
 
 impl Hasher for KeyHash {
     fn finish(&self) -> u64 {
@@ -447,5 +464,9 @@ impl Hasher for KeyHash {
 
     fn write_u64(&mut self, number: u64) {
         self.0 = number;
+    }
+
+    fn write_u128(&mut self, number: u128) {
+        self.0 = number as u64;
     }
 }

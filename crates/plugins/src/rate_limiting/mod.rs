@@ -1,24 +1,32 @@
 //! rate-limiting: refuses requests beyond a number per second, minute, hour, day, month or year. Source of the behaviour:
 //! kong/plugins/rate-limiting/handler.lua.
 
+mod batched;
 mod checks;
 mod config;
 mod counter;
-mod counters;
-mod leases;
+pub(crate) mod counters;
 #[cfg(test)]
 mod counters_tests;
+mod direct;
+mod leased;
+mod leases;
+pub(crate) mod names;
+mod remote;
 pub(crate) mod source;
+mod tally;
 #[cfg(test)]
 mod tests;
-mod window;
+pub(crate) mod window;
 
+use crate::limits::Ipv6Prefix;
 use crate::number;
 use compact_str::CompactString;
 use config::{Config, LimitBy, Policy};
 use counters::{Allowance, Counters, Identifier, MAX_COUNTERS, Verdict};
+use remote::Remote;
 use plugin::{
-    BuildCx, BuildError, HeaderEdits, HeaderValue, NameLengths, Node, Phases, Plugin, PluginDef,
+    BuildCx, BuildError, Flow, HeaderEdits, HeaderValue, NameLengths, Node, Phases, Plugin, PluginDef,
     PluginError, RequestCx, Response, Scopes, Step,
 };
 use services::Clock;
@@ -42,7 +50,9 @@ struct RateLimiting {
     limits: Vec<Limit>,
     /// The same limits, as the counters need them.
     allowances: Vec<Allowance>,
-    policy: Policy,
+    /// Where requests are counted if not on this node.
+    remote: Option<Remote>,
+    ipv6_prefix: Ipv6Prefix,
     hides_headers: bool,
     /// The headers that tell clients their limits.
     names: NameLengths,
@@ -89,7 +99,11 @@ impl Plugin for RateLimiting {
             names: names(&limits),
             limits,
             allowances,
-            policy: config.policy.unwrap_or(Policy::Local),
+            remote: match config.policy {
+                Some(Policy::Redis) => Some(Remote::new(&config)?),
+                Some(Policy::Local | Policy::Cluster) | None => None,
+            },
+            ipv6_prefix: Ipv6Prefix::new(config.ipv6_prefix),
             hides_headers: config.hide_client_headers,
             refusal: refusal(&config),
             counters: OnceLock::new(),
@@ -97,37 +111,58 @@ impl Plugin for RateLimiting {
     }
 
     fn start(&self, node: &Arc<Node>) {
-        // Operators learn from a notice that the policy redis is not implemented.
-        if self.policy != Policy::Redis {
-            self.counters.get_or_init(|| counters(node));
+        self.counters.get_or_init(|| counters(node));
+        if let Some(remote) = &self.remote {
+            remote.start(node);
         }
     }
 
     fn access<'a>(
         &'a self,
-        cx: RequestCx<'a, '_>,
+        mut cx: RequestCx<'a, '_>,
         (): &'a mut (),
     ) -> Result<Step<'a>, PluginError> {
-        if self.policy == Policy::Redis {
-            return Err(PluginError::new("the policy redis is not implemented"));
-        }
         let counters = self.counters.get_or_init(|| counters(cx.node));
         let scope = cx.configured.scope(cx.request);
-        let identity = counters.identity(
+        let scope = (
             scope.route.map(|route| route.0),
             scope.service.map(|service| service.0),
-            self.identify.identifier(&cx),
-            cx.request.client.ip,
         );
+        let identifier = self.identify.identifier(&cx);
+        let identifier = self.ipv6_prefix.applied(identifier);
+        let client = cx.request.client.ip;
+        let identity = counters.identity(scope.0, scope.1, identifier, client);
         let moment = counters.moment(cx.node.clock.since_epoch().as_secs());
-        let verdict = counters.judge(identity, &self.allowances, &moment);
-        if !self.hides_headers {
-            self.show(&verdict, &moment, &mut cx.state.headers);
+        let Some(remote) = &self.remote else {
+            let verdict = counters.judge(identity, &self.allowances, &moment);
+            return Ok(self.conclude(&mut cx, &verdict, &moment).into());
+        };
+        let running = remote.running();
+        let running = running.ok_or_else(|| PluginError::new("it was not started"))?;
+        if let Some(leases) = running.leases() {
+            let digest = || running.names(scope, identifier).digest();
+            let judged = leases.judge(identity.hash(), digest, &self.allowances);
+            let request = leased::Asked {
+                cx,
+                identity,
+                moment,
+            };
+            return self.by_lease(request, remote, running, leases, judged);
         }
-        Ok(match verdict.passes {
-            true => Step::Continue,
-            false => Step::Respond(self.refusal.clone()),
-        })
+        let names = || running.names(scope, identifier);
+        let verdict = running.judge_here(identity, names, &self.allowances, &moment);
+        if let Some(verdict) = verdict {
+            return Ok(self.conclude(&mut cx, &verdict, &moment).into());
+        }
+        let names = names();
+        Ok(Step::wait(async move {
+            let judged = running.judge(identity, &names, &self.allowances, &moment);
+            match judged.await {
+                Ok(verdict) => Ok(self.conclude(&mut cx, &verdict, &moment)),
+                Err(_) if remote.is_passed(running) => Ok(Flow::Continue),
+                Err(error) => Err(PluginError::caused_by("a request cannot be counted", error)),
+            }
+        }))
     }
 
     fn needs(&self) -> Option<String> {
@@ -145,6 +180,16 @@ impl Plugin for RateLimiting {
 }
 
 impl RateLimiting {
+    fn conclude(&self, cx: &mut RequestCx<'_, '_>, verdict: &Verdict, moment: &Moment) -> Flow {
+        if !self.hides_headers {
+            self.show(verdict, moment, &mut cx.state.headers);
+        }
+        match verdict.passes {
+            true => Flow::Continue,
+            false => Flow::Respond(self.refusal.clone()),
+        }
+    }
+
     /// Writes the headers that tell clients their limits. The headers without a period in their name are about the
     /// period with the fewest remaining requests, and of these about the longest.
     fn show(&self, verdict: &Verdict, moment: &Moment, headers: &mut HeaderEdits) {
@@ -231,7 +276,7 @@ impl Identify {
         let credential = credential.map(|credential| match consumer {
             Some(_) if cx.state.told_credential().is_none() => Identifier::Id(credential.id),
             // It is no entity: ldap-auth and Lua code make it of the text that the client sends.
-            _ => Identifier::Text(credential.id.as_bytes()),
+            _ => Identifier::Made(credential.id),
         });
         let found = match self {
             Self::Consumer => consumer.or(credential),
@@ -300,7 +345,7 @@ fn refusal(config: &Config) -> Response {
 }
 
 /// Returns the counters of the node. The first plugin that needs them also starts the removal of old ones.
-fn counters(node: &Arc<Node>) -> Arc<Counters> {
+pub(crate) fn counters(node: &Arc<Node>) -> Arc<Counters> {
     let counters = node
         .shared
         .get_or_insert(NAME, "counters", || Counters::new(MAX_COUNTERS));

@@ -7,7 +7,7 @@ use time::{Date, OffsetDateTime};
 const DAY: u64 = 86_400;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Period {
+pub(crate) enum Period {
     Second,
     Minute,
     Hour,
@@ -17,10 +17,10 @@ pub(super) enum Period {
 }
 
 impl Period {
-    pub(super) const COUNT: usize = 6;
+    pub(crate) const COUNT: usize = 6;
 
     /// All periods, the shortest first.
-    pub(super) const ALL: [Period; Self::COUNT] = [
+    pub(crate) const ALL: [Period; Self::COUNT] = [
         Self::Second,
         Self::Minute,
         Self::Hour,
@@ -30,7 +30,7 @@ impl Period {
     ];
 
     /// The name of the field that has the limit.
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Second => "second",
             Self::Minute => "minute",
@@ -42,7 +42,7 @@ impl Period {
     }
 
     /// Length in seconds, for `RateLimit-Reset`. Kong counts 30 days for every month and 365 for every year.
-    pub(super) const fn seconds(self) -> u64 {
+    pub(crate) const fn seconds(self) -> u64 {
         match self {
             Self::Second => 1,
             Self::Minute => 60,
@@ -54,7 +54,7 @@ impl Period {
     }
 
     /// Maximum time between the beginnings of two consecutive windows.
-    pub(super) const fn longest(self) -> u64 {
+    pub(crate) const fn longest(self) -> u64 {
         match self {
             Self::Month => 31 * DAY,
             Self::Year => 366 * DAY,
@@ -63,7 +63,7 @@ impl Period {
     }
 
     /// The unit in which beginnings of windows are counted since 1970.
-    pub(super) const fn unit(self) -> u64 {
+    pub(crate) const fn unit(self) -> u64 {
         match self {
             Self::Second => 1,
             Self::Minute => 60,
@@ -73,7 +73,7 @@ impl Period {
     }
 
     /// Bits that hold such a beginning until the year 2089 at least.
-    pub(super) const fn window_bits(self) -> u32 {
+    pub(crate) const fn window_bits(self) -> u32 {
         match self {
             Self::Second => 32,
             Self::Minute => 26,
@@ -82,7 +82,7 @@ impl Period {
         }
     }
 
-    pub(super) const fn limit_header(self) -> &'static str {
+    pub(crate) const fn limit_header(self) -> &'static str {
         match self {
             Self::Second => "X-RateLimit-Limit-Second",
             Self::Minute => "X-RateLimit-Limit-Minute",
@@ -93,7 +93,7 @@ impl Period {
         }
     }
 
-    pub(super) const fn remaining_header(self) -> &'static str {
+    pub(crate) const fn remaining_header(self) -> &'static str {
         match self {
             Self::Second => "X-RateLimit-Remaining-Second",
             Self::Minute => "X-RateLimit-Remaining-Minute",
@@ -107,16 +107,16 @@ impl Period {
 
 /// The time of a request, with what its windows need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Moment {
+pub(crate) struct Moment {
     /// Seconds since 1970.
-    pub(super) now: u64,
+    pub(crate) now: u64,
     month_begin: u32,
     year_begin: u32,
 }
 
 impl Moment {
     /// The beginning of the current window, in units of the period.
-    pub(super) fn window(&self, period: Period) -> u64 {
+    pub(crate) fn window(&self, period: Period) -> u64 {
         match period {
             Period::Second => self.now,
             Period::Minute => self.now / 60,
@@ -128,7 +128,7 @@ impl Moment {
     }
 
     /// Seconds until the window ends, at least 1.
-    pub(super) fn reset(&self, period: Period) -> u64 {
+    pub(crate) fn reset(&self, period: Period) -> u64 {
         let elapsed = self.now.saturating_sub(self.window(period) * period.unit());
         period.seconds().saturating_sub(elapsed).max(1)
     }
@@ -137,14 +137,14 @@ impl Moment {
 /// The beginning of the current month and year. Dates are computed once a day: the day, the first of its month and the
 /// first of its year (as days since 1970, 20 bits each) are one atomic value that requests read.
 #[derive(Debug, Default)]
-pub(super) struct Calendar(AtomicU64);
+pub(crate) struct Calendar(AtomicU64);
 
 impl Calendar {
     const BITS: u32 = 20;
     const MASK: u64 = (1 << Self::BITS) - 1;
 
     /// Returns the moment for a time in seconds since 1970.
-    pub(super) fn moment(&self, now: u64) -> Moment {
+    pub(crate) fn moment(&self, now: u64) -> Moment {
         let today = (now / DAY) & Self::MASK;
         let mut known = self.0.load(Ordering::Relaxed);
         if known >> (2 * Self::BITS) != today {

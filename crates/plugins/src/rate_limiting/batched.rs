@@ -1,0 +1,426 @@
+//! Counting in Redis with `sync_rate`: what a node counts is reported once per interval, for all clients in one round
+//! trip. [`super::tally`] decides which requests can be judged without Redis.
+//!
+//! A store belongs to a Redis and an interval, not to a configuration: a changed limit keeps the counts, and each interval
+//! has a timer of its own.
+//!
+//! Redis has the counts, so an entry here is only a copy of it. At most [`MAX_COUNTERS`] clients that nobody has
+//! configured (addresses, values of headers) have one. Beyond that, each of their requests asks Redis. So a flood of
+//! identifiers neither evicts the entry of another client nor gives anybody a second allowance.
+
+use super::counters::{Allowance, Identity, KeyHash, MAX_COUNTERS, Verdict};
+use super::direct::{COUNT, CountError, numbers};
+use super::names::{self, Names};
+use super::tally::{Judged, Now, Report, Tally};
+use super::window::{Moment, Period};
+use plugin::Node;
+use services::Clock;
+use services::redis::{Call, Script, Server};
+use std::hash::BuildHasherDefault;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Clients whose counters one script increments. Redis does nothing else meanwhile.
+const CLIENTS_PER_CALL: usize = 100;
+/// Calls in one round trip.
+const CALLS: usize = 100;
+/// Minimum time without requests after which an entry is removed.
+const IDLE: Duration = Duration::from_secs(5);
+/// Time between two removals.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Reports what was counted, and counts one more request if no window is full. Returns the counts and whether the
+/// request was counted.
+/// KEYS: the counters. ARGV: for each the requests to report, the limit and the lifetime in seconds.
+static TAKE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "local counts, passes = {}, 1
+local function add(i, by)
+  local count = redis.call('INCRBY', KEYS[i], by)
+  if count == by then redis.call('EXPIRE', KEYS[i], ARGV[3 * i]) end
+  counts[i] = count
+end
+for i, key in ipairs(KEYS) do
+  local by = tonumber(ARGV[3 * i - 2])
+  if by > 0 then add(i, by) else counts[i] = tonumber(redis.call('GET', key) or 0) end
+  if counts[i] >= tonumber(ARGV[3 * i - 1]) then passes = 0 end
+end
+if passes == 1 then for i in ipairs(KEYS) do add(i, 1) end end
+counts[#KEYS + 1] = passes
+return counts",
+    )
+});
+
+/// The stores of a node.
+#[derive(Default)]
+pub(super) struct Stores(Mutex<Vec<Weak<Batched>>>);
+
+pub(super) struct Batched {
+    server: Server,
+    interval: Duration,
+    clock: Clock,
+    entries: papaya::HashMap<u128, Arc<Entry>, BuildHasherDefault<KeyHash>>,
+    /// Number of entries of clients that nobody has configured.
+    used: AtomicUsize,
+    max: usize,
+    /// Entries with something to report, each at most once.
+    listed: mpsc::UnboundedSender<Arc<Entry>>,
+}
+
+/// The counters of a client, as this node knows them.
+struct Entry {
+    names: Names,
+    is_bounded: bool,
+    tally: Mutex<Tally>,
+}
+
+impl Entry {
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stores {
+    /// Returns the store of a server and an interval. The first plugin that needs it starts its reports.
+    pub(super) fn get(
+        of_node: &Arc<Self>,
+        node: &Arc<Node>,
+        server: &Server,
+        interval: Duration,
+    ) -> Arc<Batched> {
+        let mut stores = of_node.stores();
+        let known = stores.iter().filter_map(Weak::upgrade);
+        let mut known = known.filter(|store| store.interval == interval);
+        if let Some(store) = known.find(|store| store.server.is_same(server)) {
+            return store;
+        }
+        let (listed, to_report) = mpsc::unbounded_channel();
+        let store = Arc::new(Batched {
+            server: server.clone(),
+            interval,
+            clock: node.clock.clone(),
+            entries: papaya::HashMap::default(),
+            used: AtomicUsize::new(0),
+            max: MAX_COUNTERS,
+            listed,
+        });
+        stores.retain(|store| store.strong_count() > 0);
+        stores.push(Arc::downgrade(&store));
+        let reports = report(of_node.clone(), store.clone(), to_report);
+        node.background.spawn_service(reports);
+        store
+    }
+
+    fn stores(&self) -> MutexGuard<'_, Vec<Weak<Batched>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets a store that nobody uses but its reports. Returns whether it was so.
+    fn forget(&self, store: &Arc<Batched>) -> bool {
+        let mut stores = self.stores();
+        let is_unused = Arc::strong_count(store) == 1;
+        if is_unused {
+            stores.retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(store)));
+        }
+        is_unused
+    }
+}
+
+impl Batched {
+    /// Judges a request if that needs no exchange with Redis.
+    pub(super) fn judge_here(
+        &self,
+        identity: Identity,
+        names: impl Fn() -> Names,
+        allowances: &[Allowance],
+        moment: &Moment,
+    ) -> Option<Verdict> {
+        let now = self.now(moment);
+        let judged = self.with_entry(identity, &names, |entry, tally| {
+            let judged = tally.judge(allowances, &now, self.interval);
+            self.list(entry, tally);
+            judged
+        })?;
+        match judged {
+            Judged::Known(verdict) => Some(verdict),
+            Judged::Unknown => None,
+        }
+    }
+
+    /// Judges a request by asking Redis, which also gets what was not reported. If Redis cannot be asked, the request
+    /// counts as one that passes.
+    pub(super) async fn judge(
+        &self,
+        identity: Identity,
+        names: &Names,
+        allowances: &[Allowance],
+        moment: &Moment,
+    ) -> Result<Verdict, CountError> {
+        let now = self.now(moment);
+        let begun = self.with_entry(identity, || names.clone(), |entry, tally| {
+            let reports = tally.report(allowances, &now);
+            Sending::new(vec![(entry.clone(), reports)])
+        });
+        let Some(mut sending) = begun else {
+            let reports: Vec<Report> = allowances.iter().map(|one| nothing(one.period, moment)).collect();
+            return Ok(self.take(names, &reports, allowances).await?.0);
+        };
+        let reports: Vec<Report> = sending.reports().collect();
+        match self.take(names, &reports, allowances).await {
+            Ok((verdict, counts)) => {
+                sending.end(&counts, verdict.passes, &self.clock, self.interval);
+                Ok(verdict)
+            }
+            Err(error) => {
+                if let Some((entry, _)) = sending.0.first().cloned() {
+                    let mut tally = entry.tally();
+                    tally.count(allowances, &now);
+                    self.list(&entry, &mut tally);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the verdict and the counts after it.
+    async fn take(
+        &self,
+        names: &Names,
+        reports: &[Report],
+        allowances: &[Allowance],
+    ) -> Result<(Verdict, Vec<u64>), CountError> {
+        let keys = reports.iter().map(|one| names.of_window("", one.period, one.begin));
+        let arguments = reports.iter().zip(allowances).flat_map(|(report, allowance)| {
+            [
+                report.requests.to_string().into_bytes(),
+                allowance.requests.to_string().into_bytes(),
+                names::lifetime(report.period),
+            ]
+        });
+        let call = Call::script(&TAKE, keys.collect(), arguments.collect());
+        let mut counts = numbers(&self.server.run(call).await?, reports.len() + 1)?;
+        let passes = counts.pop() == Some(1);
+        let mut before = [0; Period::COUNT];
+        for (before, count) in before.iter_mut().zip(&counts) {
+            *before = count.saturating_sub(u64::from(passes));
+        }
+        Ok((Verdict { passes, before }, counts))
+    }
+
+    /// Calls a function with the entry of a client; makes the entry if there is room. `None` if there is none.
+    fn with_entry<R>(
+        &self,
+        identity: Identity,
+        names: impl Fn() -> Names,
+        with: impl Fn(&Arc<Entry>, &mut Tally) -> R,
+    ) -> Option<R> {
+        let entries = self.entries.pin();
+        loop {
+            let entry = match entries.get(&identity.hash()) {
+                Some(entry) => entry,
+                None => {
+                    let is_bounded = identity.is_bounded();
+                    if is_bounded && !self.take_room() {
+                        return None;
+                    }
+                    let entry = Arc::new(Entry {
+                        names: names(),
+                        is_bounded,
+                        tally: Mutex::default(),
+                    });
+                    match entries.try_insert(identity.hash(), entry) {
+                        Ok(entry) => entry,
+                        Err(occupied) => {
+                            self.give_room(is_bounded);
+                            occupied.current
+                        }
+                    }
+                }
+            };
+            let mut tally = entry.tally();
+            if !tally.is_removed {
+                return Some(with(entry, &mut tally));
+            }
+            drop(tally);
+            // The sweep is about to take it out of the map.
+            let _ = entries.remove_if(&identity.hash(), |_, known| Arc::ptr_eq(known, entry));
+        }
+    }
+
+    fn list(&self, entry: &Arc<Entry>, tally: &mut Tally) {
+        if tally.has_unreported() && !tally.is_listed {
+            // The reports end only when nobody uses the store.
+            tally.is_listed = self.listed.send(entry.clone()).is_ok();
+        }
+    }
+
+    fn take_room(&self) -> bool {
+        let reserve = |used: usize| (used < self.max).then_some(used + 1);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve).is_ok()
+    }
+
+    fn give_room(&self, is_bounded: bool) {
+        if is_bounded {
+            self.used.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn now(&self, moment: &Moment) -> Now {
+        Now {
+            moment: *moment,
+            wall: self.clock.since_epoch(),
+            steady: self.clock.since_beginning(),
+        }
+    }
+
+    /// Reports what these entries have counted.
+    async fn push(&self, entries: Vec<Arc<Entry>>) {
+        let per_call = if self.server.is_cluster() { 1 } else { CLIENTS_PER_CALL };
+        let wall = self.clock.since_epoch();
+        let begun = entries.into_iter().filter_map(|entry| {
+            let mut tally = entry.tally();
+            tally.is_listed = false;
+            tally.drop_over(wall);
+            let reports = tally.report_all();
+            drop(tally);
+            (!reports.is_empty()).then_some((entry, reports))
+        });
+        let mut begun: Vec<(Arc<Entry>, Vec<Report>)> = begun.collect();
+        while !begun.is_empty() {
+            let mut sending: Vec<Sending> = Vec::new();
+            while sending.len() < CALLS && !begun.is_empty() {
+                let rest = begun.split_off(begun.len().min(per_call));
+                sending.push(Sending::new(std::mem::replace(&mut begun, rest)));
+            }
+            let calls: Vec<Call> = sending.iter().map(Sending::call).collect();
+            let answers = self.server.run_all(&calls).await;
+            for (mut sending, answer) in sending.into_iter().zip(answers) {
+                let expected = sending.reports().count();
+                // A failure lists the entries again. The client of Redis has logged that it cannot be reached.
+                match answer.map_err(CountError::from).and_then(|answer| numbers(&answer, expected)) {
+                    Ok(counts) => sending.end(&counts, false, &self.clock, self.interval),
+                    Err(error) => {
+                        tracing::debug!(%error, "counts are not reported yet");
+                        let entries: Vec<Arc<Entry>> =
+                            sending.0.iter().map(|(entry, _)| entry.clone()).collect();
+                        drop(sending);
+                        for entry in entries {
+                            self.list(&entry, &mut entry.tally());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Removes entries that were not used lately and have nothing to report. Redis has their counts.
+    fn sweep(&self) {
+        let now = self.clock.since_beginning();
+        let idle = IDLE.max(self.interval * 2);
+        let entries = self.entries.pin();
+        for (hash, entry) in &entries {
+            let mut tally = entry.tally();
+            let is_idle = now.saturating_sub(tally.used_at) > idle;
+            if !is_idle || tally.is_listed || tally.has_unreported() {
+                continue;
+            }
+            tally.is_removed = true;
+            drop(tally);
+            let _ = entries.remove_if(hash, |_, known| Arc::ptr_eq(known, entry));
+            self.give_room(entry.is_bounded);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn entries(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+fn nothing(period: Period, moment: &Moment) -> Report {
+    Report {
+        period,
+        begin: moment.window(period),
+        requests: 0,
+        number: 0,
+    }
+}
+
+/// Reports on their way to Redis. Dropped without an end, they have failed.
+struct Sending(Vec<(Arc<Entry>, Vec<Report>)>);
+
+impl Sending {
+    fn new(reports: Vec<(Arc<Entry>, Vec<Report>)>) -> Self {
+        Self(reports)
+    }
+
+    fn reports(&self) -> impl Iterator<Item = Report> + '_ {
+        self.0.iter().flat_map(|(_, reports)| reports.iter().copied())
+    }
+
+    fn call(&self) -> Call {
+        let (mut keys, mut arguments) = (Vec::new(), Vec::new());
+        for (entry, reports) in &self.0 {
+            for report in reports {
+                keys.push(entry.names.of_window("", report.period, report.begin));
+                arguments.push(report.requests.to_string().into_bytes());
+                arguments.push(names::lifetime(report.period));
+            }
+        }
+        Call::script(&COUNT, keys, arguments)
+    }
+
+    /// Ends the reports with the counts, which are in the same order.
+    fn end(&mut self, counts: &[u64], taken: bool, clock: &Clock, interval: Duration) {
+        let steady = clock.since_beginning();
+        let mut counts = counts.iter();
+        for (entry, reports) in std::mem::take(&mut self.0) {
+            let mut tally = entry.tally();
+            for (report, count) in reports.into_iter().zip(&mut counts) {
+                tally.end(report, *count, taken, steady, interval);
+            }
+        }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        for (entry, reports) in std::mem::take(&mut self.0) {
+            let mut tally = entry.tally();
+            for report in reports {
+                tally.fail(report);
+            }
+        }
+    }
+}
+
+/// Reports once per interval until nobody uses the store, and then a last time.
+async fn report(
+    stores: Arc<Stores>,
+    store: Arc<Batched>,
+    mut listed: mpsc::UnboundedReceiver<Arc<Entry>>,
+) {
+    // Somewhat more often than a count becomes stale, so that a busy client never has to wait for it.
+    let pause = store.interval.mul_f64(0.8);
+    let mut swept_at = tokio::time::Instant::now();
+    loop {
+        tokio::time::sleep(pause).await;
+        let is_unused = stores.forget(&store);
+        let mut entries = Vec::with_capacity(listed.len());
+        while let Ok(entry) = listed.try_recv() {
+            entries.push(entry);
+        }
+        store.push(entries).await;
+        if is_unused {
+            return;
+        }
+        if swept_at.elapsed() > SWEEP_INTERVAL {
+            let swept = store.clone();
+            // A task of the background must not take long. An error means that the process ends.
+            let _ = tokio::task::spawn_blocking(move || swept.sweep()).await;
+            swept_at = tokio::time::Instant::now();
+        }
+    }
+}
