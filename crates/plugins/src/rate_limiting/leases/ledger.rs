@@ -469,9 +469,11 @@ impl Entry {
             self.expected = 0;
         }
         let most = if is_idle { 0 } else { 2 * self.expected };
+        // News that could not be sent for long are given up, so that they do not pile up while Redis is away.
+        let is_fresh = now < self.last_use + FORGET;
         let wants = |lease: &Lease| {
             let has_too_many = lease.unused() > most.max(u64::from(!is_idle));
-            let is_late = is_idle && lease.has_news() && lease.is_live(now);
+            let is_late = is_idle && is_fresh && lease.has_news() && !lease.is_over(now);
             let asks_again = had_requests
                 && lease.offer(is_certain, now) == Offer::Refusal
                 && lease.may_get_more();
