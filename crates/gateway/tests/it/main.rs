@@ -33,6 +33,7 @@ mod names_under_failure;
 mod no_room;
 mod oauth2_tokens;
 mod proxy_protocol;
+mod rate_limit_leases;
 mod recovery;
 mod revisions;
 mod signals;
