@@ -1,12 +1,12 @@
 //! The policy `redis`: where its counters are, and what happens if they cannot be reached.
 
+use super::NAME;
 use super::batched::{Batched, Stores};
 use super::config::Config;
 use super::counters::{Allowance, Identifier, Identity, Verdict};
 use super::direct::{self, CountError};
 use super::names::Names;
 use super::window::Moment;
-use super::NAME;
 use plugin::{BuildError, Node};
 use services::metrics::{Counter, NO_WORKER};
 use services::redis::{Server, Settings};
