@@ -125,15 +125,6 @@ pub(crate) fn request_size_limiting() -> PluginDef {
         "The size of request bodies is not limited by the plugin.",
     )
 }
-pub(crate) fn response_ratelimiting() -> PluginDef {
-    closed(
-        "response-ratelimiting",
-        900,
-        Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG),
-        Scopes::ALL,
-        "Responses are not counted or limited by their headers.",
-    )
-}
 pub(crate) fn response_transformer() -> PluginDef {
     closed(
         "response-transformer",

@@ -188,7 +188,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::request_size_limiting(),
         acl::def(),
         rate_limiting::def().with_shortcoming(limits::shortcoming),
-        later::response_ratelimiting(),
+        response_ratelimiting::def().with_shortcoming(limits::shortcoming),
         request_transformer::def(),
         later::response_transformer(),
         later::redirect(),

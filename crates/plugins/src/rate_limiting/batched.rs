@@ -159,12 +159,19 @@ impl Batched {
         moment: &Moment,
     ) -> Result<Verdict, CountError> {
         let now = self.now(moment);
-        let begun = self.with_entry(identity, || names.clone(), |entry, tally| {
-            let reports = tally.report(allowances, &now);
-            Sending::new(vec![(entry.clone(), reports)])
-        });
+        let begun = self.with_entry(
+            identity,
+            || names.clone(),
+            |entry, tally| {
+                let reports = tally.report(allowances, &now);
+                Sending::new(vec![(entry.clone(), reports)])
+            },
+        );
         let Some(mut sending) = begun else {
-            let reports: Vec<Report> = allowances.iter().map(|one| nothing(one.period, moment)).collect();
+            let reports: Vec<Report> = allowances
+                .iter()
+                .map(|one| nothing(one.period, moment))
+                .collect();
             return Ok(self.take(names, &reports, allowances).await?.0);
         };
         let reports: Vec<Report> = sending.reports().collect();
@@ -191,14 +198,19 @@ impl Batched {
         reports: &[Report],
         allowances: &[Allowance],
     ) -> Result<(Verdict, Vec<u64>), CountError> {
-        let keys = reports.iter().map(|one| names.of_window("", one.period, one.begin));
-        let arguments = reports.iter().zip(allowances).flat_map(|(report, allowance)| {
-            [
-                report.requests.to_string().into_bytes(),
-                allowance.requests.to_string().into_bytes(),
-                names::lifetime(report.period),
-            ]
-        });
+        let keys = reports
+            .iter()
+            .map(|one| names.of_window("", one.period, one.begin));
+        let arguments = reports
+            .iter()
+            .zip(allowances)
+            .flat_map(|(report, allowance)| {
+                [
+                    report.requests.to_string().into_bytes(),
+                    allowance.requests.to_string().into_bytes(),
+                    names::lifetime(report.period),
+                ]
+            });
         let call = Call::script(&TAKE, keys.collect(), arguments.collect());
         let mut counts = numbers(&self.server.run(call).await?, reports.len() + 1)?;
         let passes = counts.pop() == Some(1);
@@ -258,7 +270,9 @@ impl Batched {
 
     fn take_room(&self) -> bool {
         let reserve = |used: usize| (used < self.max).then_some(used + 1);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve).is_ok()
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve)
+            .is_ok()
     }
 
     fn give_room(&self, is_bounded: bool) {
@@ -277,7 +291,11 @@ impl Batched {
 
     /// Reports what these entries have counted.
     async fn push(&self, entries: Vec<Arc<Entry>>) {
-        let per_call = if self.server.is_cluster() { 1 } else { CLIENTS_PER_CALL };
+        let per_call = if self.server.is_cluster() {
+            1
+        } else {
+            CLIENTS_PER_CALL
+        };
         let wall = self.clock.since_epoch();
         let begun = entries.into_iter().filter_map(|entry| {
             let mut tally = entry.tally();
@@ -299,7 +317,10 @@ impl Batched {
             for (mut sending, answer) in sending.into_iter().zip(answers) {
                 let expected = sending.reports().count();
                 // A failure lists the entries again. The client of Redis has logged that it cannot be reached.
-                match answer.map_err(CountError::from).and_then(|answer| numbers(&answer, expected)) {
+                match answer
+                    .map_err(CountError::from)
+                    .and_then(|answer| numbers(&answer, expected))
+                {
                     Ok(counts) => sending.end(&counts, false, &self.clock, self.interval),
                     Err(error) => {
                         tracing::debug!(%error, "counts are not reported yet");
@@ -357,7 +378,9 @@ impl Sending {
     }
 
     fn reports(&self) -> impl Iterator<Item = Report> + '_ {
-        self.0.iter().flat_map(|(_, reports)| reports.iter().copied())
+        self.0
+            .iter()
+            .flat_map(|(_, reports)| reports.iter().copied())
     }
 
     fn call(&self) -> Call {

@@ -74,6 +74,31 @@ impl Counter {
         }
     }
 
+    /// Adds to the current window, whether or not it is full; nothing if the moment is in an older window. Returns false
+    /// if the counter is being removed.
+    pub(super) fn add(&self, moment: &Moment, by: i64) -> bool {
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            if state == REMOVED {
+                return false;
+            }
+            let (window, before) = self.current(state, moment);
+            let begin = self.unpack(state).0 * self.period.unit();
+            // A window that is further ahead is from a clock that was set back since.
+            if begin > moment.now
+                && begin <= moment.now + FAR_AHEAD
+                && window < self.unpack(state).0
+            {
+                return true;
+            }
+            let next = pack(self.period, window, before.saturating_add_signed(by));
+            match self.replace(state, next) {
+                Ok(_) => return true,
+                Err(newer) => state = newer,
+            }
+        }
+    }
+
     /// Undoes the counting of a request, unless its window is over.
     pub(super) fn give_back(&self, counted: Counted) {
         let mut state = self.state.load(Ordering::Relaxed);

@@ -190,6 +190,37 @@ impl Counters {
         }
     }
 
+    /// Returns the identity of one of several counters of the same client and configured plugin.
+    pub(crate) fn named(&self, mut identity: Identity, name: &str) -> Identity {
+        let mut hasher = SipHasher13::new_with_keys(self.seed.0, self.seed.1);
+        hasher.write(name.as_bytes());
+        let hash = hasher.finish128().as_u128();
+        identity.hash ^= hash;
+        for (byte, other) in identity.sharing.iter_mut().zip(hash.to_le_bytes()) {
+            *byte ^= other;
+        }
+        identity
+    }
+
+    /// Returns what has been counted in the current window.
+    pub(crate) fn used(&self, identity: Identity, period: Period, moment: &Moment) -> u64 {
+        let key = identity.key(period);
+        let map = self.map.pin();
+        self.requests(map.get(&key), &identity, key, moment)
+    }
+
+    /// Adds to the current window, whether or not it is full; nothing if the moment is in an older window.
+    pub(crate) fn add(&self, identity: Identity, period: Period, by: i64, moment: &Moment) {
+        let key = identity.key(period);
+        let map = self.map.pin();
+        while !self
+            .find_or_insert(&map, &identity, key, moment)
+            .add(moment, by)
+        {
+            self.take_out(&map, key);
+        }
+    }
+
     /// Judges a request and counts it if it passes. The allowances are ordered by period, the shortest first.
     pub(crate) fn judge(
         &self,

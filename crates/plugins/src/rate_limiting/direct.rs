@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 /// Increments counters, and returns their values. A value below 0 stands for an error. A new counter gets a lifetime, as
 /// does one that somebody has set without.
 /// KEYS: the counters. ARGV: for each the increment and the lifetime in seconds.
-pub(super) static COUNT: LazyLock<Script> = LazyLock::new(|| {
+pub(crate) static COUNT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local counts = {}
 for i, key in ipairs(KEYS) do
@@ -26,7 +26,7 @@ return counts",
 
 /// Why there is no count.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CountError {
+pub(crate) enum CountError {
     #[error(transparent)]
     Redis(#[from] RedisError),
     #[error("a counter in Redis is not a number")]
@@ -40,8 +40,12 @@ pub(super) async fn judge(
     allowances: &[Allowance],
     moment: &Moment,
 ) -> Result<Verdict, CountError> {
-    let keys = allowances.iter().map(|one| names.current("", one.period, moment));
-    let arguments = allowances.iter().flat_map(|one| [b"1".to_vec(), names::lifetime(one.period)]);
+    let keys = allowances
+        .iter()
+        .map(|one| names.current("", one.period, moment));
+    let arguments = allowances
+        .iter()
+        .flat_map(|one| [b"1".to_vec(), names::lifetime(one.period)]);
     let call = Call::script(&COUNT, keys.collect(), arguments.collect());
     let counts = numbers(&server.run(call).await?, allowances.len())?;
     let mut before = [0; Period::COUNT];
@@ -63,5 +67,7 @@ pub(super) fn numbers(answer: &Value, expected: usize) -> Result<Vec<u64>, Count
         _ => None,
     };
     let numbers: Option<Vec<u64>> = values.iter().map(number).collect();
-    numbers.filter(|numbers| numbers.len() == expected).ok_or(CountError::NoNumber)
+    numbers
+        .filter(|numbers| numbers.len() == expected)
+        .ok_or(CountError::NoNumber)
 }

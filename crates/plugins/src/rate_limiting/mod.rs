@@ -8,7 +8,7 @@ mod counter;
 pub(crate) mod counters;
 #[cfg(test)]
 mod counters_tests;
-mod direct;
+pub(crate) mod direct;
 mod leased;
 mod leases;
 pub(crate) mod names;
@@ -24,11 +24,11 @@ use crate::number;
 use compact_str::CompactString;
 use config::{Config, LimitBy, Policy};
 use counters::{Allowance, Counters, Identifier, MAX_COUNTERS, Verdict};
-use remote::Remote;
 use plugin::{
-    BuildCx, BuildError, Flow, HeaderEdits, HeaderValue, NameLengths, Node, Phases, Plugin, PluginDef,
-    PluginError, RequestCx, Response, Scopes, Step,
+    BuildCx, BuildError, Flow, HeaderEdits, HeaderValue, NameLengths, Node, Phases, Plugin,
+    PluginDef, PluginError, RequestCx, Response, Scopes, Step,
 };
+use remote::Remote;
 use services::Clock;
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -78,7 +78,7 @@ const RESET: CompactString = CompactString::const_new("RateLimit-Reset");
 const RETRY_AFTER: CompactString = CompactString::const_new("Retry-After");
 
 /// What identifies the client of a request. Requests without it are identified by the client's address.
-enum Identify {
+pub(crate) enum Identify {
     Consumer,
     Credential,
     Address,
@@ -267,7 +267,7 @@ impl Identify {
         })
     }
 
-    fn identifier<'c>(&self, cx: &'c RequestCx<'_, '_>) -> Identifier<'c> {
+    pub(crate) fn identifier<'c>(&self, cx: &'c RequestCx<'_, '_>) -> Identifier<'c> {
         let consumer = cx.state.consumer.as_ref();
         let consumer = consumer.map(|consumer| Identifier::Id(consumer.id.0));
         // Lua code may tell a credential without an id.

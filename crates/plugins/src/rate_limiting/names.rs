@@ -79,11 +79,15 @@ mod tests {
     #[test]
     fn names_are_kongs() {
         let scope = "00000000-0000-0000-0000-000000000001:00000000-0000-0000-0000-000000000000";
-        let expected = |identifier: &str| format!("ratelimit:{scope}:{identifier}:1800000000000:minute");
+        let expected =
+            |identifier: &str| format!("ratelimit:{scope}:{identifier}:1800000000000:minute");
         let address = Identifier::Address("2001:db8::1".parse().unwrap());
         assert_eq!(name(address, false), expected("2001:db8::1"));
         let id = Identifier::Id(Uuid::from_u128(7));
-        assert_eq!(name(id, false), expected("00000000-0000-0000-0000-000000000007"));
+        assert_eq!(
+            name(id, false),
+            expected("00000000-0000-0000-0000-000000000007")
+        );
         assert_eq!(name(Identifier::Text(b"a {b}"), false), expected("a {b}"));
     }
 

@@ -1,5 +1,6 @@
 //! The policy `redis`: where its counters are, and what happens if they cannot be reached.
 
+use super::NAME;
 use super::batched::{Batched, Stores};
 use super::config::{Config, OnUnreachable};
 use super::counters::{Allowance, Identifier, Identity, Verdict};
@@ -7,7 +8,6 @@ use super::direct::{self, CountError};
 use super::leases::Leases;
 use super::names::Names;
 use super::window::Moment;
-use super::NAME;
 use plugin::{BuildError, Node};
 use services::metrics::{Counter, NO_WORKER};
 use services::redis::{Server, Settings};

@@ -114,7 +114,11 @@ impl Tally {
                 passes: false,
                 before,
             };
-            return if is_full { Judged::Known(refused) } else { Judged::Unknown };
+            return if is_full {
+                Judged::Known(refused)
+            } else {
+                Judged::Unknown
+            };
         }
         for allowance in allowances {
             self.window(allowance.period, now).own += 1;
@@ -135,14 +139,18 @@ impl Tally {
     /// Begins a report of these periods, also of those with nothing to report.
     pub(super) fn report(&mut self, allowances: &[Allowance], now: &Now) -> Vec<Report> {
         let periods = allowances.iter().map(|allowance| allowance.period);
-        periods.map(|period| self.window(period, now).report(period)).collect()
+        periods
+            .map(|period| self.window(period, now).report(period))
+            .collect()
     }
 
     /// Begins a report of all requests that are not reported.
     pub(super) fn report_all(&mut self) -> Vec<Report> {
         let windows = Period::ALL.into_iter().zip(&mut self.windows);
         let unreported = windows.filter(|(_, window)| window.own > 0);
-        unreported.map(|(period, window)| window.report(period)).collect()
+        unreported
+            .map(|(period, window)| window.report(period))
+            .collect()
     }
 
     /// Ends a report with the count in Redis. `taken` tells whether a further request of this node was counted there.
@@ -173,7 +181,9 @@ impl Tally {
     }
 
     pub(super) fn has_unreported(&self) -> bool {
-        self.windows.iter().any(|window| window.own > 0 || window.sent > 0)
+        self.windows
+            .iter()
+            .any(|window| window.own > 0 || window.sent > 0)
     }
 
     /// Forgets unreported requests of windows that are over: nobody asks for their counts.
@@ -190,9 +200,12 @@ impl Tally {
     fn window(&mut self, period: Period, now: &Now) -> &mut Window {
         let window = &mut self.windows[period as usize];
         let begin = now.moment.window(period);
-        let is_ahead = window.begin > begin && window.begin * period.unit() <= now.moment.now + SKEW;
+        let is_ahead =
+            window.begin > begin && window.begin * period.unit() <= now.moment.now + SKEW;
         if window.begin != begin && !is_ahead {
-            let elapsed = now.wall.saturating_sub(Duration::from_secs(begin * period.unit()));
+            let elapsed = now
+                .wall
+                .saturating_sub(Duration::from_secs(begin * period.unit()));
             // All nodes begin with zero, so that nothing has to be asked for if Redis has answered lately.
             *window = Window {
                 begin,
@@ -209,14 +222,21 @@ impl Tally {
 impl Window {
     /// The requests that are known: those in Redis and those of this node.
     fn counted(&self) -> u64 {
-        self.shared.saturating_add(self.sent).saturating_add(self.own)
+        self.shared
+            .saturating_add(self.sent)
+            .saturating_add(self.own)
     }
 
     /// Whether Redis must be asked before a request is judged. While it is being asked, the former answer may be twice
     /// as old.
     fn is_stale(&self, now: &Now, interval: Duration) -> bool {
-        let limit = if self.sent > 0 { interval * 2 } else { interval };
-        self.heard_at.is_none_or(|heard| now.steady.saturating_sub(heard) > limit)
+        let limit = if self.sent > 0 {
+            interval * 2
+        } else {
+            interval
+        };
+        self.heard_at
+            .is_none_or(|heard| now.steady.saturating_sub(heard) > limit)
     }
 
     /// Estimates the requests of the other nodes that are not in `shared`; and the margin of the estimate.
