@@ -8,7 +8,8 @@
 //!
 //! - Others have reported half an interval before now on average, so the estimate covers the time since the last answer
 //!   and half an interval.
-//! - The margin covers the other half, and three standard deviations of the number of requests in that time.
+//! - The margin covers the interval until this node reports the request, and three standard deviations of the number of
+//!   requests in all that time. So a request that is judged here is in Redis before the limit is reached.
 //!
 //! A request is judged here only if it certainly passes: the count, the estimate and the margin are below the limit. If
 //! Redis has said that the limit is reached, it is refused here. Between the two, Redis is asked, with what the node has
@@ -244,10 +245,11 @@ impl Window {
         if self.rate == 0.0 {
             return (0.0, 0.0);
         }
-        let half = self.rate * interval.as_secs_f64() / 2.0;
+        let in_interval = self.rate * interval.as_secs_f64();
         let since = now.steady.saturating_sub(self.known_at).as_secs_f64();
-        let estimate = self.rate * since + half;
-        (estimate, half + 3.0 * (estimate + half).sqrt())
+        let estimate = self.rate * since + in_interval / 2.0;
+        let deviation = (estimate + in_interval).sqrt();
+        (estimate, in_interval + 3.0 * deviation)
     }
 
     fn report(&mut self, period: Period) -> Report {
