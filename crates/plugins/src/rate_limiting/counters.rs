@@ -202,8 +202,8 @@ impl Counters {
         identity
     }
 
-    /// Returns what has been counted in the current window.
-    pub(crate) fn used(&self, identity: Identity, period: Period, moment: &Moment) -> u64 {
+    /// Returns what has been counted in the current window of a period.
+    pub(crate) fn counted(&self, identity: Identity, period: Period, moment: &Moment) -> u64 {
         let key = identity.key(period);
         let map = self.map.pin();
         self.requests(map.get(&key), &identity, key, moment)

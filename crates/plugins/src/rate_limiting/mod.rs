@@ -10,9 +10,13 @@ pub(crate) mod counters;
 mod counters_tests;
 pub(crate) mod direct;
 pub(crate) mod names;
+#[cfg(test)]
+mod redis_tests;
 mod remote;
 pub(crate) mod source;
 mod tally;
+#[cfg(test)]
+mod tally_tests;
 #[cfg(test)]
 mod tests;
 pub(crate) mod window;

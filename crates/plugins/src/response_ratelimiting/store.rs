@@ -80,7 +80,7 @@ impl Running {
         let used = named.iter().flat_map(|named| {
             let identity = counters.named(*identity, &named.name);
             let limits = named.limits.iter();
-            limits.map(move |limit| counters.used(identity, limit.period, moment))
+            limits.map(move |limit| counters.counted(identity, limit.period, moment))
         });
         Some(used.collect())
     }
