@@ -35,6 +35,9 @@ fn rate_limits(value: &Value) -> Result<(), Value> {
     if rate != -1.0 && rate < 0.02 {
         return Err("sync_rate must be greater than 0.02, or -1 to disable".into());
     }
+    if config.str("policy") == Some("redis") && config.str("window_type") == Some("sliding") {
+        return Err("sliding windows cannot be used with the redis policy".into());
+    }
     let has_leases = config.get("leases").and_then(Value::as_bool) == Some(true);
     if has_leases && config.str("policy") != Some("redis") {
         return Err("leases can only be used with the redis policy".into());

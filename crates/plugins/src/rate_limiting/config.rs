@@ -37,6 +37,8 @@ pub(super) struct Config {
     pub(super) error_message: Option<CompactString>,
     /// Seconds between two exchanges with Redis, or -1 to ask it at each request. Default: -1.
     pub(super) sync_rate: f64,
+    /// How a window follows another one. A field of ours. Default: `fixed`.
+    pub(super) window_type: Option<WindowType>,
     /// Whether nodes take slices of the limits from Redis ahead of use. A field of ours. Default: false.
     pub(super) leases: Option<bool>,
     /// What becomes of requests without a lease while Redis cannot be reached. A field of ours. Default: `open` or
@@ -55,6 +57,15 @@ pub(super) enum LimitBy {
     Service,
     Header,
     Path,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum WindowType {
+    /// A window begins with each calendar minute, hour and so on.
+    Fixed,
+    /// A window ends now, and begins a minute, an hour and so on ago.
+    Sliding,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -18,6 +18,8 @@ const FAR_AHEAD: u64 = 86_400;
 #[derive(Debug)]
 pub(super) struct Counter {
     period: Period,
+    /// Whether the requests are needed for another window after their own one.
+    is_sliding: bool,
     /// The beginning of the window in the high bits, the number of requests in the low bits. Every step replaces the
     /// whole state and depends on nothing else, so that relaxed ordering suffices.
     state: AtomicU64,
@@ -46,6 +48,7 @@ impl Counter {
         let state = pack(period, moment.window(period), requests);
         Self {
             period,
+            is_sliding: moment.is_sliding(),
             state: AtomicU64::new(state),
         }
     }
@@ -121,7 +124,8 @@ impl Counter {
             return true;
         }
         let begin = self.unpack(state).0 * self.period.unit();
-        let is_over = begin + self.period.longest() + SKEW < now || begin > now + FAR_AHEAD;
+        let windows = if self.is_sliding { 2 } else { 1 };
+        let is_over = begin + windows * self.period.longest() + SKEW < now || begin > now + FAR_AHEAD;
         is_over && self.replace(state, REMOVED).is_ok()
     }
 

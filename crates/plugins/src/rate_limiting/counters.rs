@@ -40,7 +40,7 @@
 //! the shared one.
 
 use super::counter::{Counted, Counter, Uncounted};
-use super::window::{Calendar, Moment, Period};
+use super::window::{Calendar, Moment, Period, Turn};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::net::IpAddr;
@@ -204,14 +204,14 @@ impl Counters {
 
     /// Returns what has been counted in the current window of a period.
     pub(crate) fn counted(&self, identity: Identity, period: Period, moment: &Moment) -> u64 {
-        let key = identity.key(period);
+        let key = identity.key(period, moment);
         let map = self.map.pin();
         self.requests(map.get(&key), &identity, key, moment)
     }
 
     /// Adds to the current window, whether or not it is full; nothing if the moment is in an older window.
     pub(crate) fn add(&self, identity: Identity, period: Period, by: i64, moment: &Moment) {
-        let key = identity.key(period);
+        let key = identity.key(period, moment);
         let map = self.map.pin();
         while !self
             .find_or_insert(&map, &identity, key, moment)
@@ -233,7 +233,7 @@ impl Counters {
         let mut before = [0; Period::COUNT];
         let mut passes = true;
         for (at, allowance) in allowances.iter().enumerate() {
-            let key = identity.key(allowance.period);
+            let key = identity.key(allowance.period, moment);
             counters[at] = map.get(&key);
             before[at] = self.requests(counters[at], &identity, key, moment);
             passes &= before[at] < allowance.requests;
@@ -243,7 +243,7 @@ impl Counters {
         }
         let mut counted: [Option<(&Counter, Counted)>; Period::COUNT] = [None; Period::COUNT];
         for (at, allowance) in allowances.iter().enumerate() {
-            let key = identity.key(allowance.period);
+            let key = identity.key(allowance.period, moment);
             let Some((counter, count)) = self.count(
                 &map,
                 &identity,
@@ -275,7 +275,7 @@ impl Counters {
         }
         let mut before = [0; Period::COUNT];
         for (before, allowance) in before.iter_mut().zip(allowances) {
-            let key = identity.key(allowance.period);
+            let key = identity.key(allowance.period, moment);
             *before = self.requests(map.get(&key), &identity, key, moment);
         }
         Verdict {
@@ -323,7 +323,7 @@ impl Counters {
             None if key.budget.is_none() => 0,
             None => self.shared[key.period as usize]
                 .get()
-                .map_or(0, |shared| shared[self.share_of(identity)].requests(moment)),
+                .map_or(0, |shared| shared[self.share_of(identity, key)].requests(moment)),
         }
     }
 
@@ -357,14 +357,15 @@ impl Counters {
             let counters = (0..SHARED).map(|_| Counter::continuing(key.period, moment, 0));
             counters.collect()
         });
-        &shared[self.share_of(identity)]
+        &shared[self.share_of(identity, key)]
     }
 
     /// Returns the number of the counter that a key shares if it has none of its own.
     #[cold]
-    fn share_of(&self, identity: &Identity) -> usize {
+    fn share_of(&self, identity: &Identity, key: Key) -> usize {
         let mut hasher = SipHasher13::new_with_keys(self.seed.0, self.seed.1);
         hasher.write(&identity.sharing);
+        hasher.write(&[key.turn as u8]);
         hasher.finish() as usize % SHARED
     }
 
@@ -455,10 +456,11 @@ impl Identity {
         self.budget.is_some()
     }
 
-    fn key(self, period: Period) -> Key {
+    fn key(self, period: Period, moment: &Moment) -> Key {
         Key {
             hash: self.hash,
             period,
+            turn: moment.turn(period),
             budget: self.budget,
         }
     }
@@ -468,6 +470,7 @@ impl Identity {
 struct Key {
     hash: u128,
     period: Period,
+    turn: Turn,
     /// `None` if clients cannot choose keys like this one, so that there are only as many as are configured.
     budget: Option<Budget>,
 }
@@ -475,7 +478,8 @@ struct Key {
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // The hash is uniform already. An odd multiple of the period spreads the periods of one client.
-        let period = (self.period as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let period = self.period as u64 + Period::COUNT as u64 * self.turn as u64 + 1;
+        let period = period.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         state.write_u64(self.hash as u64 ^ period);
     }
 }

@@ -12,9 +12,14 @@ pub(crate) mod direct;
 mod leased;
 mod leases;
 pub(crate) mod names;
+#[cfg(test)]
+mod redis_tests;
 mod remote;
 pub(crate) mod source;
+mod sliding;
 mod tally;
+#[cfg(test)]
+mod tally_tests;
 #[cfg(test)]
 mod tests;
 pub(crate) mod window;
@@ -22,7 +27,7 @@ pub(crate) mod window;
 use crate::limits::Ipv6Prefix;
 use crate::number;
 use compact_str::CompactString;
-use config::{Config, LimitBy, Policy};
+use config::{Config, LimitBy, Policy, WindowType};
 use counters::{Allowance, Counters, Identifier, MAX_COUNTERS, Verdict};
 use plugin::{
     BuildCx, BuildError, Flow, HeaderEdits, HeaderValue, NameLengths, Node, Phases, Plugin,
@@ -52,6 +57,7 @@ struct RateLimiting {
     allowances: Vec<Allowance>,
     /// Where requests are counted if not on this node.
     remote: Option<Remote>,
+    is_sliding: bool,
     ipv6_prefix: Ipv6Prefix,
     hides_headers: bool,
     /// The headers that tell clients their limits.
@@ -103,6 +109,7 @@ impl Plugin for RateLimiting {
                 Some(Policy::Redis) => Some(Remote::new(&config)?),
                 Some(Policy::Local | Policy::Cluster) | None => None,
             },
+            is_sliding: config.window_type == Some(WindowType::Sliding),
             ipv6_prefix: Ipv6Prefix::new(config.ipv6_prefix),
             hides_headers: config.hide_client_headers,
             refusal: refusal(&config),
@@ -133,6 +140,11 @@ impl Plugin for RateLimiting {
         let client = cx.request.client.ip;
         let identity = counters.identity(scope.0, scope.1, identifier, client);
         let moment = counters.moment(cx.node.clock.since_epoch().as_secs());
+        if self.is_sliding {
+            let now = cx.node.clock.since_epoch();
+            let (verdict, moment) = counters.judge_sliding(identity, &self.allowances, now);
+            return Ok(self.conclude(&mut cx, &verdict, &moment).into());
+        }
         let Some(remote) = &self.remote else {
             let verdict = counters.judge(identity, &self.allowances, &moment);
             return Ok(self.conclude(&mut cx, &verdict, &moment).into());

@@ -9,7 +9,8 @@
 //! - Others have reported half an interval before now on average, so the estimate covers the time since the last answer
 //!   and half an interval.
 //! - The margin covers the interval until this node reports the request, and three standard deviations of the number of
-//!   requests in all that time. So a request that is judged here is in Redis before the limit is reached.
+//!   requests in all that time, and ten requests. So a request that is judged here is in Redis before the limit is
+//!   reached.
 //!
 //! A request is judged here only if it certainly passes: the count, the estimate and the margin are below the limit. If
 //! Redis has said that the limit is reached, it is refused here. Between the two, Redis is asked, with what the node has
@@ -21,6 +22,9 @@ use std::time::Duration;
 
 /// Seconds by which the clock reading of one request may be behind that of another.
 const SKEW: u64 = 2;
+/// Number of requests before a limit that are never judged here. Small limits are reached before a node has learned
+/// anything about the others.
+const LAST: f64 = 10.0;
 
 /// The counter of the current window of a period.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -242,14 +246,11 @@ impl Window {
 
     /// Estimates the requests of the other nodes that are not in `shared`; and the margin of the estimate.
     fn others(&self, now: &Now, interval: Duration) -> (f64, f64) {
-        if self.rate == 0.0 {
-            return (0.0, 0.0);
-        }
         let in_interval = self.rate * interval.as_secs_f64();
         let since = now.steady.saturating_sub(self.known_at).as_secs_f64();
         let estimate = self.rate * since + in_interval / 2.0;
         let deviation = (estimate + in_interval).sqrt();
-        (estimate, in_interval + 3.0 * deviation)
+        (estimate, LAST + in_interval + 3.0 * deviation)
     }
 
     fn report(&mut self, period: Period) -> Report {
@@ -288,11 +289,9 @@ impl Window {
         }
         self.ended = self.ended.wrapping_add(1);
         self.reported = self.reported.saturating_add(added);
-        if self.heard_at.is_some() {
-            let others = total.saturating_sub(expected);
-            let time = steady.saturating_sub(self.known_at).as_secs_f64();
-            self.learn(others as f64, time, interval.as_secs_f64());
-        }
+        let others = total.saturating_sub(expected);
+        let time = steady.saturating_sub(self.known_at).as_secs_f64();
+        self.learn(others as f64, time, interval.as_secs_f64());
         self.known_at = steady;
         self.heard_at = Some(steady);
     }

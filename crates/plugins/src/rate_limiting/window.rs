@@ -112,9 +112,55 @@ pub(crate) struct Moment {
     pub(crate) now: u64,
     month_begin: u32,
     year_begin: u32,
+    /// Whether the windows before the current ones count as well.
+    is_sliding: bool,
+}
+
+/// The two counters of a sliding window take turns, so that one has the previous window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// There is only one counter.
+    Only,
+    Even,
+    Odd,
 }
 
 impl Moment {
+    /// Returns the moment for a time in seconds since 1970 if the windows slide. Then a month is 30 days, and a year 365.
+    pub(crate) fn sliding(now: u64) -> Self {
+        let begin = |period: Period| {
+            let days = period.seconds() / DAY;
+            // The cast keeps within the bounds of the type until the year 11 million.
+            (now / DAY / days * days) as u32
+        };
+        Self {
+            now,
+            month_begin: begin(Period::Month),
+            year_begin: begin(Period::Year),
+            is_sliding: true,
+        }
+    }
+
+    /// Returns the moment one window earlier, if the windows slide.
+    pub(crate) fn previous(&self, period: Period) -> Self {
+        Self::sliding(self.now.saturating_sub(period.seconds()))
+    }
+
+    pub(crate) fn is_sliding(&self) -> bool {
+        self.is_sliding
+    }
+
+    /// Returns which counter has the current window.
+    pub(crate) fn turn(&self, period: Period) -> Turn {
+        if !self.is_sliding {
+            return Turn::Only;
+        }
+        match (self.now / period.seconds()).is_multiple_of(2) {
+            true => Turn::Even,
+            false => Turn::Odd,
+        }
+    }
+
     /// The beginning of the current window, in units of the period.
     pub(crate) fn window(&self, period: Period) -> u64 {
         match period {
@@ -155,6 +201,7 @@ impl Calendar {
             now,
             month_begin: (known >> Self::BITS & Self::MASK) as u32,
             year_begin: (known & Self::MASK) as u32,
+            is_sliding: false,
         }
     }
 
