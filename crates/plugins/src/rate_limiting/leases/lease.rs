@@ -14,6 +14,9 @@ const DRIFT: u32 = 1000;
 /// How long it holds that nothing is left, if other nodes may return something.
 const VALID: Duration = Duration::from_millis(60);
 
+/// How long it holds if all nodes have used what they had. A node that was suspended may yet return something.
+const FINAL: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) period: Period,
@@ -28,7 +31,7 @@ pub(super) struct Lease {
     used: u64,
     /// What no node had at the last reply.
     left: u64,
-    emptiness: Emptiness,
+    empty: Option<Empty>,
     /// Whether the current master may not know this node's total.
     is_unreported: bool,
     /// The used permits that Redis knows of.
@@ -44,14 +47,15 @@ struct Window {
     end: Duration,
 }
 
-/// What Redis said when it granted nothing, and the limit for which it said so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Emptiness {
-    Unknown,
-    /// Nothing is left, unless another node returns something. After this time Redis is asked again.
-    Empty(u64, Duration),
-    /// Nothing is left until the window ends.
-    Final(u64),
+/// What Redis said when it granted nothing.
+#[derive(Debug, Clone, Copy)]
+struct Empty {
+    /// The limit for which it said so.
+    limit: u64,
+    /// When Redis is asked again.
+    until: Duration,
+    /// Whether no other node has anything to return.
+    is_final: bool,
 }
 
 /// What a lease has for a request.
@@ -76,7 +80,7 @@ impl Lease {
             granted: 0,
             used: 0,
             left: limit,
-            emptiness: Emptiness::Unknown,
+            empty: None,
             is_unreported: false,
             reported: 0,
             has_returned: false,
@@ -96,11 +100,7 @@ impl Lease {
     /// Returns what the lease has for a request. Permits count only while the node is certain that the master is the
     /// one that granted them.
     pub(super) fn offer(&self, is_certain: bool, now: Duration) -> Offer {
-        let is_empty = match self.emptiness {
-            Emptiness::Unknown => false,
-            Emptiness::Empty(limit, until) => self.limit <= limit && now < until,
-            Emptiness::Final(limit) => self.limit <= limit,
-        };
+        let is_empty = self.empty(now).is_some();
         if self.unused() > 0 && is_certain {
             Offer::Permit
         } else if is_empty {
@@ -140,8 +140,14 @@ impl Lease {
     }
 
     /// Whether Redis may give this lease more when it is asked again.
-    pub(super) fn may_get_more(&self) -> bool {
-        !matches!(self.emptiness, Emptiness::Final(limit) if self.limit <= limit)
+    pub(super) fn may_get_more(&self, now: Duration) -> bool {
+        self.empty(now).is_none_or(|empty| !empty.is_final)
+    }
+
+    /// Returns what Redis said when it granted nothing, if that still holds.
+    fn empty(&self, now: Duration) -> Option<Empty> {
+        let holds = |empty: &Empty| self.limit <= empty.limit && now < empty.until;
+        self.empty.filter(holds)
     }
 
     /// Whether Redis does not know what the node has used, or returns.
@@ -160,7 +166,7 @@ impl Lease {
         self.granted = self.granted.min(self.used);
         self.is_unreported = self.window.is_some();
         // What the new master does not know may be left.
-        self.emptiness = Emptiness::Unknown;
+        self.empty = None;
     }
 
     /// Returns the message that the lease needs, if any: for `waiting` requests and those that are expected. The node
@@ -249,11 +255,12 @@ impl Lease {
         };
         self.left = answer.left;
         let is_empty = !frozen && self.left == 0 && self.unused() == 0;
-        self.emptiness = match answer.others {
-            _ if !is_empty => Emptiness::Unknown,
-            Others::AllUsed => Emptiness::Final(self.limit),
-            Others::Unused | Others::TooMany => Emptiness::Empty(self.limit, sent + VALID),
-        };
+        let is_final = answer.others == Others::AllUsed;
+        self.empty = is_empty.then(|| Empty {
+            limit: self.limit,
+            until: sent + if is_final { FINAL } else { VALID },
+            is_final,
+        });
         true
     }
 }

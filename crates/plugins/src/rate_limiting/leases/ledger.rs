@@ -9,9 +9,9 @@
 
 use super::super::counters::Allowance;
 use super::super::window::Period;
-use super::lease::{Lease, Need, Offer};
+use super::entry::{Entry, FORGET, IDLE_TICKS, Numbers};
+use super::lease::{Lease, Offer};
 use super::message::{Answer, Ask, Digest, Reply};
-use smallvec::SmallVec;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +25,6 @@ pub(super) const TICK: Duration = Duration::from_millis(25);
 
 /// A node that holds leases sends a message at least this often, so that it hears of a new master in time.
 const HEARTBEAT: Duration = Duration::from_millis(100);
-
-/// Ticks without a request after which the node returns what it has not used.
-const IDLE_TICKS: u32 = 2;
-
-/// Time without a request after which a key is forgotten. Redis keeps its totals.
-const FORGET: Duration = Duration::from_secs(60);
 
 pub(super) struct Ledger {
     entries: HashMap<u128, Entry>,
@@ -58,22 +52,6 @@ struct Link {
     nodes: u64,
     /// Whether the last message was not answered.
     is_down: bool,
-}
-
-/// The leases of one key.
-struct Entry {
-    digest: Digest,
-    leases: SmallVec<[Lease; 2]>,
-    /// Requests since the last tick.
-    recent: u64,
-    /// Requests that are expected until the next tick.
-    expected: u64,
-    idle_ticks: u32,
-    waiting: u64,
-    is_queued: bool,
-    is_active: bool,
-    last_use: Duration,
-    changed: Arc<Notify>,
 }
 
 /// The result for one request.
@@ -122,6 +100,7 @@ impl Ledger {
             .entry(id)
             .or_insert_with(|| Entry::new(digest()));
         entry.recent += 1;
+        entry.idle_ticks = 0;
         entry.last_use = now;
         if !entry.is_active {
             entry.is_active = true;
@@ -191,7 +170,7 @@ impl Ledger {
             Outcome::Passes
         };
         let wants = match judged.outcome {
-            Outcome::Passes => entry.runs_short(),
+            Outcome::Passes => entry.runs_short(now),
             // During a freeze the ticks ask.
             Outcome::Waits(_) => !self.link.frozen,
             Outcome::Refused | Outcome::Unreachable => false,
@@ -215,18 +194,7 @@ impl Ledger {
             };
             entry.is_queued = false;
             entry.replace_over(now, &mut Numbers(&mut self.next_record, self.record_step));
-            let is_idle = entry.idle_ticks >= IDLE_TICKS;
-            let need = Need {
-                id,
-                digest: entry.digest,
-                waiting: entry.waiting,
-                ahead: if is_idle { 0 } else { entry.expected },
-                keep: if is_idle {
-                    0
-                } else {
-                    (2 * entry.expected).max(1)
-                },
-            };
+            let need = entry.need(id);
             for lease in &mut entry.leases {
                 if !is_certain {
                     lease.give_up();
@@ -350,7 +318,7 @@ impl Ledger {
             if is_due {
                 queue(outbox, *id, entry);
             }
-            entry.is_active = is_due || entry.idle_ticks < IDLE_TICKS || entry.waiting > 0;
+            entry.is_active = is_due || !entry.is_idle() || entry.waiting > 0;
             entry.is_active
         });
         if link.is_reporting {
@@ -402,100 +370,6 @@ impl Link {
     /// Whether the master that granted the permits is still the master, or at least no other one grants anything yet.
     fn is_certain(&self, now: Duration) -> bool {
         self.contact.is_some_and(|contact| now < contact + LEASE)
-    }
-}
-
-impl Entry {
-    fn new(digest: Digest) -> Self {
-        Self {
-            digest,
-            leases: SmallVec::new(),
-            recent: 0,
-            expected: 0,
-            idle_ticks: 0,
-            waiting: 0,
-            is_queued: false,
-            is_active: false,
-            last_use: Duration::ZERO,
-            changed: Arc::default(),
-        }
-    }
-
-    /// Makes the leases those of these allowances, in the same order, and replaces those whose windows are over.
-    fn fit(&mut self, allowances: &[Allowance], now: Duration, numbers: &mut Numbers<'_>) {
-        let periods = |lease: &Lease| lease.period;
-        let wanted = allowances.iter().map(|allowance| allowance.period);
-        if !self.leases.iter().map(periods).eq(wanted) {
-            let mut former = std::mem::take(&mut self.leases);
-            for allowance in allowances {
-                let known = former
-                    .iter()
-                    .position(|lease| lease.period == allowance.period);
-                self.leases.push(match known {
-                    Some(at) => former.swap_remove(at),
-                    None => Lease::new(allowance.period, allowance.requests, numbers.next()),
-                });
-            }
-        }
-        for (lease, allowance) in self.leases.iter_mut().zip(allowances) {
-            lease.limit = allowance.requests;
-        }
-        self.replace_over(now, numbers);
-    }
-
-    fn replace_over(&mut self, now: Duration, numbers: &mut Numbers<'_>) {
-        for lease in &mut self.leases {
-            if lease.is_over(now) {
-                *lease = Lease::new(lease.period, lease.limit, numbers.next());
-            }
-        }
-    }
-
-    /// Whether the unused permits will not last for half a tick.
-    fn runs_short(&self) -> bool {
-        let enough = self.expected.div_ceil(2);
-        let mut leases = self.leases.iter();
-        leases.any(|lease| lease.unused() < enough && lease.may_get_more())
-    }
-
-    /// Estimates the next tick. Returns whether there is something to send.
-    fn tick(&mut self, now: Duration, is_certain: bool) -> bool {
-        let had_requests = self.recent > 0;
-        self.idle_ticks = if had_requests { 0 } else { self.idle_ticks + 1 };
-        self.expected = self.recent.max((self.expected + self.recent) / 2);
-        self.recent = 0;
-        let is_idle = self.idle_ticks >= IDLE_TICKS;
-        if is_idle {
-            self.expected = 0;
-        }
-        let most = if is_idle { 0 } else { 2 * self.expected };
-        // News that could not be sent for long are given up, so that they do not pile up while Redis is away.
-        let is_fresh = now < self.last_use + FORGET;
-        let wants = |lease: &Lease| {
-            let has_too_many = lease.unused() > most.max(u64::from(!is_idle));
-            let is_late = is_idle && is_fresh && lease.has_news() && !lease.is_over(now);
-            let asks_again = had_requests
-                && lease.offer(is_certain, now) == Offer::Refusal
-                && lease.may_get_more();
-            (lease.is_live(now) && has_too_many) || is_late || asks_again
-        };
-        self.waiting > 0 || self.leases.iter().any(wants)
-    }
-
-    /// Whether the entry must not be forgotten.
-    fn is_busy(&self) -> bool {
-        self.waiting > 0 || self.is_active || self.is_queued
-    }
-}
-
-/// The numbers of new leases.
-struct Numbers<'n>(&'n mut u64, u64);
-
-impl Numbers<'_> {
-    fn next(&mut self) -> u64 {
-        let number = *self.0;
-        *self.0 += self.1;
-        number
     }
 }
 

@@ -6,6 +6,7 @@
 //! what all of them have to say, one message at a time, so that a busy node sends few large messages. In a Cluster, the
 //! counters are spread over 64 hash tags, and each has ledgers and a task of its own.
 
+mod entry;
 mod lease;
 mod ledger;
 mod message;

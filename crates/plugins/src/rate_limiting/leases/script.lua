@@ -82,7 +82,7 @@ local live, missing = 0, false
 for field, other in pairs(nodes) do
   if other.seen > now - 4 * lease then live = live + 1 end
   if other.seen >= last - 2 * lease and other.told ~= epoch then missing = true end
-  if other.seen < min(last, now - 60000) then redis.call('HDEL', KEYS[1], field) end
+  if now > since + 4 * lease and other.seen < now - 60000 then redis.call('HDEL', KEYS[1], field) end
 end
 local frozen = now < since + lease or (missing and now < since + 4 * lease)
 

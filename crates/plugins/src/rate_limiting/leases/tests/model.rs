@@ -97,8 +97,9 @@ impl Model {
             .nodes
             .values()
             .any(|(seen, told)| seen + 2 * self.lease >= self.last && *told != epoch);
-        let forget = self.last.min(now.saturating_sub(60_000));
-        self.nodes.retain(|_, (seen, _)| *seen >= forget);
+        if now > since + 4 * self.lease {
+            self.nodes.retain(|_, (seen, _)| *seen + 60_000 >= now);
+        }
         let frozen = now < since + self.lease || (missing && now < since + 4 * self.lease);
         let answers = asks
             .iter()

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use services::Clock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use testkit::Redis;
+use testkit::{Redis, RedisCluster};
 
 /// A configuration with leases. Its windows are months, so that none ends during a test.
 fn config(redis: &Redis, limit: u64, more: Value) -> Value {
@@ -65,6 +65,35 @@ async fn several_nodes_let_the_limit_pass_and_no_more() {
     let held = "silverback_rate_limiting_leased_total{outcome=\"held\"} ";
     let held = page.lines().find_map(|line| line.strip_prefix(held));
     assert!(held.unwrap().parse::<u32>().unwrap() > 0, "{page}");
+}
+
+#[tokio::test]
+async fn in_a_cluster_the_limits_of_many_clients_hold() {
+    let Some(cluster) = RedisCluster::start(3) else {
+        return;
+    };
+    let masters: Vec<Value> = (cluster.nodes.iter())
+        .map(|master| json!({"ip": "127.0.0.1", "port": master.port}))
+        .collect();
+    let config = json!({
+        "month": 5, "policy": "redis", "leases": true, "limit_by": "header", "header_name": "x",
+        "redis": {"cluster_nodes": masters, "timeout": 20000},
+    });
+    let nodes = [node(config.clone()), node(config)];
+    for client in ["a", "{b}", "c}{", "d", "e", "f"] {
+        let mut passed = 0;
+        for _ in 0..6 {
+            for node in &nodes {
+                let response = node.request("GET /").header("x", client).run().await;
+                passed += u32::from(response.client.status == 200);
+            }
+        }
+        assert_eq!(passed, 5, "{client}");
+    }
+    let tags = |master: &Redis| master.query(&["KEYS", "{silverback:lease:*}:*:month"]);
+    let tags: Vec<String> = cluster.nodes.iter().map(tags).collect();
+    let counters = tags.iter().flat_map(|keys| keys.lines());
+    assert_eq!(counters.filter(|key| !key.is_empty()).count(), 6, "{tags:?}");
 }
 
 #[tokio::test]
