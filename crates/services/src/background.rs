@@ -30,6 +30,8 @@ struct Inner {
     handle: Handle,
     /// Tasks that a shutdown waits for.
     work: TaskTracker,
+    /// Cancelled at the beginning of a shutdown.
+    closing: CancellationToken,
     /// Cancelled at the end of a shutdown. It ends the tasks of a runtime that is not ours.
     cancelled: CancellationToken,
     thread: Mutex<Option<Thread>>,
@@ -76,6 +78,7 @@ impl Background {
         Self(Arc::new(Inner {
             handle,
             work: TaskTracker::new(),
+            closing: CancellationToken::new(),
             cancelled: CancellationToken::new(),
             thread: Mutex::new(thread),
         }))
@@ -91,6 +94,11 @@ impl Background {
     /// Runs a task that ends when its users are gone. A shutdown cancels it without waiting for it.
     pub fn spawn_service(&self, service: impl Future<Output = ()> + Send + 'static) {
         self.0.handle.spawn(self.guarded(service));
+    }
+
+    /// Returns a future that ends when a shutdown begins, for work that goes on until then.
+    pub fn closing(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.0.closing.clone().cancelled_owned()
     }
 
     /// Returns a future that ends when the background is shut down, and that logs panics.
@@ -111,6 +119,7 @@ impl Background {
     /// all work had ended.
     pub async fn shut_down(&self, deadline: Instant) -> bool {
         let background = self.0.clone();
+        background.closing.cancel();
         let (report, finished) = oneshot::channel();
         // The wait runs on the background runtime, because only there a timer is certain to be driven.
         self.0.handle.spawn(async move {
@@ -214,6 +223,21 @@ mod tests {
         assert!(finished);
         done.recv().unwrap();
         service_dropped.recv().unwrap();
+    }
+
+    #[tokio::test]
+    async fn work_can_go_on_until_a_shutdown_begins() {
+        let background = Background::here();
+        let (sender, receiver) = mpsc::channel();
+        let closing = background.closing();
+        background.spawn(async move {
+            closing.await;
+            let _ = sender.send(());
+        });
+        tokio::task::yield_now().await;
+        assert!(receiver.try_recv().is_err());
+        assert!(background.shut_down(in_seconds(60)).await);
+        receiver.try_recv().unwrap();
     }
 
     #[tokio::test(start_paused = true)]

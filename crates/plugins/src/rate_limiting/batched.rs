@@ -16,18 +16,23 @@ use super::window::{Moment, Period};
 use plugin::Node;
 use services::Clock;
 use services::redis::{Call, Script, Server};
+use std::future::Future;
 use std::hash::BuildHasherDefault;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
 
 /// Clients whose counters one script increments. Redis does nothing else meanwhile.
 const CLIENTS_PER_CALL: usize = 100;
-/// Calls in one round trip.
-const CALLS: usize = 100;
+/// Clients whose counts are reported in one round trip.
+const CLIENTS: usize = 10_000;
 /// Minimum time without requests after which an entry is removed.
 const IDLE: Duration = Duration::from_secs(5);
+/// Maximum time between two looks whether anybody uses a store.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Time between two removals.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -108,8 +113,9 @@ impl Stores {
         });
         stores.retain(|store| store.strong_count() > 0);
         stores.push(Arc::downgrade(&store));
-        let reports = report(of_node.clone(), store.clone(), to_report);
-        node.background.spawn_service(reports);
+        let closing = node.background.closing();
+        let reports = report(of_node.clone(), store.clone(), to_report, closing);
+        node.background.spawn(reports);
         store
     }
 
@@ -308,7 +314,7 @@ impl Batched {
         let mut begun: Vec<(Arc<Entry>, Vec<Report>)> = begun.collect();
         while !begun.is_empty() {
             let mut sending: Vec<Sending> = Vec::new();
-            while sending.len() < CALLS && !begun.is_empty() {
+            while sending.len() < CLIENTS / per_call && !begun.is_empty() {
                 let rest = begun.split_off(begun.len().min(per_call));
                 sending.push(Sending::new(std::mem::replace(&mut begun, rest)));
             }
@@ -339,7 +345,7 @@ impl Batched {
     /// Removes entries that were not used lately and have nothing to report. Redis has their counts.
     fn sweep(&self) {
         let now = self.clock.since_beginning();
-        let idle = IDLE.max(self.interval * 2);
+        let idle = IDLE.max(self.interval.saturating_mul(2));
         let entries = self.entries.pin();
         for (hash, entry) in &entries {
             let mut tally = entry.tally();
@@ -419,31 +425,40 @@ impl Drop for Sending {
     }
 }
 
-/// Reports once per interval until nobody uses the store, and then a last time.
+/// Reports once per interval until nobody uses the store or the gateway shuts down, and then a last time.
 async fn report(
     stores: Arc<Stores>,
     store: Arc<Batched>,
     mut listed: mpsc::UnboundedReceiver<Arc<Entry>>,
+    closing: impl Future<Output = ()>,
 ) {
     // Somewhat more often than a count becomes stale, so that a busy client never has to wait for it.
     let pause = store.interval.mul_f64(0.8);
-    let mut swept_at = tokio::time::Instant::now();
+    let mut reported_at = Instant::now();
+    let mut swept_at = reported_at;
+    let mut closing = pin!(closing);
     loop {
-        tokio::time::sleep(pause).await;
-        let is_unused = stores.forget(&store);
+        let left = pause.saturating_sub(reported_at.elapsed());
+        // A last time comes soon after the last plugin is gone, also with a long interval.
+        let is_closing = timeout(left.min(LONGEST_WAIT), &mut closing).await.is_ok();
+        let is_last = is_closing || stores.forget(&store);
+        if !is_last && reported_at.elapsed() < pause {
+            continue;
+        }
+        reported_at = Instant::now();
         let mut entries = Vec::with_capacity(listed.len());
         while let Ok(entry) = listed.try_recv() {
             entries.push(entry);
         }
         store.push(entries).await;
-        if is_unused {
+        if is_last {
             return;
         }
         if swept_at.elapsed() > SWEEP_INTERVAL {
             let swept = store.clone();
             // A task of the background must not take long. An error means that the process ends.
             let _ = tokio::task::spawn_blocking(move || swept.sweep()).await;
-            swept_at = tokio::time::Instant::now();
+            swept_at = Instant::now();
         }
     }
 }
@@ -482,21 +497,20 @@ mod tests {
         (store, to_report)
     }
 
-    const LIMIT: [Allowance; 1] = [Allowance {
-        period: Period::Hour,
-        requests: 3,
-    }];
-
-    async fn passes(store: &Batched, counters: &Counters, client: &str) -> bool {
+    async fn passes(store: &Batched, counters: &Counters, client: &str, requests: u64) -> bool {
+        let allowances = [Allowance {
+            period: Period::Hour,
+            requests,
+        }];
         let identifier = Identifier::Text(client.as_bytes());
         let address = std::net::IpAddr::from([192, 0, 2, 1]);
         let identity = counters.identity(None, None, identifier, address);
         let names = || Names::new("ratelimit", None, None, identifier, false);
         let moment = counters.moment(store.clock.since_epoch().as_secs());
-        match store.judge_here(identity, names, &LIMIT, &moment) {
+        match store.judge_here(identity, names, &allowances, &moment) {
             Some(verdict) => verdict.passes,
             None => {
-                let judged = store.judge(identity, &names(), &LIMIT, &moment).await;
+                let judged = store.judge(identity, &names(), &allowances, &moment).await;
                 judged.unwrap().passes
             }
         }
@@ -508,16 +522,16 @@ mod tests {
         let node = Node::bare().unwrap();
         let counters = Counters::new(MAX_COUNTERS);
         let (store, _listed) = store(&node, &redis, 2);
-        assert!(passes(&store, &counters, "first").await);
+        assert!(passes(&store, &counters, "first", 3).await);
         for number in 0..20 {
             let client = format!("flood-{number}");
             for wanted in [true, true, true, false] {
-                assert_eq!(passes(&store, &counters, &client).await, wanted);
+                assert_eq!(passes(&store, &counters, &client, 3).await, wanted);
             }
         }
         assert_eq!(store.entries(), 2);
         for wanted in [true, true, false] {
-            assert_eq!(passes(&store, &counters, "first").await, wanted);
+            assert_eq!(passes(&store, &counters, "first", 3).await, wanted);
         }
     }
 
@@ -528,7 +542,7 @@ mod tests {
         let counters = Counters::new(MAX_COUNTERS);
         let (store, mut listed) = store(&node, &redis, 10);
         for _ in 0..3 {
-            assert!(passes(&store, &counters, "first").await);
+            assert!(passes(&store, &counters, "first", 100).await);
         }
         store.clock.advance(IDLE * 2);
         // What is not reported is not removed.
@@ -541,7 +555,7 @@ mod tests {
             (store.entries(), store.used.load(Ordering::Relaxed)),
             (0, 0)
         );
-        assert!(!passes(&store, &counters, "first").await);
-        assert_eq!(redis.query(&["GET", &redis.query(&["KEYS", "*"])]), "3");
+        assert!(passes(&store, &counters, "first", 100).await);
+        assert_eq!(redis.query(&["GET", &redis.query(&["KEYS", "*"])]), "4");
     }
 }

@@ -182,6 +182,25 @@ async fn a_changed_limit_keeps_the_batched_counts() {
 }
 
 #[tokio::test]
+async fn a_shutdown_and_a_removed_plugin_report_what_was_counted() {
+    let Some(redis) = Redis::start() else { return };
+    let config = json!({"hour": 100, "sync_rate": 600});
+    let (removed, stopped) = (case(redis.port, config.clone()), case(redis.port, config));
+    for case in [&removed, &stopped] {
+        for _ in 0..3 {
+            assert!(passes(case).await);
+        }
+    }
+    assert_eq!(redis.query(&["GET", &key(&redis, "hour")]), "2");
+    let deadline = Instant::now() + LIMIT;
+    assert!(stopped.node().background.shut_down(deadline).await);
+    assert_eq!(redis.query(&["GET", &key(&redis, "hour")]), "4");
+    drop(removed);
+    let count = || async { redis.query(&["GET", &key(&redis, "hour")]) };
+    eventually("the last report", || async { count().await == "6" }).await;
+}
+
+#[tokio::test]
 async fn what_was_counted_while_redis_was_away_is_reported_when_it_is_back() {
     let Some(mut redis) = Redis::start() else {
         return;

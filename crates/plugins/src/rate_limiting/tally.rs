@@ -236,7 +236,7 @@ impl Window {
     /// as old.
     fn is_stale(&self, now: &Now, interval: Duration) -> bool {
         let limit = if self.sent > 0 {
-            interval * 2
+            interval.saturating_mul(2)
         } else {
             interval
         };

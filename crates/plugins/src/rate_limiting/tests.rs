@@ -170,18 +170,6 @@ fn a_changed_limit_keeps_the_counts_and_another_route_has_its_own() {
 }
 
 #[test]
-fn the_policy_redis_lets_no_request_pass() {
-    let config = json!({"hour": 1, "policy": "redis", "redis": {"host": "a"}});
-    let outcome = run(&case(def(), config));
-    assert_eq!(
-        (outcome.client.status, outcome.upstream.is_none()),
-        (500, true)
-    );
-    let failure = &outcome.failures[0].error;
-    assert_eq!(failure, "the policy redis is not implemented");
-}
-
-#[test]
 fn a_header_name_must_be_configured() {
     let mut config: Config = testing::config("rate-limiting", json!({"hour": 1}));
     config.limit_by = Some(LimitBy::Header);

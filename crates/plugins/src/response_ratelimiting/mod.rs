@@ -13,6 +13,7 @@ pub(crate) use source::SOURCE;
 
 use crate::limits::Ipv6Prefix;
 use crate::number;
+use crate::rate_limiting::counters::Counters;
 use crate::rate_limiting::window::{Moment, Period};
 use crate::rate_limiting::{Identify, counters};
 use compact_str::{CompactString, format_compact};
@@ -40,6 +41,7 @@ struct ResponseRateLimiting {
     is_tolerant: bool,
     named: Vec<Named>,
     store: Store,
+    counters: OnceLock<Arc<Counters>>,
     running: OnceLock<Running>,
 }
 
@@ -90,12 +92,15 @@ impl Plugin for ResponseRateLimiting {
             store: Store::new(&config)?,
             named: named(&config)?,
             header_name: config.header_name.unwrap_or_else(|| "x-kong-limit".into()),
+            counters: OnceLock::new(),
             running: OnceLock::new(),
         })
     }
 
     fn start(&self, node: &Arc<Node>) {
-        self.running.get_or_init(|| self.store.start(node));
+        let counters = self.counters.get_or_init(|| counters(node));
+        self.running
+            .get_or_init(|| self.store.start(node, counters));
     }
 
     fn access<'a>(
@@ -103,14 +108,14 @@ impl Plugin for ResponseRateLimiting {
         mut cx: RequestCx<'a, '_>,
         own: &'a mut Own,
     ) -> Result<Step<'a>, PluginError> {
-        let running = self.running.get();
-        let running = running.ok_or_else(|| PluginError::new("it was not started"))?;
-        let counters = counters(cx.node);
+        let (Some(running), Some(counters)) = (self.running.get(), self.counters.get()) else {
+            return Err(PluginError::new("it was not started"));
+        };
         let moment = counters.moment(cx.node.clock.since_epoch().as_secs());
         let scope = cx.configured.scope(cx.request);
         let identifier = self.ipv6_prefix.applied(self.identify.identifier(&cx));
         let client = running.client(
-            &counters,
+            counters,
             scope.route.map(|route| route.0),
             scope.service.map(|service| service.0),
             identifier,

@@ -2,7 +2,6 @@
 
 use super::Named;
 use super::config::{Config, Policy};
-use crate::rate_limiting::counters;
 use crate::rate_limiting::counters::{Counters, Identifier, Identity};
 use crate::rate_limiting::direct::{COUNT, CountError};
 use crate::rate_limiting::names::{self, Names};
@@ -40,9 +39,9 @@ impl Store {
         })
     }
 
-    pub(super) fn start(&self, node: &Arc<Node>) -> Running {
+    pub(super) fn start(&self, node: &Node, counters: &Arc<Counters>) -> Running {
         match self {
-            Self::Local => Running::Local(counters(node)),
+            Self::Local => Running::Local(counters.clone()),
             Self::Redis(settings) => Running::Redis(node.redis.server((**settings).clone())),
         }
     }

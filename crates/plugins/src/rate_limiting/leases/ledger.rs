@@ -238,11 +238,19 @@ impl Ledger {
         }
         link.contact = Some(sent);
         link.epoch = Some(reply.epoch.clone());
-        link.is_reporting = true;
-        for (id, entry) in &mut self.entries {
+        for entry in self.entries.values_mut() {
             entry.leases.iter_mut().for_each(Lease::begin_epoch);
+        }
+        self.report(now);
+    }
+
+    /// Queues the leases that the current master may not know.
+    fn report(&mut self, now: Duration) {
+        self.link.is_reporting = false;
+        for (id, entry) in &mut self.entries {
             let is_unreported = |lease: &Lease| lease.is_unreported() && lease.is_live(now);
             if entry.leases.iter().any(is_unreported) {
+                self.link.is_reporting = true;
                 queue(&mut self.outbox, *id, entry);
             }
         }
@@ -321,20 +329,16 @@ impl Ledger {
             entry.is_active = is_due || !entry.is_idle() || entry.waiting > 0;
             entry.is_active
         });
-        if link.is_reporting {
-            let unreported = entries.iter_mut().filter(|(_, entry)| {
-                let mut leases = entry.leases.iter();
-                leases.any(|lease| lease.is_unreported() && lease.is_live(now))
-            });
-            unreported.for_each(|(id, entry)| queue(outbox, *id, entry));
+        if self.link.is_reporting {
+            self.report(now);
         }
-        let is_full = entries.len() > self.max;
+        let is_full = self.entries.len() > self.max;
         if is_full || self.swept + FORGET / 8 <= now {
             self.swept = now;
-            entries.retain(|_, entry| {
+            self.entries.retain(|_, entry| {
                 entry.is_busy() || (!is_full && now < entry.last_use + FORGET)
             });
-            entries.shrink_to(2 * entries.len());
+            self.entries.shrink_to(2 * self.entries.len());
         }
     }
 

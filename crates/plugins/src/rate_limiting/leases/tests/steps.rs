@@ -272,3 +272,13 @@ fn keys_that_are_not_in_use_are_forgotten() {
     }
     assert_eq!(pair.ledger.keys(), 0);
 }
+
+#[test]
+fn a_node_that_holds_nothing_has_nothing_to_report_to_a_new_master() {
+    let mut pair = Pair::new(Period::Minute, 10);
+    pair.model = Model::new("other", LEASE.as_millis() as u64);
+    let reply = pair.call(&[]);
+    // A node has several ledgers. This one sent no messages, so that it only hears of the reply.
+    pair.ledger.connect(&reply, pair.now, pair.now);
+    assert_eq!(pair.ledger.reported(), Some(&*reply.epoch));
+}
