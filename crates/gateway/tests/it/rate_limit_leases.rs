@@ -80,7 +80,10 @@ fn processes_let_a_limit_pass_and_no_more() {
     // The windows are years, so that none ends meanwhile.
     let gateways = gateways(&redis, "year: 400");
     let passed = flood(&gateways, &["a", "b"], Duration::from_secs(4));
-    assert_eq!(passed, HashMap::from([("a".into(), 400), ("b".into(), 400)]));
+    assert_eq!(
+        passed,
+        HashMap::from([("a".into(), 400), ("b".into(), 400)])
+    );
     let held = |gateway: &Gateway| {
         let page = gateway.admin_get("/metrics").text();
         let name = "silverback_rate_limiting_leased_total{outcome=\"held\"} ";
@@ -105,7 +108,10 @@ fn a_killed_process_takes_no_more_than_its_slice_with_it() {
     let second = flood(&gateways, &clients, Duration::from_secs(3));
     let passed = first + second.get("a").copied().unwrap_or(0);
     // At most 2 % of the limit is unused at any time.
-    assert!((980..=1000).contains(&passed), "{first} and then {second:?}");
+    assert!(
+        (980..=1000).contains(&passed),
+        "{first} and then {second:?}"
+    );
 }
 
 /// A new Redis at the same place knows nothing. The nodes report their totals before anything is granted.
@@ -124,7 +130,9 @@ fn a_redis_that_lost_its_data_learns_the_totals_from_the_nodes() {
     let begin = Instant::now();
     loop {
         let nodes = redis.query(&["HVALS", "silverback:lease:nodes"]);
-        let told = nodes.lines().filter(|line| line.contains(' ') && !line.ends_with('-'));
+        let told = nodes
+            .lines()
+            .filter(|line| line.contains(' ') && !line.ends_with('-'));
         if told.count() == PROCESSES {
             break;
         }

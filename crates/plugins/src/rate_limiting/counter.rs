@@ -125,7 +125,8 @@ impl Counter {
         }
         let begin = self.unpack(state).0 * self.period.unit();
         let windows = if self.is_sliding { 2 } else { 1 };
-        let is_over = begin + windows * self.period.longest() + SKEW < now || begin > now + FAR_AHEAD;
+        let is_over =
+            begin + windows * self.period.longest() + SKEW < now || begin > now + FAR_AHEAD;
         is_over && self.replace(state, REMOVED).is_ok()
     }
 

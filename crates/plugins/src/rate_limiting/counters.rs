@@ -321,9 +321,9 @@ impl Counters {
         match own {
             Some(counter) => counter.requests(moment),
             None if key.budget.is_none() => 0,
-            None => self.shared[key.period as usize]
-                .get()
-                .map_or(0, |shared| shared[self.share_of(identity, key)].requests(moment)),
+            None => self.shared[key.period as usize].get().map_or(0, |shared| {
+                shared[self.share_of(identity, key)].requests(moment)
+            }),
         }
     }
 

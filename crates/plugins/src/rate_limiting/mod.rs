@@ -15,8 +15,8 @@ pub(crate) mod names;
 #[cfg(test)]
 mod redis_tests;
 mod remote;
-pub(crate) mod source;
 mod sliding;
+pub(crate) mod source;
 mod tally;
 #[cfg(test)]
 mod tally_tests;

@@ -72,7 +72,9 @@ mod tests {
     }
 
     fn advance(case: &Case, milliseconds: u64) {
-        case.node().clock.advance(Duration::from_millis(milliseconds));
+        case.node()
+            .clock
+            .advance(Duration::from_millis(milliseconds));
     }
 
     #[test]
@@ -104,7 +106,12 @@ mod tests {
 
     #[test]
     fn all_periods_slide() {
-        for (name, seconds) in [("second", 1), ("hour", 3600), ("day", 86_400), ("month", 30 * 86_400)] {
+        for (name, seconds) in [
+            ("second", 1),
+            ("hour", 3600),
+            ("day", 86_400),
+            ("month", 30 * 86_400),
+        ] {
             let case = sliding(json!({name: 100}));
             assert_eq!(passing(&case, 150), 100, "{name}");
             advance(&case, 2000 * seconds);
@@ -143,7 +150,10 @@ mod tests {
             let seconds = (now - Duration::from_secs(1_800_000_000)).as_secs_f64();
             let rate = passed.len() as f64 / seconds;
             let expected = 100.0 * f64::min(load, 1.0);
-            assert!((expected * 0.85..=expected * 1.15).contains(&rate), "{rate} at {load}");
+            assert!(
+                (expected * 0.85..=expected * 1.15).contains(&rate),
+                "{rate} at {load}"
+            );
         }
     }
 
@@ -160,7 +170,11 @@ mod tests {
         let begin = Duration::from_secs(1_800_000_000);
         counters.judge_sliding(identity, &allowances, begin);
         counters.judge_sliding(identity, &allowances, begin + Duration::from_secs(60));
-        assert_eq!(counters.sweep(1_800_000_000 + 63 + 30), 0, "both windows are needed");
+        assert_eq!(
+            counters.sweep(1_800_000_000 + 63 + 30),
+            0,
+            "both windows are needed"
+        );
         assert_eq!(counters.sweep(1_800_000_000 + 123), 1);
         assert_eq!(counters.sweep(1_800_000_000 + 183), 1);
     }

@@ -47,7 +47,12 @@ impl Entry {
     }
 
     /// Makes the leases those of these allowances, in the same order, and replaces those whose windows are over.
-    pub(super) fn fit(&mut self, allowances: &[Allowance], now: Duration, numbers: &mut Numbers<'_>) {
+    pub(super) fn fit(
+        &mut self,
+        allowances: &[Allowance],
+        now: Duration,
+        numbers: &mut Numbers<'_>,
+    ) {
         let periods = |lease: &Lease| lease.period;
         let wanted = allowances.iter().map(|allowance| allowance.period);
         if !self.leases.iter().map(periods).eq(wanted) {
@@ -83,7 +88,11 @@ impl Entry {
             digest: self.digest,
             waiting: self.waiting,
             ahead: if is_idle { 0 } else { self.expected },
-            keep: if is_idle { 0 } else { (2 * self.expected).max(1) },
+            keep: if is_idle {
+                0
+            } else {
+                (2 * self.expected).max(1)
+            },
         }
     }
 

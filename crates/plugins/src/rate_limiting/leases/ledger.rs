@@ -335,9 +335,8 @@ impl Ledger {
         let is_full = self.entries.len() > self.max;
         if is_full || self.swept + FORGET / 8 <= now {
             self.swept = now;
-            self.entries.retain(|_, entry| {
-                entry.is_busy() || (!is_full && now < entry.last_use + FORGET)
-            });
+            self.entries
+                .retain(|_, entry| entry.is_busy() || (!is_full && now < entry.last_use + FORGET));
             self.entries.shrink_to(2 * self.entries.len());
         }
     }

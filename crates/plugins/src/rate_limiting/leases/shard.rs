@@ -112,12 +112,7 @@ impl Shard {
         judged
     }
 
-    pub(super) fn judge_again(
-        &self,
-        id: u128,
-        allowances: &[Allowance],
-        now: Duration,
-    ) -> Judged {
+    pub(super) fn judge_again(&self, id: u128, allowances: &[Allowance], now: Duration) -> Judged {
         let mut ledger = self.ledger(id);
         let judged = ledger.judge_again(id, allowances, now);
         self.wake_if_due(ledger);
@@ -129,7 +124,9 @@ impl Shard {
     }
 
     pub(super) fn nodes(&self) -> u64 {
-        self.ledgers.first().map_or(1, |ledger| lock(ledger).nodes())
+        self.ledgers
+            .first()
+            .map_or(1, |ledger| lock(ledger).nodes())
     }
 
     pub(super) fn numbers(&self) -> Numbers {
@@ -193,7 +190,9 @@ impl Shard {
         });
         let now = self.clock.since_boot();
         let Some(reply) = reply else {
-            self.ledgers.iter().for_each(|ledger| lock(ledger).disconnect());
+            self.ledgers
+                .iter()
+                .for_each(|ledger| lock(ledger).disconnect());
             for (at, messages) in senders {
                 lock(&self.ledgers[at]).fail(&asks[messages]);
             }

@@ -150,7 +150,10 @@ impl Model {
         let heard: Vec<&Record> = heard.collect();
         let rest = |record: &&Record| record.granted - record.used;
         let unused: u64 = heard.iter().map(rest).sum();
-        let spare: u64 = heard.iter().map(|record| rest(record).saturating_sub(1)).sum();
+        let spare: u64 = heard
+            .iter()
+            .map(|record| rest(record).saturating_sub(1))
+            .sum();
         let demand: u64 = heard.iter().map(|record| record.demand).sum();
         let own = counter.records.entry(name).or_default();
         if ask.sequence > own.sequence {
@@ -160,7 +163,9 @@ impl Model {
                 let now_used = ask.waiting.min(left);
                 let left = left - now_used;
                 let pool = (ask.limit / 50).saturating_sub(live);
-                let share = (pool * ask.ahead).checked_div(ask.ahead + demand).unwrap_or(0);
+                let share = (pool * ask.ahead)
+                    .checked_div(ask.ahead + demand)
+                    .unwrap_or(0);
                 let most = 1 + share.min(pool.saturating_sub(spare));
                 let kept = granted.saturating_sub(ask.used + ask.waiting);
                 let slice = ask.ahead.min(left).min((left / (2 * live)).max(1));

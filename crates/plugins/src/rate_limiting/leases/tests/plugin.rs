@@ -77,7 +77,7 @@ async fn in_a_cluster_the_limits_of_many_clients_hold() {
         .collect();
     let config = json!({
         "month": 5, "policy": "redis", "leases": true, "limit_by": "header", "header_name": "x",
-        "redis": {"cluster_nodes": masters, "timeout": 20000},
+        "redis": {"host": "127.0.0.1", "cluster_nodes": masters, "timeout": 20000},
     });
     let nodes = [node(config.clone()), node(config)];
     for client in ["a", "{b}", "c}{", "d", "e", "f"] {
@@ -93,7 +93,11 @@ async fn in_a_cluster_the_limits_of_many_clients_hold() {
     let tags = |master: &Redis| master.query(&["KEYS", "{silverback:lease:*}:*:month"]);
     let tags: Vec<String> = cluster.nodes.iter().map(tags).collect();
     let counters = tags.iter().flat_map(|keys| keys.lines());
-    assert_eq!(counters.filter(|key| !key.is_empty()).count(), 6, "{tags:?}");
+    assert_eq!(
+        counters.filter(|key| !key.is_empty()).count(),
+        6,
+        "{tags:?}"
+    );
 }
 
 #[tokio::test]
@@ -108,7 +112,10 @@ async fn headers_tell_what_remains_and_a_changed_limit_keeps_the_counts() {
         assert_eq!(header, Some(remaining));
     }
     let refused = first.request("GET /").run().await.client;
-    assert_eq!((refused.status, refused.header("RateLimit-Remaining")), (429, Some("0")));
+    assert_eq!(
+        (refused.status, refused.header("RateLimit-Remaining")),
+        (429, Some("0"))
+    );
     let changed = config(&redis, 4, json!({}));
     let changed = Case::new(def(), changed).on(Arc::clone(first.node()));
     let statuses = [status(&changed).await, status(&changed).await];
@@ -163,7 +170,11 @@ async fn a_lost_redis_is_treated_as_configured() {
     assert!(begin.elapsed() < Duration::from_secs(20));
     redis.restart();
     let page = || closed.node().metrics.render();
-    assert!(page().contains("leased_total{outcome=\"unreachable\"}"), "{}", page());
+    assert!(
+        page().contains("leased_total{outcome=\"unreachable\"}"),
+        "{}",
+        page()
+    );
     let begin = Instant::now();
     while status(&closed).await == 500 {
         assert!(begin.elapsed() < Duration::from_secs(60), "Redis is back");
@@ -192,10 +203,21 @@ fn leases_need_the_policy_redis_and_no_sync_rate() {
     let text = |config: Value| format!("{:?}", refused(config));
     let redis = json!({"host": "a"});
     let error = text(json!({"second": 1, "leases": true}));
-    assert!(error.contains("leases can only be used with the redis policy"), "{error}");
-    let both = json!({"second": 1, "policy": "redis", "redis": redis, "leases": true, "sync_rate": 1});
+    assert!(
+        error.contains("leases can only be used with the redis policy"),
+        "{error}"
+    );
+    let both =
+        json!({"second": 1, "policy": "redis", "redis": redis, "leases": true, "sync_rate": 1});
     let error = text(both);
-    assert!(error.contains("leases cannot be used with sync_rate"), "{error}");
-    let error = text(json!({"second": 1, "policy": "redis", "redis": redis, "on_unreachable": "open"}));
-    assert!(error.contains("on_unreachable can only be used with leases"), "{error}");
+    assert!(
+        error.contains("leases cannot be used with sync_rate"),
+        "{error}"
+    );
+    let error =
+        text(json!({"second": 1, "policy": "redis", "redis": redis, "on_unreachable": "open"}));
+    assert!(
+        error.contains("on_unreachable can only be used with leases"),
+        "{error}"
+    );
 }

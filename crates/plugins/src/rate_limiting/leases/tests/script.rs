@@ -78,8 +78,7 @@ async fn the_script_does_what_its_model_does() {
         // In half of the rounds the epoch is old, so that permits are granted.
         if round % 2 == 0 {
             let epoch = format!("{}:{}", model.run, first.time / 1000 - 10_000);
-            real.redis
-                .query(&["HSET", "leases:nodes", "epoch", &epoch]);
+            real.redis.query(&["HSET", "leases:nodes", "epoch", &epoch]);
             model.age(10_000);
         }
         let mut windows = vec![None];

@@ -170,7 +170,10 @@ fn permits_are_not_used_without_contact_to_redis() {
     pair.now += 10 * MS;
     assert!(matches!(pair.judge(), Outcome::Waits(_)));
     let asks = pair.exchange();
-    assert!(asks[0].keep == asks[0].used && asks[0].used == 22, "{asks:?}");
+    assert!(
+        asks[0].keep == asks[0].used && asks[0].used == 22,
+        "{asks:?}"
+    );
     assert!(matches!(pair.judge_again(), Outcome::Passes));
 }
 
@@ -211,7 +214,10 @@ fn a_lowered_limit_ends_what_is_out_on_lease() {
     }
     pair.tick();
     pair.tick();
-    assert_eq!(pair.granted(), pair.ledger.lease(ID, Period::Minute).unwrap().used());
+    assert_eq!(
+        pair.granted(),
+        pair.ledger.lease(ID, Period::Minute).unwrap().used()
+    );
 }
 
 #[test]
@@ -265,7 +271,8 @@ fn keys_that_are_not_in_use_are_forgotten() {
     }
     // There is room for 1000, so that idle keys are forgotten early.
     assert!(pair.ledger.keys() <= 1000, "{}", pair.ledger.keys());
-    pair.ledger.judge(ID, || [0; 16], &pair.allowances, pair.now);
+    pair.ledger
+        .judge(ID, || [0; 16], &pair.allowances, pair.now);
     pair.ledger.leave(ID);
     for _ in 0..3000 {
         pair.tick();

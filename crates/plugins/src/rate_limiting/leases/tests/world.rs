@@ -156,7 +156,10 @@ impl World {
         let length = self.scenario.length;
         for at in 0..self.scenario.nodes {
             for (rate, event) in [
-                (self.scenario.suspensions, Event::Suspend as fn(usize) -> Event),
+                (
+                    self.scenario.suspensions,
+                    Event::Suspend as fn(usize) -> Event,
+                ),
                 (self.scenario.losses, Event::Replace as fn(usize) -> Event),
             ] {
                 let mut time = 0;
@@ -248,9 +251,7 @@ impl World {
     fn request(&mut self, at: usize) {
         let now = self.clock_of(at);
         let allowances = &self.scenario.allowances;
-        let judged = self.nodes[at]
-            .ledger
-            .judge(ID, || [0; 16], allowances, now);
+        let judged = self.nodes[at].ledger.judge(ID, || [0; 16], allowances, now);
         if let Outcome::Waits(_) = judged.outcome {
             self.nodes[at].waiting += 1;
             self.outcomes.waited += 1;
@@ -381,8 +382,7 @@ impl World {
         let node = &mut self.nodes[at];
         node.call = None;
         node.ledger.connect(&reply, *sent, now);
-        node.ledger
-            .apply(asks, &reply.answers, &reply, *sent, now);
+        node.ledger.apply(asks, &reply.answers, &reply, *sent, now);
         self.wake(at);
         self.send(at);
     }
