@@ -1,6 +1,7 @@
 //! Limits that hold: a node takes a slice of a limit from Redis ahead of use, so that most requests wait for nothing, and
 //! yet all nodes together never let more requests through than the limit. docs/rate-limiting.md describes the protocol
-//! and its bounds; [`ledger`] is the node's side of it, and `script.lua` is that of Redis.
+//! and its bounds, and docs/design/0017-leases.md has the reasons. [`ledger`] is the node's side of it, and `script.lua` is
+//! that of Redis.
 //!
 //! The keys of a node are spread over several ledgers, so that workers seldom wait for each other's lock. One task sends
 //! what all of them have to say, one message at a time, so that a busy node sends few large messages. In a Cluster, the
