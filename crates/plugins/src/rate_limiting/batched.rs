@@ -8,12 +8,17 @@
 //! configured (addresses, values of headers) have one. Beyond that, each of their requests asks Redis. So a flood of
 //! identifiers neither evicts the entry of another client nor gives anybody a second allowance.
 
+mod sending;
+#[cfg(test)]
+mod tests;
+
 use super::counters::{Allowance, Identity, KeyHash, MAX_COUNTERS, Verdict};
-use super::direct::{COUNT, CountError, numbers};
+use super::direct::{CountError, numbers};
 use super::names::{self, Names};
 use super::tally::{Judged, Now, Report, Tally};
 use super::window::{Moment, Period};
 use plugin::Node;
+use sending::Sending;
 use services::Clock;
 use services::redis::{Call, Script, Server};
 use std::future::Future;
@@ -187,7 +192,7 @@ impl Batched {
                 Ok(verdict)
             }
             Err(error) => {
-                if let Some((entry, _)) = sending.0.first().cloned() {
+                if let Some(entry) = sending.first() {
                     let mut tally = entry.tally();
                     tally.count(allowances, &now);
                     self.list(&entry, &mut tally);
@@ -330,8 +335,7 @@ impl Batched {
                     Ok(counts) => sending.end(&counts, false, &self.clock, self.interval),
                     Err(error) => {
                         tracing::debug!(%error, "counts are not reported yet");
-                        let entries: Vec<Arc<Entry>> =
-                            sending.0.iter().map(|(entry, _)| entry.clone()).collect();
+                        let entries: Vec<Arc<Entry>> = sending.entries().cloned().collect();
                         drop(sending);
                         for entry in entries {
                             self.list(&entry, &mut entry.tally());
@@ -375,56 +379,6 @@ fn nothing(period: Period, moment: &Moment) -> Report {
     }
 }
 
-/// Reports on their way to Redis. Dropped without an end, they have failed.
-struct Sending(Vec<(Arc<Entry>, Vec<Report>)>);
-
-impl Sending {
-    fn new(reports: Vec<(Arc<Entry>, Vec<Report>)>) -> Self {
-        Self(reports)
-    }
-
-    fn reports(&self) -> impl Iterator<Item = Report> + '_ {
-        self.0
-            .iter()
-            .flat_map(|(_, reports)| reports.iter().copied())
-    }
-
-    fn call(&self) -> Call {
-        let (mut keys, mut arguments) = (Vec::new(), Vec::new());
-        for (entry, reports) in &self.0 {
-            for report in reports {
-                keys.push(entry.names.of_window("", report.period, report.begin));
-                arguments.push(report.requests.to_string().into_bytes());
-                arguments.push(names::lifetime(report.period));
-            }
-        }
-        Call::script(&COUNT, keys, arguments)
-    }
-
-    /// Ends the reports with the counts, which are in the same order.
-    fn end(&mut self, counts: &[u64], taken: bool, clock: &Clock, interval: Duration) {
-        let steady = clock.since_beginning();
-        let mut counts = counts.iter();
-        for (entry, reports) in std::mem::take(&mut self.0) {
-            let mut tally = entry.tally();
-            for (report, count) in reports.into_iter().zip(&mut counts) {
-                tally.end(report, *count, taken, steady, interval);
-            }
-        }
-    }
-}
-
-impl Drop for Sending {
-    fn drop(&mut self) {
-        for (entry, reports) in std::mem::take(&mut self.0) {
-            let mut tally = entry.tally();
-            for report in reports {
-                tally.fail(report);
-            }
-        }
-    }
-}
-
 /// Reports once per interval until nobody uses the store or the gateway shuts down, and then a last time.
 async fn report(
     stores: Arc<Stores>,
@@ -460,102 +414,5 @@ async fn report(
             let _ = tokio::task::spawn_blocking(move || swept.sweep()).await;
             swept_at = Instant::now();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::counters::{Counters, Identifier};
-    use super::*;
-    use services::redis::{Settings, Topology};
-    use testkit::Redis;
-
-    /// A store with room for this number of clients. It has no timer.
-    fn store(
-        node: &Arc<Node>,
-        redis: &Redis,
-        max: usize,
-    ) -> (Batched, mpsc::UnboundedReceiver<Arc<Entry>>) {
-        let server = node.redis.server(Settings {
-            topology: Topology::Single(("127.0.0.1".into(), redis.port)),
-            timeout: Duration::from_secs(5),
-            username: None,
-            password: None,
-            database: 0,
-            tls: None,
-        });
-        let (listed, to_report) = mpsc::unbounded_channel();
-        let store = Batched {
-            server,
-            interval: Duration::from_secs(1),
-            clock: Clock::fixed(std::time::UNIX_EPOCH + Duration::from_secs(1_800_000_000)),
-            entries: papaya::HashMap::default(),
-            used: AtomicUsize::new(0),
-            max,
-            listed,
-        };
-        (store, to_report)
-    }
-
-    async fn passes(store: &Batched, counters: &Counters, client: &str, requests: u64) -> bool {
-        let allowances = [Allowance {
-            period: Period::Hour,
-            requests,
-        }];
-        let identifier = Identifier::Text(client.as_bytes());
-        let address = std::net::IpAddr::from([192, 0, 2, 1]);
-        let identity = counters.identity(None, None, identifier, address);
-        let names = || Names::new("ratelimit", None, None, identifier, false);
-        let moment = counters.moment(store.clock.since_epoch().as_secs());
-        match store.judge_here(identity, names, &allowances, &moment) {
-            Some(verdict) => verdict.passes,
-            None => {
-                let judged = store.judge(identity, &names(), &allowances, &moment).await;
-                judged.unwrap().passes
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_flood_of_clients_evicts_nobody_and_gives_nobody_a_second_allowance() {
-        let Some(redis) = Redis::start() else { return };
-        let node = Node::bare().unwrap();
-        let counters = Counters::new(MAX_COUNTERS);
-        let (store, _listed) = store(&node, &redis, 2);
-        assert!(passes(&store, &counters, "first", 3).await);
-        for number in 0..20 {
-            let client = format!("flood-{number}");
-            for wanted in [true, true, true, false] {
-                assert_eq!(passes(&store, &counters, &client, 3).await, wanted);
-            }
-        }
-        assert_eq!(store.entries(), 2);
-        for wanted in [true, true, false] {
-            assert_eq!(passes(&store, &counters, "first", 3).await, wanted);
-        }
-    }
-
-    #[tokio::test]
-    async fn idle_entries_are_removed_and_found_again_in_redis() {
-        let Some(redis) = Redis::start() else { return };
-        let node = Node::bare().unwrap();
-        let counters = Counters::new(MAX_COUNTERS);
-        let (store, mut listed) = store(&node, &redis, 10);
-        for _ in 0..3 {
-            assert!(passes(&store, &counters, "first", 100).await);
-        }
-        store.clock.advance(IDLE * 2);
-        // What is not reported is not removed.
-        store.sweep();
-        assert_eq!(store.entries(), 1);
-        let entry = listed.try_recv().unwrap();
-        store.push(vec![entry]).await;
-        store.sweep();
-        assert_eq!(
-            (store.entries(), store.used.load(Ordering::Relaxed)),
-            (0, 0)
-        );
-        assert!(passes(&store, &counters, "first", 100).await);
-        assert_eq!(redis.query(&["GET", &redis.query(&["KEYS", "*"])]), "4");
     }
 }

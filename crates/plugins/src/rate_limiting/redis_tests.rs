@@ -226,7 +226,7 @@ async fn what_was_counted_while_redis_was_away_is_reported_when_it_is_back() {
 
 #[tokio::test]
 async fn braces_of_clients_do_not_choose_the_node_of_a_cluster() {
-    let Some(cluster) = RedisCluster::start(3) else {
+    let Some(cluster) = RedisCluster::start(3, 0) else {
         return;
     };
     let nodes: Vec<Value> = (cluster.nodes.iter())
