@@ -5,7 +5,7 @@
 //! has a timer of its own.
 //!
 //! Redis has the counts, so an entry here is only a copy of it. At most [`MAX_COUNTERS`] clients that nobody has
-//! configured (addresses, values of headers) have one. Beyond that, each of their requests asks Redis. So a flood of
+//! configured (addresses, values of headers up to some hundred bytes) have one. Beyond that, each of their requests asks Redis. So a flood of
 //! identifiers neither evicts the entry of another client nor gives anybody a second allowance.
 
 mod sending;
@@ -160,8 +160,7 @@ impl Batched {
         }
     }
 
-    /// Judges a request by asking Redis, which also gets what was not reported. If Redis cannot be asked, the request
-    /// counts as one that passes.
+    /// Judges a request by asking Redis, which also gets what was not reported.
     pub(super) async fn judge(
         &self,
         identity: Identity,
@@ -191,15 +190,28 @@ impl Batched {
                 sending.end(&counts, verdict.passes, &self.clock, self.interval);
                 Ok(verdict)
             }
-            Err(error) => {
-                if let Some(entry) = sending.first() {
-                    let mut tally = entry.tally();
-                    tally.count(allowances, &now);
-                    self.list(&entry, &mut tally);
-                }
-                Err(error)
-            }
+            // What was not reported before stays so: dropping `sending` takes it back.
+            Err(error) => Err(error),
         }
+    }
+
+    /// Counts a request that passes although Redis could not be asked. It is reported when Redis is back.
+    pub(super) fn count(
+        &self,
+        identity: Identity,
+        names: &Names,
+        allowances: &[Allowance],
+        moment: &Moment,
+    ) {
+        let now = self.now(moment);
+        self.with_entry(
+            identity,
+            || names.clone(),
+            |entry, tally| {
+                tally.count(allowances, &now);
+                self.list(entry, tally);
+            },
+        );
     }
 
     /// Returns the verdict and the counts after it.
@@ -245,11 +257,12 @@ impl Batched {
                 Some(entry) => entry,
                 None => {
                     let is_bounded = identity.is_bounded();
-                    if is_bounded && !self.take_room() {
+                    let names = names();
+                    if is_bounded && (names.is_long() || !self.take_room()) {
                         return None;
                     }
                     let entry = Arc::new(Entry {
-                        names: names(),
+                        names,
                         is_bounded,
                         tally: Mutex::default(),
                     });

@@ -7,8 +7,7 @@ use super::window::{Moment, Period};
 use services::redis::{Call, RedisError, Script, Server, Value};
 use std::sync::LazyLock;
 
-/// Increments counters, and returns their values. A value below 0 stands for an error. A new counter gets a lifetime, as
-/// does one that somebody has set without.
+/// Increments counters, and returns their values; -1 stands for a counter that is no number. A new counter gets a lifetime.
 /// KEYS: the counters. ARGV: for each the increment and the lifetime in seconds.
 pub(crate) static COUNT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(

@@ -149,10 +149,15 @@ impl Plugin for RateLimiting {
         let names = names();
         Ok(Step::wait(async move {
             let judged = running.judge(identity, &names, &self.allowances, &moment);
-            match judged.await {
-                Ok(verdict) => Ok(self.conclude(&mut cx, &verdict, &moment)),
-                Err(_) if remote.is_passed(running) => Ok(Flow::Continue),
-                Err(error) => Err(PluginError::caused_by("a request cannot be counted", error)),
+            let error = match judged.await {
+                Ok(verdict) => return Ok(self.conclude(&mut cx, &verdict, &moment)),
+                Err(error) => error,
+            };
+            let passes = remote.is_tolerant();
+            running.note_uncounted(passes, identity, &names, &self.allowances, &moment);
+            match passes {
+                true => Ok(Flow::Continue),
+                false => Err(PluginError::caused_by("a request cannot be counted", error)),
             }
         }))
     }

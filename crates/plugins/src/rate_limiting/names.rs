@@ -5,6 +5,9 @@ use super::window::{Moment, Period};
 use sha1::{Digest, Sha1};
 use uuid::Uuid;
 
+/// Maximum bytes of names that a node keeps for a client that nobody has configured.
+const MAX_KEPT: usize = 512;
+
 /// What is before the window in the names of the counters of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Names(Vec<u8>);
@@ -34,6 +37,12 @@ impl Names {
         }
         name.append(&mut rest);
         Self(name)
+    }
+
+    /// Whether the names take more memory than a node keeps for a client that nobody has configured. The value of a header
+    /// can have many kilobytes.
+    pub(super) fn is_long(&self) -> bool {
+        self.0.len() > MAX_KEPT
     }
 
     /// Returns the name of the counter of a window, which begins at this number of units of the period. `what` comes

@@ -21,10 +21,6 @@ impl Sending {
         self.0.iter().map(|(entry, _)| entry)
     }
 
-    pub(super) fn first(&self) -> Option<Arc<Entry>> {
-        self.entries().next().cloned()
-    }
-
     pub(super) fn reports(&self) -> impl Iterator<Item = Report> + '_ {
         self.0
             .iter()

@@ -93,3 +93,16 @@ async fn idle_entries_are_removed_and_found_again_in_redis() {
     assert!(passes(&store, &counters, "first", 100).await);
     assert_eq!(redis.query(&["GET", &redis.query(&["KEYS", "*"])]), "4");
 }
+
+#[tokio::test]
+async fn long_values_of_headers_are_counted_and_take_no_memory() {
+    let Some(redis) = Redis::start() else { return };
+    let node = Node::bare().unwrap();
+    let counters = Counters::new(MAX_COUNTERS);
+    let (store, _listed) = store(&node, &redis, 10);
+    let long = "x".repeat(4000);
+    for wanted in [true, true, true, false] {
+        assert_eq!(passes(&store, &counters, &long, 3).await, wanted);
+    }
+    assert_eq!(store.entries(), 0);
+}
