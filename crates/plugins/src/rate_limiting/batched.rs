@@ -13,7 +13,7 @@ mod sending;
 mod tests;
 
 use super::counters::{Allowance, Identity, KeyHash, MAX_COUNTERS, Verdict};
-use super::direct::{CountError, numbers};
+use super::direct::{CountError, counted, numbers};
 use super::names::{self, Names};
 use super::tally::{Judged, Now, Report, Tally};
 use super::window::{Moment, Period};
@@ -32,8 +32,8 @@ use tokio::time::{Instant, timeout};
 
 /// Clients whose counters one script increments. Redis does nothing else meanwhile.
 const CLIENTS_PER_CALL: usize = 100;
-/// Clients whose counts are reported in one round trip.
-const CLIENTS: usize = 10_000;
+/// Clients whose counts are reported in one round trip. Between two, other tasks of the background run.
+const CLIENTS: usize = 4000;
 /// Minimum time without requests after which an entry is removed.
 const IDLE: Duration = Duration::from_secs(5);
 /// Maximum time between two looks whether anybody uses a store.
@@ -185,14 +185,16 @@ impl Batched {
             return Ok(self.take(names, &reports, allowances).await?.0);
         };
         let reports: Vec<Report> = sending.reports().collect();
-        match self.take(names, &reports, allowances).await {
-            Ok((verdict, counts)) => {
-                sending.end(&counts, verdict.passes, &self.clock, self.interval);
-                Ok(verdict)
-            }
-            // What was not reported before stays so: dropping `sending` takes it back.
-            Err(error) => Err(error),
+        let entries: Vec<Arc<Entry>> = sending.entries().cloned().collect();
+        let taken = self.take(names, &reports, allowances).await;
+        if let Ok((verdict, counts)) = &taken {
+            let counts: Vec<Option<u64>> = counts.iter().copied().map(Some).collect();
+            sending.end(&counts, verdict.passes, &self.clock, self.interval);
         }
+        // After a failure, this takes back what was to be reported.
+        drop(sending);
+        self.list_all(&entries);
+        Ok(taken?.0)
     }
 
     /// Counts a request that passes although Redis could not be asked. It is reported when Redis is back.
@@ -292,6 +294,13 @@ impl Batched {
         }
     }
 
+    /// Lists what these entries have to report again: a report has failed, or Redis has lost counts.
+    fn list_all(&self, entries: &[Arc<Entry>]) {
+        for entry in entries {
+            self.list(entry, &mut entry.tally());
+        }
+    }
+
     fn take_room(&self) -> bool {
         let reserve = |used: usize| (used < self.max).then_some(used + 1);
         self.used
@@ -313,7 +322,7 @@ impl Batched {
         }
     }
 
-    /// Reports what these entries have counted.
+    /// Reports what these entries have counted, in one round trip.
     async fn push(&self, entries: Vec<Arc<Entry>>) {
         let per_call = if self.server.is_cluster() {
             1
@@ -329,44 +338,42 @@ impl Batched {
             drop(tally);
             (!reports.is_empty()).then_some((entry, reports))
         });
-        let mut begun: Vec<(Arc<Entry>, Vec<Report>)> = begun.collect();
-        while !begun.is_empty() {
-            let mut sending: Vec<Sending> = Vec::new();
-            while sending.len() < CLIENTS / per_call && !begun.is_empty() {
-                let rest = begun.split_off(begun.len().min(per_call));
-                sending.push(Sending::new(std::mem::replace(&mut begun, rest)));
+        let mut begun = begun.peekable();
+        let mut sending: Vec<Sending> = Vec::new();
+        while begun.peek().is_some() {
+            sending.push(Sending::new(begun.by_ref().take(per_call).collect()));
+        }
+        if sending.is_empty() {
+            return;
+        }
+        let calls: Vec<Call> = sending.iter().map(Sending::call).collect();
+        let answers = self.server.run_all(&calls).await;
+        for (mut sending, answer) in sending.into_iter().zip(answers) {
+            let expected = sending.reports().count();
+            let entries: Vec<Arc<Entry>> = sending.entries().cloned().collect();
+            let counts = answer.map_err(CountError::from);
+            match counts.and_then(|answer| counted(&answer, expected)) {
+                Ok(counts) => sending.end(&counts, false, &self.clock, self.interval),
+                // The client of Redis has logged that it cannot be reached.
+                Err(error) => tracing::debug!(%error, "counts are not reported yet"),
             }
-            let calls: Vec<Call> = sending.iter().map(Sending::call).collect();
-            let answers = self.server.run_all(&calls).await;
-            for (mut sending, answer) in sending.into_iter().zip(answers) {
-                let expected = sending.reports().count();
-                // A failure lists the entries again. The client of Redis has logged that it cannot be reached.
-                match answer
-                    .map_err(CountError::from)
-                    .and_then(|answer| numbers(&answer, expected))
-                {
-                    Ok(counts) => sending.end(&counts, false, &self.clock, self.interval),
-                    Err(error) => {
-                        tracing::debug!(%error, "counts are not reported yet");
-                        let entries: Vec<Arc<Entry>> = sending.entries().cloned().collect();
-                        drop(sending);
-                        for entry in entries {
-                            self.list(&entry, &mut entry.tally());
-                        }
-                    }
-                }
-            }
+            // After a failure, this takes back what was to be reported.
+            drop(sending);
+            self.list_all(&entries);
         }
     }
 
     /// Removes entries that were not used lately and have nothing to report. Redis has their counts.
     fn sweep(&self) {
-        let now = self.clock.since_beginning();
+        let (now, wall) = (self.clock.since_beginning(), self.clock.since_epoch());
         let idle = IDLE.max(self.interval.saturating_mul(2));
         let entries = self.entries.pin();
         for (hash, entry) in &entries {
             let mut tally = entry.tally();
             let is_idle = now.saturating_sub(tally.used_at) > idle;
+            if is_idle {
+                tally.drop_over(wall);
+            }
             if !is_idle || tally.is_listed || tally.has_unreported() {
                 continue;
             }
@@ -413,11 +420,21 @@ async fn report(
             continue;
         }
         reported_at = Instant::now();
-        let mut entries = Vec::with_capacity(listed.len());
-        while let Ok(entry) = listed.try_recv() {
-            entries.push(entry);
+        // What is listed meanwhile is for the next time.
+        let mut left = listed.len();
+        while left > 0 {
+            let mut entries = Vec::with_capacity(left.min(CLIENTS));
+            while entries.len() < left.min(CLIENTS)
+                && let Ok(entry) = listed.try_recv()
+            {
+                entries.push(entry);
+            }
+            if entries.is_empty() {
+                break;
+            }
+            left -= entries.len();
+            store.push(entries).await;
         }
-        store.push(entries).await;
         if is_last {
             return;
         }

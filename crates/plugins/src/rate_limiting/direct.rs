@@ -56,8 +56,8 @@ pub(super) async fn judge(
     Ok(Verdict { passes, before })
 }
 
-/// Reads the counts that a script returns.
-pub(super) fn numbers(answer: &Value, expected: usize) -> Result<Vec<u64>, CountError> {
+/// Reads the counts that a script returns. `None` stands for a counter that is no number.
+pub(super) fn counted(answer: &Value, expected: usize) -> Result<Vec<Option<u64>>, CountError> {
     let Value::Array(values) = answer else {
         return Err(CountError::NoNumber);
     };
@@ -65,8 +65,15 @@ pub(super) fn numbers(answer: &Value, expected: usize) -> Result<Vec<u64>, Count
         Value::Int(number) => u64::try_from(*number).ok(),
         _ => None,
     };
-    let numbers: Option<Vec<u64>> = values.iter().map(number).collect();
-    numbers
-        .filter(|numbers| numbers.len() == expected)
-        .ok_or(CountError::NoNumber)
+    let numbers: Vec<Option<u64>> = values.iter().map(number).collect();
+    match numbers.len() == expected {
+        true => Ok(numbers),
+        false => Err(CountError::NoNumber),
+    }
+}
+
+/// Reads the counts that a script returns, which must all be numbers.
+pub(super) fn numbers(answer: &Value, expected: usize) -> Result<Vec<u64>, CountError> {
+    let counted: Option<Vec<u64>> = counted(answer, expected)?.into_iter().collect();
+    counted.ok_or(CountError::NoNumber)
 }

@@ -39,14 +39,23 @@ impl Sending {
         Call::script(&COUNT, keys, arguments)
     }
 
-    /// Ends the reports with the counts, which are in the same order.
-    pub(super) fn end(&mut self, counts: &[u64], taken: bool, clock: &Clock, interval: Duration) {
+    /// Ends the reports with the counts, which are in the same order. A report without a count has failed.
+    pub(super) fn end(
+        &mut self,
+        counts: &[Option<u64>],
+        taken: bool,
+        clock: &Clock,
+        interval: Duration,
+    ) {
         let steady = clock.since_beginning();
         let mut counts = counts.iter();
         for (entry, reports) in std::mem::take(&mut self.0) {
             let mut tally = entry.tally();
             for (report, count) in reports.into_iter().zip(&mut counts) {
-                tally.end(report, *count, taken, steady, interval);
+                match count {
+                    Some(count) => tally.end(report, *count, taken, steady, interval),
+                    None => tally.fail(report),
+                }
             }
         }
     }

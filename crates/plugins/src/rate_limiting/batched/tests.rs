@@ -106,3 +106,27 @@ async fn long_values_of_headers_are_counted_and_take_no_memory() {
     }
     assert_eq!(store.entries(), 0);
 }
+
+#[tokio::test]
+async fn a_counter_that_is_no_number_harms_no_other_client() {
+    let Some(redis) = Redis::start() else { return };
+    let node = Node::bare().unwrap();
+    let counters = Counters::new(MAX_COUNTERS);
+    let (store, mut listed) = store(&node, &redis, 10);
+    for client in ["first", "second"] {
+        for _ in 0..3 {
+            assert!(passes(&store, &counters, client, 100).await);
+        }
+    }
+    let key = |client: &str| redis.query(&["KEYS", &format!("*:{client}:*")]);
+    redis.query(&["SET", &key("first"), "text"]);
+    for _ in 0..3 {
+        let mut entries = Vec::new();
+        while let Ok(entry) = listed.try_recv() {
+            entries.push(entry);
+        }
+        store.push(entries).await;
+    }
+    assert_eq!(redis.query(&["GET", &key("first")]), "text");
+    assert_eq!(redis.query(&["GET", &key("second")]), "3");
+}
