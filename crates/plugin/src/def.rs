@@ -471,7 +471,7 @@ pub enum Lack {
 /// A setting that a plugin does not implement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shortcoming {
-    /// The setting, such as `the policy redis`.
+    /// The setting, such as `the policy cluster`.
     pub setting: &'static str,
     /// What the plugin does instead, as a sentence without full stop. `None` if it refuses all requests that it applies
     /// to.

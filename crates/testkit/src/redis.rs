@@ -129,33 +129,59 @@ impl Drop for Redis {
     }
 }
 
-/// A Redis Cluster of masters without replicas.
+/// A Redis Cluster.
 #[derive(Debug)]
 pub struct RedisCluster {
     pub nodes: Vec<Redis>,
 }
 
 impl RedisCluster {
-    /// Starts a cluster of this number of masters. Returns `None` where Redis is not installed.
-    pub fn start(masters: usize) -> Option<Self> {
-        let node = || Redis::start_with(&["--cluster-enabled", "yes", "--cluster-port", "0"]);
-        let nodes: Vec<Redis> = (0..masters).map(|_| node()).collect::<Option<_>>()?;
-        let addresses = nodes.iter().map(|node| node.address().to_string());
+    /// Starts a cluster of this number of masters, each with this number of replicas. Returns `None` where Redis is not
+    /// installed.
+    pub fn start(masters: usize, replicas: usize) -> Option<Self> {
+        const OPTIONS: [&str; 6] = [
+            "--cluster-enabled",
+            "yes",
+            "--cluster-node-timeout",
+            "1500",
+            "--cluster-require-full-coverage",
+            "no",
+        ];
+        let size = masters * (1 + replicas);
+        let nodes: Option<Vec<Redis>> = (0..size).map(|_| Redis::start_with(&OPTIONS)).collect();
+        let cluster = Self { nodes: nodes? };
+        let addresses = cluster.nodes.iter().map(|node| node.address().to_string());
         let mut command = Command::new("redis-cli");
-        command.args(["--cluster", "create"]).args(addresses);
-        let output = command
-            .arg("--cluster-yes")
-            .output()
-            .expect("redis-cli runs");
+        command
+            .args(["--cluster", "create"])
+            .args(addresses)
+            .args(["--cluster-replicas", &replicas.to_string()]);
+        let output = command.arg("--cluster-yes").output();
+        let output = output.expect("redis-cli runs");
         assert!(output.status.success(), "{}", text(&output));
-        for node in &nodes {
+        for node in &cluster.nodes {
             wait("the cluster is complete", || {
                 let info = node.query(&["CLUSTER", "INFO"]);
-                info.contains("cluster_state:ok")
-                    && info.contains(&format!("cluster_known_nodes:{masters}"))
+                let replication = node.query(&["INFO", "replication"]);
+                let known = format!("cluster_known_nodes:{size}");
+                ["cluster_state:ok", "cluster_slots_ok:16384", &known]
+                    .iter()
+                    .all(|line| info.contains(line))
+                    && (replication.contains("role:master")
+                        || replication.contains("master_link_status:up"))
             });
         }
-        Some(Self { nodes })
+        // A replica knows that it is one only after it has joined.
+        wait("the replicas follow", || {
+            cluster.replicas().count() == masters * replicas
+        });
+        Some(cluster)
+    }
+
+    /// The nodes that are replicas now.
+    pub fn replicas(&self) -> impl Iterator<Item = &Redis> {
+        let mut nodes = self.nodes.iter();
+        std::iter::from_fn(move || nodes.find(|node| node.query(&["ROLE"]).starts_with("slave")))
     }
 }
 

@@ -5,15 +5,20 @@
 //! has a timer of its own.
 //!
 //! Redis has the counts, so an entry here is only a copy of it. At most [`MAX_COUNTERS`] clients that nobody has
-//! configured (addresses, values of headers) have one. Beyond that, each of their requests asks Redis. So a flood of
+//! configured (addresses, values of headers up to some hundred bytes) have one. Beyond that, each of their requests asks Redis. So a flood of
 //! identifiers neither evicts the entry of another client nor gives anybody a second allowance.
 
+mod sending;
+#[cfg(test)]
+mod tests;
+
 use super::counters::{Allowance, Identity, KeyHash, MAX_COUNTERS, Verdict};
-use super::direct::{COUNT, CountError, numbers};
+use super::direct::{CountError, counted, numbers};
 use super::names::{self, Names};
 use super::tally::{Judged, Now, Report, Tally};
 use super::window::{Moment, Period};
 use plugin::Node;
+use sending::Sending;
 use services::Clock;
 use services::redis::{Call, Script, Server};
 use std::future::Future;
@@ -27,8 +32,8 @@ use tokio::time::{Instant, timeout};
 
 /// Clients whose counters one script increments. Redis does nothing else meanwhile.
 const CLIENTS_PER_CALL: usize = 100;
-/// Clients whose counts are reported in one round trip.
-const CLIENTS: usize = 10_000;
+/// Clients whose counts are reported in one round trip. Between two, other tasks of the background run.
+const CLIENTS: usize = 4000;
 /// Minimum time without requests after which an entry is removed.
 const IDLE: Duration = Duration::from_secs(5);
 /// Maximum time between two looks whether anybody uses a store.
@@ -155,8 +160,7 @@ impl Batched {
         }
     }
 
-    /// Judges a request by asking Redis, which also gets what was not reported. If Redis cannot be asked, the request
-    /// counts as one that passes.
+    /// Judges a request by asking Redis, which also gets what was not reported.
     pub(super) async fn judge(
         &self,
         identity: Identity,
@@ -181,20 +185,35 @@ impl Batched {
             return Ok(self.take(names, &reports, allowances).await?.0);
         };
         let reports: Vec<Report> = sending.reports().collect();
-        match self.take(names, &reports, allowances).await {
-            Ok((verdict, counts)) => {
-                sending.end(&counts, verdict.passes, &self.clock, self.interval);
-                Ok(verdict)
-            }
-            Err(error) => {
-                if let Some((entry, _)) = sending.0.first().cloned() {
-                    let mut tally = entry.tally();
-                    tally.count(allowances, &now);
-                    self.list(&entry, &mut tally);
-                }
-                Err(error)
-            }
+        let entries: Vec<Arc<Entry>> = sending.entries().cloned().collect();
+        let taken = self.take(names, &reports, allowances).await;
+        if let Ok((verdict, counts)) = &taken {
+            let counts: Vec<Option<u64>> = counts.iter().copied().map(Some).collect();
+            sending.end(&counts, verdict.passes, &self.clock, self.interval);
         }
+        // After a failure, this takes back what was to be reported.
+        drop(sending);
+        self.list_all(&entries);
+        Ok(taken?.0)
+    }
+
+    /// Counts a request that passes although Redis could not be asked. It is reported when Redis is back.
+    pub(super) fn count(
+        &self,
+        identity: Identity,
+        names: &Names,
+        allowances: &[Allowance],
+        moment: &Moment,
+    ) {
+        let now = self.now(moment);
+        self.with_entry(
+            identity,
+            || names.clone(),
+            |entry, tally| {
+                tally.count(allowances, &now);
+                self.list(entry, tally);
+            },
+        );
     }
 
     /// Returns the verdict and the counts after it.
@@ -240,11 +259,12 @@ impl Batched {
                 Some(entry) => entry,
                 None => {
                     let is_bounded = identity.is_bounded();
-                    if is_bounded && !self.take_room() {
+                    let names = names();
+                    if is_bounded && (names.is_long() || !self.take_room()) {
                         return None;
                     }
                     let entry = Arc::new(Entry {
-                        names: names(),
+                        names,
                         is_bounded,
                         tally: Mutex::default(),
                     });
@@ -274,6 +294,13 @@ impl Batched {
         }
     }
 
+    /// Lists what these entries have to report again: a report has failed, or Redis has lost counts.
+    fn list_all(&self, entries: &[Arc<Entry>]) {
+        for entry in entries {
+            self.list(entry, &mut entry.tally());
+        }
+    }
+
     fn take_room(&self) -> bool {
         let reserve = |used: usize| (used < self.max).then_some(used + 1);
         self.used
@@ -295,7 +322,7 @@ impl Batched {
         }
     }
 
-    /// Reports what these entries have counted.
+    /// Reports what these entries have counted, in one round trip.
     async fn push(&self, entries: Vec<Arc<Entry>>) {
         let per_call = if self.server.is_cluster() {
             1
@@ -311,45 +338,42 @@ impl Batched {
             drop(tally);
             (!reports.is_empty()).then_some((entry, reports))
         });
-        let mut begun: Vec<(Arc<Entry>, Vec<Report>)> = begun.collect();
-        while !begun.is_empty() {
-            let mut sending: Vec<Sending> = Vec::new();
-            while sending.len() < CLIENTS / per_call && !begun.is_empty() {
-                let rest = begun.split_off(begun.len().min(per_call));
-                sending.push(Sending::new(std::mem::replace(&mut begun, rest)));
+        let mut begun = begun.peekable();
+        let mut sending: Vec<Sending> = Vec::new();
+        while begun.peek().is_some() {
+            sending.push(Sending::new(begun.by_ref().take(per_call).collect()));
+        }
+        if sending.is_empty() {
+            return;
+        }
+        let calls: Vec<Call> = sending.iter().map(Sending::call).collect();
+        let answers = self.server.run_all(&calls).await;
+        for (mut sending, answer) in sending.into_iter().zip(answers) {
+            let expected = sending.reports().count();
+            let entries: Vec<Arc<Entry>> = sending.entries().cloned().collect();
+            let counts = answer.map_err(CountError::from);
+            match counts.and_then(|answer| counted(&answer, expected)) {
+                Ok(counts) => sending.end(&counts, false, &self.clock, self.interval),
+                // The client of Redis has logged that it cannot be reached.
+                Err(error) => tracing::debug!(%error, "counts are not reported yet"),
             }
-            let calls: Vec<Call> = sending.iter().map(Sending::call).collect();
-            let answers = self.server.run_all(&calls).await;
-            for (mut sending, answer) in sending.into_iter().zip(answers) {
-                let expected = sending.reports().count();
-                // A failure lists the entries again. The client of Redis has logged that it cannot be reached.
-                match answer
-                    .map_err(CountError::from)
-                    .and_then(|answer| numbers(&answer, expected))
-                {
-                    Ok(counts) => sending.end(&counts, false, &self.clock, self.interval),
-                    Err(error) => {
-                        tracing::debug!(%error, "counts are not reported yet");
-                        let entries: Vec<Arc<Entry>> =
-                            sending.0.iter().map(|(entry, _)| entry.clone()).collect();
-                        drop(sending);
-                        for entry in entries {
-                            self.list(&entry, &mut entry.tally());
-                        }
-                    }
-                }
-            }
+            // After a failure, this takes back what was to be reported.
+            drop(sending);
+            self.list_all(&entries);
         }
     }
 
     /// Removes entries that were not used lately and have nothing to report. Redis has their counts.
     fn sweep(&self) {
-        let now = self.clock.since_beginning();
+        let (now, wall) = (self.clock.since_beginning(), self.clock.since_epoch());
         let idle = IDLE.max(self.interval.saturating_mul(2));
         let entries = self.entries.pin();
         for (hash, entry) in &entries {
             let mut tally = entry.tally();
             let is_idle = now.saturating_sub(tally.used_at) > idle;
+            if is_idle {
+                tally.drop_over(wall);
+            }
             if !is_idle || tally.is_listed || tally.has_unreported() {
                 continue;
             }
@@ -375,56 +399,6 @@ fn nothing(period: Period, moment: &Moment) -> Report {
     }
 }
 
-/// Reports on their way to Redis. Dropped without an end, they have failed.
-struct Sending(Vec<(Arc<Entry>, Vec<Report>)>);
-
-impl Sending {
-    fn new(reports: Vec<(Arc<Entry>, Vec<Report>)>) -> Self {
-        Self(reports)
-    }
-
-    fn reports(&self) -> impl Iterator<Item = Report> + '_ {
-        self.0
-            .iter()
-            .flat_map(|(_, reports)| reports.iter().copied())
-    }
-
-    fn call(&self) -> Call {
-        let (mut keys, mut arguments) = (Vec::new(), Vec::new());
-        for (entry, reports) in &self.0 {
-            for report in reports {
-                keys.push(entry.names.of_window("", report.period, report.begin));
-                arguments.push(report.requests.to_string().into_bytes());
-                arguments.push(names::lifetime(report.period));
-            }
-        }
-        Call::script(&COUNT, keys, arguments)
-    }
-
-    /// Ends the reports with the counts, which are in the same order.
-    fn end(&mut self, counts: &[u64], taken: bool, clock: &Clock, interval: Duration) {
-        let steady = clock.since_beginning();
-        let mut counts = counts.iter();
-        for (entry, reports) in std::mem::take(&mut self.0) {
-            let mut tally = entry.tally();
-            for (report, count) in reports.into_iter().zip(&mut counts) {
-                tally.end(report, *count, taken, steady, interval);
-            }
-        }
-    }
-}
-
-impl Drop for Sending {
-    fn drop(&mut self) {
-        for (entry, reports) in std::mem::take(&mut self.0) {
-            let mut tally = entry.tally();
-            for report in reports {
-                tally.fail(report);
-            }
-        }
-    }
-}
-
 /// Reports once per interval until nobody uses the store or the gateway shuts down, and then a last time.
 async fn report(
     stores: Arc<Stores>,
@@ -446,11 +420,21 @@ async fn report(
             continue;
         }
         reported_at = Instant::now();
-        let mut entries = Vec::with_capacity(listed.len());
-        while let Ok(entry) = listed.try_recv() {
-            entries.push(entry);
+        // What is listed meanwhile is for the next time.
+        let mut left = listed.len();
+        while left > 0 {
+            let mut entries = Vec::with_capacity(left.min(CLIENTS));
+            while entries.len() < left.min(CLIENTS)
+                && let Ok(entry) = listed.try_recv()
+            {
+                entries.push(entry);
+            }
+            if entries.is_empty() {
+                break;
+            }
+            left -= entries.len();
+            store.push(entries).await;
         }
-        store.push(entries).await;
         if is_last {
             return;
         }
@@ -460,102 +444,5 @@ async fn report(
             let _ = tokio::task::spawn_blocking(move || swept.sweep()).await;
             swept_at = Instant::now();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::counters::{Counters, Identifier};
-    use super::*;
-    use services::redis::{Settings, Topology};
-    use testkit::Redis;
-
-    /// A store with room for this number of clients. It has no timer.
-    fn store(
-        node: &Arc<Node>,
-        redis: &Redis,
-        max: usize,
-    ) -> (Batched, mpsc::UnboundedReceiver<Arc<Entry>>) {
-        let server = node.redis.server(Settings {
-            topology: Topology::Single(("127.0.0.1".into(), redis.port)),
-            timeout: Duration::from_secs(5),
-            username: None,
-            password: None,
-            database: 0,
-            tls: None,
-        });
-        let (listed, to_report) = mpsc::unbounded_channel();
-        let store = Batched {
-            server,
-            interval: Duration::from_secs(1),
-            clock: Clock::fixed(std::time::UNIX_EPOCH + Duration::from_secs(1_800_000_000)),
-            entries: papaya::HashMap::default(),
-            used: AtomicUsize::new(0),
-            max,
-            listed,
-        };
-        (store, to_report)
-    }
-
-    async fn passes(store: &Batched, counters: &Counters, client: &str, requests: u64) -> bool {
-        let allowances = [Allowance {
-            period: Period::Hour,
-            requests,
-        }];
-        let identifier = Identifier::Text(client.as_bytes());
-        let address = std::net::IpAddr::from([192, 0, 2, 1]);
-        let identity = counters.identity(None, None, identifier, address);
-        let names = || Names::new("ratelimit", None, None, identifier, false);
-        let moment = counters.moment(store.clock.since_epoch().as_secs());
-        match store.judge_here(identity, names, &allowances, &moment) {
-            Some(verdict) => verdict.passes,
-            None => {
-                let judged = store.judge(identity, &names(), &allowances, &moment).await;
-                judged.unwrap().passes
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_flood_of_clients_evicts_nobody_and_gives_nobody_a_second_allowance() {
-        let Some(redis) = Redis::start() else { return };
-        let node = Node::bare().unwrap();
-        let counters = Counters::new(MAX_COUNTERS);
-        let (store, _listed) = store(&node, &redis, 2);
-        assert!(passes(&store, &counters, "first", 3).await);
-        for number in 0..20 {
-            let client = format!("flood-{number}");
-            for wanted in [true, true, true, false] {
-                assert_eq!(passes(&store, &counters, &client, 3).await, wanted);
-            }
-        }
-        assert_eq!(store.entries(), 2);
-        for wanted in [true, true, false] {
-            assert_eq!(passes(&store, &counters, "first", 3).await, wanted);
-        }
-    }
-
-    #[tokio::test]
-    async fn idle_entries_are_removed_and_found_again_in_redis() {
-        let Some(redis) = Redis::start() else { return };
-        let node = Node::bare().unwrap();
-        let counters = Counters::new(MAX_COUNTERS);
-        let (store, mut listed) = store(&node, &redis, 10);
-        for _ in 0..3 {
-            assert!(passes(&store, &counters, "first", 100).await);
-        }
-        store.clock.advance(IDLE * 2);
-        // What is not reported is not removed.
-        store.sweep();
-        assert_eq!(store.entries(), 1);
-        let entry = listed.try_recv().unwrap();
-        store.push(vec![entry]).await;
-        store.sweep();
-        assert_eq!(
-            (store.entries(), store.used.load(Ordering::Relaxed)),
-            (0, 0)
-        );
-        assert!(passes(&store, &counters, "first", 100).await);
-        assert_eq!(redis.query(&["GET", &redis.query(&["KEYS", "*"])]), "4");
     }
 }

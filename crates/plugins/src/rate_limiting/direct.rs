@@ -7,8 +7,7 @@ use super::window::{Moment, Period};
 use services::redis::{Call, RedisError, Script, Server, Value};
 use std::sync::LazyLock;
 
-/// Increments counters, and returns their values. A value below 0 stands for an error. A new counter gets a lifetime, as
-/// does one that somebody has set without.
+/// Increments counters, and returns their values; -1 stands for a counter that is no number. A new counter gets a lifetime.
 /// KEYS: the counters. ARGV: for each the increment and the lifetime in seconds.
 pub(crate) static COUNT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
@@ -57,8 +56,8 @@ pub(super) async fn judge(
     Ok(Verdict { passes, before })
 }
 
-/// Reads the counts that a script returns.
-pub(super) fn numbers(answer: &Value, expected: usize) -> Result<Vec<u64>, CountError> {
+/// Reads the counts that a script returns. `None` stands for a counter that is no number.
+pub(super) fn counted(answer: &Value, expected: usize) -> Result<Vec<Option<u64>>, CountError> {
     let Value::Array(values) = answer else {
         return Err(CountError::NoNumber);
     };
@@ -66,8 +65,15 @@ pub(super) fn numbers(answer: &Value, expected: usize) -> Result<Vec<u64>, Count
         Value::Int(number) => u64::try_from(*number).ok(),
         _ => None,
     };
-    let numbers: Option<Vec<u64>> = values.iter().map(number).collect();
-    numbers
-        .filter(|numbers| numbers.len() == expected)
-        .ok_or(CountError::NoNumber)
+    let numbers: Vec<Option<u64>> = values.iter().map(number).collect();
+    match numbers.len() == expected {
+        true => Ok(numbers),
+        false => Err(CountError::NoNumber),
+    }
+}
+
+/// Reads the counts that a script returns, which must all be numbers.
+pub(super) fn numbers(answer: &Value, expected: usize) -> Result<Vec<u64>, CountError> {
+    let counted: Option<Vec<u64>> = counted(answer, expected)?.into_iter().collect();
+    counted.ok_or(CountError::NoNumber)
 }

@@ -152,7 +152,7 @@ impl Plugin for RateLimiting {
         let running = remote.running();
         let running = running.ok_or_else(|| PluginError::new("it was not started"))?;
         if let Some(leases) = running.leases() {
-            let digest = || running.names(scope, identifier).digest();
+            let digest = || running.names(scope, identifier).digest(identifier);
             let judged = leases.judge(identity.hash(), digest, &self.allowances);
             let request = leased::Asked {
                 cx,
@@ -169,10 +169,15 @@ impl Plugin for RateLimiting {
         let names = names();
         Ok(Step::wait(async move {
             let judged = running.judge(identity, &names, &self.allowances, &moment);
-            match judged.await {
-                Ok(verdict) => Ok(self.conclude(&mut cx, &verdict, &moment)),
-                Err(_) if remote.is_passed(running) => Ok(Flow::Continue),
-                Err(error) => Err(PluginError::caused_by("a request cannot be counted", error)),
+            let error = match judged.await {
+                Ok(verdict) => return Ok(self.conclude(&mut cx, &verdict, &moment)),
+                Err(error) => error,
+            };
+            let passes = remote.is_tolerant();
+            running.note_uncounted(passes, identity, &names, &self.allowances, &moment);
+            match passes {
+                true => Ok(Flow::Continue),
+                false => Err(PluginError::caused_by("a request cannot be counted", error)),
             }
         }))
     }

@@ -2,9 +2,12 @@
 
 use super::counters::Identifier;
 use super::window::{Moment, Period};
-use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::digest::{Context, SHA256};
 use sha1::{Digest, Sha1};
 use uuid::Uuid;
+
+/// Maximum bytes of names that a node keeps for a client that nobody has configured.
+const MAX_KEPT: usize = 512;
 
 /// What is before the window in the names of the counters of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,11 +40,26 @@ impl Names {
         Self(name)
     }
 
-    /// Returns a digest, for which clients cannot find another identifier.
-    pub(super) fn digest(&self) -> [u8; 16] {
-        let digest = digest(&SHA256, &self.0);
-        let first = digest.as_ref().first_chunk();
-        first.copied().unwrap_or_default()
+    /// Returns a digest, for which clients cannot find another identifier. Texts that look like addresses or ids have
+    /// other digests than those.
+    pub(super) fn digest(&self, identifier: Identifier<'_>) -> [u8; 16] {
+        let kind = match identifier {
+            Identifier::Text(_) => 0,
+            Identifier::Id(_) => 1,
+            Identifier::Made(_) => 2,
+            Identifier::Address(_) => 3,
+        };
+        let mut context = Context::new(&SHA256);
+        context.update(&[kind]);
+        context.update(&self.0);
+        let digest = context.finish();
+        digest.as_ref().first_chunk().copied().unwrap_or_default()
+    }
+
+    /// Whether the names take more memory than a node keeps for a client that nobody has configured. The value of a header
+    /// can have many kilobytes.
+    pub(super) fn is_long(&self) -> bool {
+        self.0.len() > MAX_KEPT
     }
 
     /// Returns the name of the counter of a window, which begins at this number of units of the period. `what` comes
@@ -89,6 +107,14 @@ mod tests {
             expected("00000000-0000-0000-0000-000000000007")
         );
         assert_eq!(name(Identifier::Text(b"a {b}"), false), expected("a {b}"));
+    }
+
+    #[test]
+    fn a_text_that_looks_like_an_address_has_another_digest() {
+        let digest = |identifier| Names::new("a", None, None, identifier, false).digest(identifier);
+        let address = Identifier::Address([192, 0, 2, 1].into());
+        assert_ne!(digest(Identifier::Text(b"192.0.2.1")), digest(address));
+        assert_eq!(digest(address), digest(address));
     }
 
     #[test]

@@ -182,6 +182,25 @@ async fn a_changed_limit_keeps_the_batched_counts() {
 }
 
 #[tokio::test]
+async fn a_request_that_fails_without_redis_is_not_counted_later() {
+    let Some(mut redis) = Redis::start() else {
+        return;
+    };
+    let config = json!({"hour": 100, "sync_rate": 0.05, "fault_tolerant": false});
+    let case = case(redis.port, config);
+    redis.kill();
+    for _ in 0..5 {
+        assert_eq!(run(&case).await.client.status, 500);
+    }
+    redis.restart();
+    let counted = || async { passes(&case).await };
+    eventually("counting again", counted).await;
+    let shown = run(&case).await;
+    let remaining = shown.client.header("x-ratelimit-remaining-hour");
+    assert_eq!(remaining, Some("98"));
+}
+
+#[tokio::test]
 async fn a_shutdown_and_a_removed_plugin_report_what_was_counted() {
     let Some(redis) = Redis::start() else { return };
     let config = json!({"hour": 100, "sync_rate": 600});
@@ -226,7 +245,7 @@ async fn what_was_counted_while_redis_was_away_is_reported_when_it_is_back() {
 
 #[tokio::test]
 async fn braces_of_clients_do_not_choose_the_node_of_a_cluster() {
-    let Some(cluster) = RedisCluster::start(3) else {
+    let Some(cluster) = RedisCluster::start(3, 0) else {
         return;
     };
     let nodes: Vec<Value> = (cluster.nodes.iter())

@@ -83,12 +83,8 @@ impl Remote {
         self.running.get()
     }
 
-    /// What a request becomes that could not be counted: it passes without headers about limits, or it fails.
-    pub(super) fn is_passed(&self, running: &Running) -> bool {
-        if let Some([passed, failed]) = &running.faults {
-            let counter = if self.is_tolerant { passed } else { failed };
-            counter.add(NO_WORKER, 1);
-        }
+    /// Whether requests pass that could not be counted. They get no headers about limits then.
+    pub(super) fn is_tolerant(&self) -> bool {
         self.is_tolerant
     }
 }
@@ -132,6 +128,24 @@ impl Running {
     ) -> Option<Verdict> {
         let batched = self.batched.as_ref()?;
         batched.judge_here(identity, names, allowances, moment)
+    }
+
+    /// Notes a request that could not be counted in Redis: it passes, or it fails.
+    pub(super) fn note_uncounted(
+        &self,
+        passes: bool,
+        identity: Identity,
+        names: &Names,
+        allowances: &[Allowance],
+        moment: &Moment,
+    ) {
+        if let Some([passed, failed]) = &self.faults {
+            let counter = if passes { passed } else { failed };
+            counter.add(NO_WORKER, 1);
+        }
+        if passes && let Some(batched) = &self.batched {
+            batched.count(identity, names, allowances, moment);
+        }
     }
 
     pub(super) async fn judge(

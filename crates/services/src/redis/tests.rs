@@ -315,7 +315,7 @@ async fn an_unknown_master_is_an_error_that_says_so() {
 
 #[tokio::test]
 async fn calls_to_a_cluster_go_to_the_nodes_that_have_their_slots() {
-    let Some(cluster) = RedisCluster::start(3) else {
+    let Some(cluster) = RedisCluster::start(3, 0) else {
         return;
     };
     let topology = Topology::Cluster {
@@ -338,7 +338,7 @@ async fn calls_to_a_cluster_go_to_the_nodes_that_have_their_slots() {
 
 #[tokio::test]
 async fn a_slot_that_moves_is_followed_during_and_after_its_move() {
-    let Some(cluster) = RedisCluster::start(3) else {
+    let Some(cluster) = RedisCluster::start(3, 0) else {
         return;
     };
     let topology = Topology::Cluster {
@@ -372,4 +372,41 @@ async fn a_slot_that_moves_is_followed_during_and_after_its_move() {
         unique.insert(int(server.run(add(key, 0)).await));
     }
     assert_eq!(unique, HashSet::from([0, 3]));
+}
+
+#[tokio::test]
+async fn a_failover_of_a_cluster_leads_to_the_new_master() {
+    let Some(mut cluster) = RedisCluster::start(3, 1) else {
+        return;
+    };
+    let topology = Topology::Cluster {
+        nodes: cluster.nodes.iter().map(|node| local(node.port)).collect(),
+        redirections: 5,
+    };
+    let mut settings = settings(topology);
+    settings.timeout = Duration::from_secs(2);
+    let server = client(Trust::Anyone).server(settings);
+    let keys = ["foo", "bar", "hello"];
+    for key in keys {
+        let first = || async { server.run(add(key, 1)).await.ok() };
+        assert_eq!(eventually("the first count", first).await, Value::Int(1));
+    }
+    let copied = || async {
+        let sizes = cluster.replicas().map(|node| node.query(&["DBSIZE"]));
+        let sizes = sizes.filter_map(|size| size.parse::<usize>().ok());
+        (sizes.sum::<usize>() == keys.len()).then_some(())
+    };
+    eventually("replication", copied).await;
+    let has = |node: &Redis| {
+        let is_master = node.query(&["ROLE"]).starts_with("master");
+        is_master && node.query(&["CLUSTER", "COUNTKEYSINSLOT", "12182"]) == "1"
+    };
+    let master = cluster.nodes.iter().position(has).unwrap();
+    cluster.nodes[master].kill();
+    // The other nodes go on.
+    for key in ["bar", "hello"] {
+        assert_eq!(int(server.run(add(key, 1)).await), 2);
+    }
+    let next = || async { server.run(add("foo", 1)).await.ok() };
+    assert_eq!(eventually("the new master", next).await, Value::Int(2));
 }
