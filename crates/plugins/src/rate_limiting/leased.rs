@@ -54,7 +54,8 @@ impl RateLimiting {
             let verdict = self.judge_alone(asked, leases.nodes());
             return Ok(self.conclude(&mut asked.cx, &verdict, &asked.moment));
         }
-        match remote.is_passed(running) {
+        running.note_fault(remote.is_tolerant());
+        match remote.is_tolerant() {
             true => Ok(Flow::Continue),
             false => Err(PluginError::new(
                 "a request cannot be counted: Redis cannot be reached",

@@ -130,6 +130,14 @@ impl Running {
         batched.judge_here(identity, names, allowances, moment)
     }
 
+    /// Counts in the metrics that a request could not be counted in Redis: it passes, or it fails.
+    pub(super) fn note_fault(&self, passes: bool) {
+        if let Some([passed, failed]) = &self.faults {
+            let counter = if passes { passed } else { failed };
+            counter.add(NO_WORKER, 1);
+        }
+    }
+
     /// Notes a request that could not be counted in Redis: it passes, or it fails.
     pub(super) fn note_uncounted(
         &self,
@@ -139,10 +147,7 @@ impl Running {
         allowances: &[Allowance],
         moment: &Moment,
     ) {
-        if let Some([passed, failed]) = &self.faults {
-            let counter = if passes { passed } else { failed };
-            counter.add(NO_WORKER, 1);
-        }
+        self.note_fault(passes);
         if passes && let Some(batched) = &self.batched {
             batched.count(identity, names, allowances, moment);
         }

@@ -69,7 +69,7 @@ async fn several_nodes_let_the_limit_pass_and_no_more() {
 
 #[tokio::test]
 async fn in_a_cluster_the_limits_of_many_clients_hold() {
-    let Some(cluster) = RedisCluster::start(3) else {
+    let Some(cluster) = RedisCluster::start(3, 0) else {
         return;
     };
     let masters: Vec<Value> = (cluster.nodes.iter())
