@@ -3,6 +3,7 @@
 mod admin;
 mod authentication;
 mod burst;
+mod chains;
 mod config;
 mod gateway;
 mod http2;
