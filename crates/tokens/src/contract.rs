@@ -32,6 +32,9 @@ pub const TESTS: &[(&str, Test)] = &[
     ("a replayed code ends its token", |store| {
         Box::pin(a_replayed_code_ends_its_token(store))
     }),
+    ("a code is of no use to another client", |store| {
+        Box::pin(a_code_is_of_no_use_to_another_client(store))
+    }),
     ("a refresh token is used once", |store| {
         Box::pin(a_refresh_token_is_used_once(store))
     }),
@@ -318,6 +321,37 @@ async fn a_replayed_code_ends_its_token(store: Store) {
             .await_is_some()
             .await
     );
+}
+
+async fn a_code_is_of_no_use_to_another_client(store: Store) {
+    let of_another = NewToken {
+        credential: owner(3),
+        ..new_token()
+    };
+    // An entity that was made anew with the same id is another client, too.
+    let of_a_later = NewToken {
+        credential: Owner {
+            created: 8,
+            ..owner(1)
+        },
+        ..new_token()
+    };
+    let code = store.issue_code(new_code(), NOW).get().await.unwrap().0;
+    let take = |token: &NewToken| store.take_code(&code, token.clone(), true, NOW);
+    for token in [&of_another, &of_a_later] {
+        assert_eq!(take(token).get().await.unwrap(), None);
+    }
+    let taken = take(&new_token()).get().await.unwrap();
+    let access = taken.expect("nobody has taken it").access_token.0;
+    for token in [&of_another, &of_a_later] {
+        assert_eq!(take(token).get().await.unwrap(), None);
+        assert!(
+            store
+                .find_by_access_token(&access, NOW)
+                .await_is_some()
+                .await
+        );
+    }
 }
 
 async fn a_refresh_token_is_used_once(store: Store) {

@@ -31,7 +31,8 @@ pub trait TokenStore: Send + Sync {
     fn find_code(&self, code: &str, now: i64) -> Reply<'_, Option<Code>>;
 
     /// Takes a code and issues its token in one step. Of all attempts to take a code, one gets a token; the others get
-    /// `None`. If `revoke_on_replay` is set, a replay ends the tokens of the code (RFC 9700 section 2.1.1).
+    /// `None`. If `revoke_on_replay` is set, a replay ends the tokens of the code (RFC 9700 section 2.1.1). A token of
+    /// another credential than the code's takes nothing and ends nothing: the code may be stolen.
     fn take_code(
         &self,
         code: &str,
