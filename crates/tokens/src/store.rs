@@ -21,6 +21,9 @@ pub trait TokenStore: Send + Sync {
     /// Finds the live row with this id.
     fn find_by_id(&self, id: Uuid, now: i64) -> Reply<'_, Option<Token>>;
 
+    /// Finds the row with this id, also one that was refreshed or revoked: [`Token::state`].
+    fn find_known(&self, id: Uuid, now: i64) -> Reply<'_, Option<Token>>;
+
     /// Issues a token. When the reply has come, the token survives a crash.
     fn issue(&self, token: NewToken, now: i64) -> Reply<'_, Issued>;
 
