@@ -302,3 +302,31 @@ async fn introspected(shop: &Shop, token: &str) -> Value {
     let outcome = shop.post("/oauth2/introspect", parameters).await;
     outcome.client.json()
 }
+
+/// Tokens of other servers may have dots. They were opaque there, and are here.
+#[tokio::test]
+async fn imported_tokens_with_dots_are_found() {
+    let shop = Shop::new(signing(&EC, json!({})));
+    let owner = |id| tokens::Owner { id, created: 0 };
+    for text in ["a.b", "a.b.c", "eyJhbGciOiJub25lIn0.e30."] {
+        let imported = tokens::Imported {
+            id: Uuid::new_v4(),
+            access_token: tokens::Known::Text(text.to_owned()),
+            refresh_token: None,
+            credential: owner(WEB),
+            service: Some(owner(SERVICE)),
+            expires_in: 7200,
+            created_at: 1_700_000_000,
+            ends: None,
+            scope: None,
+            authenticated_userid: None,
+        };
+        assert_eq!(shop.status(text).await, 401);
+        let done = shop.store.import(vec![imported], 1_700_000_000).get().await;
+        assert_eq!(
+            done.expect("the store works"),
+            [tokens::ImportOutcome::Imported]
+        );
+        assert_eq!(shop.status(text).await, 200, "{text}");
+    }
+}
