@@ -50,6 +50,12 @@ pub(crate) fn open(settings: &Settings) -> Result<Arc<dyn TokenStore>, Failure> 
     Ok(Arc::new(store?))
 }
 
+/// Opens the store if there is one.
+pub(crate) fn open_existing(settings: &Settings) -> Result<Option<Arc<dyn TokenStore>>, Failure> {
+    let is_there = settings.prefix.join(DIRECTORY).is_dir() && settings.tokens.key_file.is_file();
+    is_there.then(|| open(settings)).transpose()
+}
+
 /// Frees the space of tokens that have ended, as long as the node serves.
 pub(crate) fn expire(store: Arc<dyn TokenStore>, background: &Background) {
     background.spawn_service(async move {
