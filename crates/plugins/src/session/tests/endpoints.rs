@@ -158,7 +158,7 @@ async fn a_patch_revives_nothing_and_overwrites_nothing() {
         let session = json!({"session_id": id, "data": "x"});
         assert_eq!(send(&case, "POST", "/sessions", session).await.0, 201);
     }
-    let disturbed = Disturbed::new(&store, [Meanwhile::Delete]);
+    let disturbed = Disturbed::while_others(&store, [Meanwhile::Delete]);
     let disturbed = with(json!({"storage": "kong"})).sessions(disturbed);
     let patch = json!({"expires": 9});
     let (status, _) = send(&disturbed, "PATCH", "/sessions/a", patch.clone()).await;
@@ -166,7 +166,7 @@ async fn a_patch_revives_nothing_and_overwrites_nothing() {
     let (status, _) = send(&case, "GET", "/sessions/a", Json::Null).await;
     assert_eq!(status, 404);
     // Another change is kept.
-    let disturbed = Disturbed::new(&store, [Meanwhile::Write("other")]);
+    let disturbed = Disturbed::while_others(&store, [Meanwhile::Write("other")]);
     let disturbed = with(json!({"storage": "kong"})).sessions(disturbed);
     let (status, row) = send(&disturbed, "PATCH", "/sessions/b", patch.clone()).await;
     assert_eq!(
@@ -175,7 +175,7 @@ async fn a_patch_revives_nothing_and_overwrites_nothing() {
     );
     // A PATCH gives up at last.
     let writes = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"].map(Meanwhile::Write);
-    let disturbed = Disturbed::new(&store, writes);
+    let disturbed = Disturbed::while_others(&store, writes);
     let disturbed = with(json!({"storage": "kong"})).sessions(disturbed);
     let (status, _) = send(&disturbed, "PATCH", "/sessions/b", patch).await;
     assert_eq!(status, 503);

@@ -196,7 +196,7 @@ pub(super) struct Disturbed {
 }
 
 impl Disturbed {
-    pub(super) fn new(
+    pub(super) fn while_others(
         store: &Store,
         meanwhile: impl IntoIterator<Item = Meanwhile>,
     ) -> Arc<dyn SessionStore> {
