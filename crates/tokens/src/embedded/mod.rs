@@ -7,7 +7,8 @@
 //!   (`tables`). When the last row of a part has ended, the table is emptied as a whole, and is free again.
 //! - *Loose rows.* Tokens that do not hold their place (imported ones, and rows whose life was renewed) are in tables of
 //!   their own, by the hash of the access token. They are deleted one by one.
-//! - *One writer.* A thread takes all waiting operations, does them in one transaction, and syncs once (`writer`).
+//! - *One writer.* A thread takes all waiting operations, does them in one transaction, and syncs once
+//!   (`crate::writer`).
 //! - *Facts.* A row is never changed but for its state, and never deleted before its end. So a used refresh token is
 //!   known as one, and an import does not bring a revoked token back.
 
@@ -89,7 +90,7 @@ impl TokenStore for Embedded {
     }
 
     fn issue_code(&self, code: NewCode, now: i64) -> Reply<'_, Made> {
-        self.writer.run(move |write| write.issue_code(code, now))
+        self.writer.run(move |write| write.issue_code(&code, now))
     }
 
     fn find_code(&self, code: &str, now: i64) -> Reply<'_, Option<Code>> {

@@ -76,6 +76,7 @@ impl Write<'_> {
         token: &NewToken,
         now: i64,
     ) -> Result<Issued, StoreError> {
+        self.need_room()?;
         let (place, table) = self.place(Bucket::of(now, token.ends(now)))?;
         let id = place.id(random_id_bits()?);
         let access_token = Made::at(place)?;
@@ -121,7 +122,8 @@ impl Write<'_> {
         })
     }
 
-    pub(super) fn issue_code(&mut self, code: NewCode, now: i64) -> Result<Made, StoreError> {
+    pub(super) fn issue_code(&mut self, code: &NewCode, now: i64) -> Result<Made, StoreError> {
+        self.need_room()?;
         let ends = now.saturating_add(code.ttl);
         let (place, table) = self.place(Bucket::of(now, Some(ends)))?;
         let made = Made::at(place)?;
@@ -130,7 +132,7 @@ impl Write<'_> {
             mac: self.shared.keys.mac(made.0.as_bytes()),
             ends,
             token: None,
-            code,
+            code: code.clone(),
         };
         self.put(table, &key(CODE, place.number), &row.encode()?)?;
         Ok(made)
@@ -241,6 +243,7 @@ impl Write<'_> {
         let Some((at, old)) = found.filter(|(_, row)| row.is_live(now)) else {
             return Ok(None);
         };
+        self.need_room()?;
         let access_token = Made::loose()?;
         let keys = &self.shared.keys;
         let mut row = Row {

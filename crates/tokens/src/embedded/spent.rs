@@ -13,6 +13,7 @@ use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
 /// The tables of used refresh tokens.
+#[derive(Clone, Copy)]
 pub(super) struct Spent {
     /// Place of the row, or hash of the refresh token if the row was loose. The value is that hash, and the first row of
     /// the grant.

@@ -54,6 +54,7 @@ pub(super) struct Tables {
 }
 
 /// The tables of loose rows.
+#[derive(Clone, Copy)]
 pub(super) struct Loose {
     /// Hash of the access token to the row.
     pub(super) rows: Table,
@@ -154,6 +155,27 @@ impl Tables {
                 last,
             },
         })
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = Table> {
+        let Loose {
+            rows,
+            refresh,
+            ids,
+            owners,
+            ends,
+        } = self.loose;
+        let Spent {
+            tokens,
+            ends: spent_ends,
+            last,
+        } = self.spent;
+        let others = [rows, refresh, ids, owners, ends, tokens, spent_ends, last];
+        self.parts
+            .iter()
+            .copied()
+            .chain(others)
+            .chain([self.directory])
     }
 
     /// Returns the table of a part.
@@ -354,5 +376,8 @@ pub(super) fn owner_key<const N: usize, const M: usize>(
 
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 pub(super) fn storage(error: heed::Error) -> StoreError {
-    StoreError::Storage(error.to_string())
+    match error {
+        heed::Error::Mdb(MdbError::MapFull) => StoreError::Full,
+        error => StoreError::Storage(error.to_string()),
+    }
 }
