@@ -1,8 +1,8 @@
 //! Lists of rows: those of the buckets in their order, and then the loose rows by id.
 
+use super::Shared;
 use super::reading::View;
 use super::tables::{OF_CREDENTIAL, OF_SERVICE, ROW, Table, storage};
-use super::{PART, Shared};
 use crate::place::Place;
 use crate::row::Row;
 use crate::store::{Cursor, Listed, Page, StoreError};
@@ -91,7 +91,7 @@ impl View<'_> {
         let prefix = page.prefix(&[ROW]);
         for (bucket, part) in self.map.parts.keys() {
             let number = match after {
-                Some(after) if (*bucket, *part) < (after.bucket, after.number / PART) => continue,
+                Some(after) if (*bucket, *part) < (after.bucket, after.part()) => continue,
                 Some(after) if after.bucket == *bucket => Some(after.number),
                 _ => None,
             };

@@ -2,7 +2,7 @@
 //!
 //! - *Buckets.* A row of a token that is issued here is in the bucket of its end (`place`). Its key is its number,
 //!   and the token and its id hold bucket and number. So one insert at the end of a table issues a token, and one look-up
-//!   finds it. A bucket consists of parts with four million rows, so that no part takes long to drop.
+//!   finds it. A bucket consists of parts, so that no part takes long to drop.
 //! - *Tables.* LMDB opens tables slowly and under a lock. So all tables exist from the start, and a part takes an empty one
 //!   (`tables`). When the last row of a part has ended, the table is emptied as a whole, and is free again.
 //! - *Loose rows.* Tokens that do not hold their place (imported ones, and rows whose life was renewed) are in tables of
@@ -32,9 +32,6 @@ use std::sync::Arc;
 use tables::Tables;
 use uuid::Uuid;
 use writer::Writer;
-
-/// Rows of a part.
-const PART: u64 = 1 << 22;
 
 /// The store. It ends its thread when it is dropped, after all operations that wait.
 pub struct Embedded {

@@ -1,8 +1,9 @@
 //! The operations that write.
 
-use super::PART;
 use super::reading::At;
-use super::tables::{CODE, OF_CREDENTIAL, OF_SERVICE, ROW, Table, key, owner_key, storage};
+use super::tables::{
+    CODE, OF_CREDENTIAL, OF_SERVICE, ROW, Table, key, owner_key, placed_keys, storage,
+};
 use super::writer::Write;
 use crate::place::{Bucket, Place};
 use crate::row::{CodeRow, Row};
@@ -35,7 +36,7 @@ impl Write<'_> {
         if let Some(table) = self.shared.tables.at(&self.map, place) {
             return Ok((place, table));
         }
-        let part = number / PART;
+        let part = place.part();
         let table = self.change(|shared, txn, map| shared.tables.add(txn, map, bucket, part))?;
         Ok((place, table))
     }
@@ -49,7 +50,7 @@ impl Write<'_> {
         let Some(table) = self.shared.tables.part(&self.map, bucket, *part) else {
             return Ok(0);
         };
-        let mut next = part * PART;
+        let mut next = Place::first_of(*part);
         for kind in [CODE, ROW] {
             let range = (
                 Bound::Included(&[kind][..]),
@@ -105,12 +106,8 @@ impl Write<'_> {
         let access = access_token.known();
         row.keep(&access, refresh.as_ref(), keys, self.shared.storage)?;
         let value = row.encode();
-        let number = place.number.to_be_bytes();
-        let of_credential: [u8; 25] = owner_key(OF_CREDENTIAL, token.credential.id, number);
-        self.put(table, &of_credential, &[])?;
-        if let Some(service) = token.service {
-            let of_service: [u8; 25] = owner_key(OF_SERVICE, service.id, number);
-            self.put(table, &of_service, &[])?;
+        for key in placed_keys(token.credential, token.service, place.number) {
+            self.put(table, &key, &[])?;
         }
         self.append(table, &key(ROW, place.number), &value)?;
         self.count_placed(place, 1)?;
@@ -226,7 +223,7 @@ impl Write<'_> {
     ) -> Result<Issued, StoreError> {
         let family = row.family.unwrap_or(row.id);
         let issued = self.issue_in(Some(family), token, now)?;
-        self.note_spent(at, row, issued.id, token.ends(now))?;
+        self.note_spent(at, row, issued.id, token.ends(now), now)?;
         row.successor = Some(issued.id);
         self.end_row(at, row, State::Superseded)?;
         Ok(issued)
@@ -337,7 +334,7 @@ impl Write<'_> {
 
     fn count_placed(&mut self, place: Place, change: i64) -> Result<(), StoreError> {
         self.change(|_, _, map| {
-            let part = map.parts.get_mut(&(place.bucket, place.number / PART));
+            let part = map.parts.get_mut(&(place.bucket, place.part()));
             let part = part.ok_or(StoreError::Damaged)?;
             part.live = part.live.saturating_add_signed(change);
             Ok(())
