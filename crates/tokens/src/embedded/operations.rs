@@ -1,9 +1,7 @@
 //! The operations that write.
 
 use super::reading::At;
-use super::tables::{
-    CODE, OF_CREDENTIAL, OF_SERVICE, ROW, Table, key, owner_key, placed_keys, storage,
-};
+use super::tables::{CODE, OF_CREDENTIAL, OF_SERVICE, ROW, Table, key, owner_key, storage};
 use super::writer::Write;
 use crate::place::{Bucket, Place};
 use crate::row::{CodeRow, Row};
@@ -106,9 +104,7 @@ impl Write<'_> {
         let access = access_token.known();
         row.keep(&access, refresh.as_ref(), keys, self.shared.storage)?;
         let value = row.encode();
-        for key in placed_keys(token.credential, token.service, place.number) {
-            self.put(table, &key, &[])?;
-        }
+        self.list(table, &row, place.number, true)?;
         self.append(table, &key(ROW, place.number), &value)?;
         self.count_placed(place, 1)?;
         Ok(Issued {

@@ -2,7 +2,7 @@
 
 use super::spent::Spent;
 use crate::place::{Bucket, Place};
-use crate::store::{Owner, StoreError};
+use crate::store::StoreError;
 use arc_swap::ArcSwap;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
@@ -372,19 +372,6 @@ pub(super) fn owner_key<const N: usize, const M: usize>(
     key[1..17].copy_from_slice(owner.as_bytes());
     key[17..].copy_from_slice(&row);
     key
-}
-
-/// The keys by which a row with a place is listed.
-pub(super) fn placed_keys(
-    credential: Owner,
-    service: Option<Owner>,
-    number: u64,
-) -> impl Iterator<Item = [u8; 25]> {
-    let number = number.to_be_bytes();
-    let of_service = service.map(|service| owner_key(OF_SERVICE, service.id, number));
-    [owner_key(OF_CREDENTIAL, credential.id, number)]
-        .into_iter()
-        .chain(of_service)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
