@@ -2,12 +2,14 @@
 
 use crate::Made;
 use crate::sessions::{
-    NewSession, Put, SessionReply, SessionRow, SessionStore, SessionStoreError, StoredSession,
+    Expected, NewSession, Put, SessionReply, SessionRow, SessionStore, SessionStoreError,
+    StoredSession,
 };
 use crate::store::{
     Code, Counts, Cursor, ImportOutcome, Imported, Issued, Listed, NewCode, NewToken, Page,
     RefreshOutcome, Reply, StoreError, Token, TokenStore, Write, WriteOutcome,
 };
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use uuid::Uuid;
@@ -78,6 +80,10 @@ impl TokenStore for SlowTokens {
 
     fn find_by_id(&self, id: Uuid, now: i64) -> Reply<'_, Option<Token>> {
         self.later(self.store.find_by_id(id, now))
+    }
+
+    fn find_known(&self, id: Uuid, now: i64) -> Reply<'_, Option<Token>> {
+        self.later(self.store.find_known(id, now))
     }
 
     fn issue(&self, token: NewToken, now: i64) -> Reply<'_, Issued> {
@@ -155,28 +161,74 @@ impl TokenStore for SlowTokens {
     }
 }
 
-/// A store that cannot delete.
-pub struct UndeletableSessions(pub Arc<dyn SessionStore>);
+/// What somebody else does with a session just after it was looked for by its session id.
+pub enum Meanwhile {
+    Delete,
+    /// Writes other data.
+    Write(&'static str),
+}
 
-impl SessionStore for UndeletableSessions {
+/// A store of sessions where somebody else is busy.
+pub struct DisturbedSessions {
+    sessions: Arc<dyn SessionStore>,
+    pub can_delete: bool,
+    meanwhile: Mutex<VecDeque<Meanwhile>>,
+}
+
+impl DisturbedSessions {
+    /// `meanwhile` happens at one look-up each.
+    pub fn new(sessions: Arc<dyn SessionStore>, meanwhile: Vec<Meanwhile>) -> Self {
+        Self {
+            sessions,
+            can_delete: true,
+            meanwhile: Mutex::new(meanwhile.into()),
+        }
+    }
+
+    fn next(&self) -> Option<Meanwhile> {
+        let mut meanwhile = self
+            .meanwhile
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        meanwhile.pop_front()
+    }
+}
+
+impl SessionStore for DisturbedSessions {
     fn find(&self, id: &str, now: u64) -> Result<Option<StoredSession>, SessionStoreError> {
-        self.0.find(id, now)
+        self.sessions.find(id, now)
     }
 
     fn create(&self, new: NewSession<'_>, now: u64) -> Result<(), SessionStoreError> {
-        self.0.create(new, now)
+        self.sessions.create(new, now)
     }
 
-    fn delete(&self, _: &str) -> SessionReply<()> {
-        Box::pin(async { Err(SessionStoreError::Busy) })
+    fn delete(&self, id: &str) -> SessionReply<()> {
+        match self.can_delete {
+            true => self.sessions.delete(id),
+            false => Box::pin(async { Err(SessionStoreError::Busy) }),
+        }
     }
 
     fn row(&self, id: Uuid, now: u64) -> Result<Option<SessionRow>, SessionStoreError> {
-        self.0.row(id, now)
+        self.sessions.row(id, now)
     }
 
     fn row_of(&self, id: &str, now: u64) -> Result<Option<SessionRow>, SessionStoreError> {
-        self.0.row_of(id, now)
+        let row = self.sessions.row_of(id, now)?;
+        // An operation is queued when it is called, whether its reply is awaited or not.
+        match (self.next(), &row) {
+            (Some(Meanwhile::Delete), _) => drop(self.sessions.delete(id)),
+            (Some(Meanwhile::Write(data)), Some(row)) => {
+                let row = SessionRow {
+                    data: Some(data.to_owned()),
+                    ..row.clone()
+                };
+                drop(self.sessions.put(row, Expected::Anything, now));
+            }
+            _ => {}
+        }
+        Ok(row)
     }
 
     fn list(
@@ -185,14 +237,14 @@ impl SessionStore for UndeletableSessions {
         most: usize,
         now: u64,
     ) -> Result<Vec<SessionRow>, SessionStoreError> {
-        self.0.list(after, most, now)
+        self.sessions.list(after, most, now)
     }
 
-    fn put(&self, row: SessionRow, must_be_new: bool, now: u64) -> SessionReply<Put> {
-        self.0.put(row, must_be_new, now)
+    fn put(&self, row: SessionRow, expected: Expected, now: u64) -> SessionReply<Put> {
+        self.sessions.put(row, expected, now)
     }
 
     fn remove(&self, id: Uuid) -> SessionReply<()> {
-        self.0.remove(id)
+        self.sessions.remove(id)
     }
 }

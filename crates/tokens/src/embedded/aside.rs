@@ -101,8 +101,8 @@ pub(super) struct Pace {
 }
 
 thread_local! {
-    /// Times that this thread has waited for a page, at its last slow look-up.
-    static WAITS: Cell<i64> = const { Cell::new(0) };
+    /// Times that this thread had waited for a page before its first look-up, or at its last slow one.
+    static WAITS: Cell<i64> = Cell::new(waits_of_thread());
 }
 
 impl Pace {
@@ -126,15 +126,17 @@ impl Pace {
 
     /// Runs a look-up, and sees whether it waits for the disk.
     pub(super) fn watch<T>(&self, look: impl FnOnce() -> T) -> T {
-        let begun = Instant::now();
-        let found = look();
-        if begun.elapsed() > FAST {
-            let waits = waits_of_thread();
-            if waits > WAITS.replace(waits) {
-                self.has_waited();
+        WAITS.with(|known| {
+            let begun = Instant::now();
+            let found = look();
+            if begun.elapsed() > FAST {
+                let waits = waits_of_thread();
+                if waits > known.replace(waits) {
+                    self.has_waited();
+                }
             }
-        }
-        found
+            found
+        })
     }
 
     fn has_waited(&self) {
@@ -143,8 +145,7 @@ impl Pace {
     }
 }
 
-/// Returns how often this thread has waited for a page of a file. Before its first look-up it has waited, too, for
-/// instance for the code that it runs: then its first slow look-up counts as one that has waited.
+/// Returns how often this thread has waited for a page of a file.
 fn waits_of_thread() -> i64 {
     let usage = getrusage(UsageWho::RUSAGE_THREAD);
     usage.map_or(0, |usage| usage.major_page_faults())

@@ -117,6 +117,10 @@ impl TokenStore for Embedded {
         self.look(&id, move |shared, id| shared.find_by_id(*id, now))
     }
 
+    fn find_known(&self, id: Uuid, now: i64) -> Reply<'_, Option<Token>> {
+        self.look(&id, move |shared, id| shared.find_known(*id, now))
+    }
+
     fn issue(&self, token: NewToken, now: i64) -> Reply<'_, Issued> {
         self.writer.run(move |write| write.issue(&token, now))
     }

@@ -138,7 +138,9 @@ impl Write<'_> {
         revoke_on_replay: bool,
         now: i64,
     ) -> Result<Option<Issued>, StoreError> {
-        let Some((place, mut row)) = self.view().code(code)? else {
+        let found = self.view().code(code)?;
+        let of_client = found.filter(|(_, row)| row.code.credential == token.credential);
+        let Some((place, mut row)) = of_client else {
             return Ok(None);
         };
         if let Some(token) = row.token {

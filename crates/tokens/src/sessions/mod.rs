@@ -6,11 +6,12 @@
 //!   sessions may be missing, so that their clients log in again. A deletion is reported when it is durable.
 //! - *One writer.* A thread takes all waiting operations, does them in one transaction, and syncs once
 //!   (`crate::writer`).
-//! - *Bounds.* An owner has a maximum number of sessions and of bytes, and at most as many as there is room left. Its oldest
-//!   ones make room for new ones, so that no client can log others out.
+//! - *Bounds.* All sessions together have a maximum number and a maximum number of bytes. So has each owner, and it has at most
+//!   as many as there is room left. Its oldest ones make room for new ones, so that no client can log others out.
 //! - *Ends* are judged at the look-up. Each new session removes some that have ended, and so does the thread when it has
 //!   nothing else to do.
 
+mod counts;
 mod pending;
 mod tables;
 mod writer;
@@ -55,8 +56,8 @@ pub trait SessionStore: Send + Sync {
         now: u64,
     ) -> Result<Vec<SessionRow>, SessionStoreError>;
 
-    /// Writes a row. It replaces the one with its id, unless it must be new.
-    fn put(&self, row: SessionRow, must_be_new: bool, now: u64) -> SessionReply<Put>;
+    /// Writes a row, if there is what is expected.
+    fn put(&self, row: SessionRow, expected: Expected, now: u64) -> SessionReply<Put>;
 
     /// Deletes a row by its id.
     fn remove(&self, id: Uuid) -> SessionReply<()>;
@@ -104,12 +105,25 @@ pub struct SessionRow {
     pub is_replaced: bool,
 }
 
+/// What there must be when a row is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expected {
+    /// No row with the id.
+    Nothing,
+    /// Any row with the id, or none. The new one belongs to the owner of the former one.
+    Anything,
+    /// This row. So a change does not bring back what has ended since it was read.
+    Same(SessionRow),
+}
+
 /// The result of writing a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     Done,
     /// There is a row with this id.
     IdExists,
+    /// The row is not there any more as it was expected.
+    Changed,
     /// Another row has this session id.
     SessionIdExists,
     /// The store is full.
@@ -138,6 +152,9 @@ pub enum SessionStoreError {
 pub struct Bounds {
     /// Maximum number of sessions.
     pub rows: u64,
+    /// Maximum number of bytes of all sessions. The file grows to about three times as much, for indexes and for pages that
+    /// are not full.
+    pub bytes: u64,
     /// Maximum number of sessions of an owner.
     pub of_owner: u64,
     /// Maximum number of bytes of the sessions of an owner.
@@ -148,6 +165,7 @@ impl Default for Bounds {
     fn default() -> Self {
         Self {
             rows: 10_000_000,
+            bytes: 16 << 30,
             of_owner: 100_000,
             bytes_of_owner: 256 << 20,
         }
@@ -161,6 +179,8 @@ pub struct EmbeddedSessions {
     writer: Writer<Sessions>,
     /// Orders the rows of one millisecond.
     counter: AtomicU64,
+    /// The time from which it is logged again that the store is full.
+    log_full_at: Arc<AtomicU64>,
 }
 
 impl EmbeddedSessions {
@@ -179,6 +199,7 @@ impl EmbeddedSessions {
             tables,
             pending: Arc::default(),
             counter: AtomicU64::new(0),
+            log_full_at: Arc::default(),
         })
     }
 
@@ -234,6 +255,7 @@ impl SessionStore for EmbeddedSessions {
             };
             (name_of(old.session_id), change)
         });
+        let log_full_at = self.log_full_at.clone();
         let mut changes = vec![(name_of(new.session_id), Change::Row(row.clone()))];
         changes.extend(replaced.clone());
         self.pending.during(changes, |held| {
@@ -244,10 +266,9 @@ impl SessionStore for EmbeddedSessions {
                 write.expire(now)?;
                 write.insert(&row)
             };
-            self.writer.send(create, |put| {
-                match put {
-                    Ok(Put::Done) | Err(_) => {}
-                    Ok(put) => tracing::debug!(?put, "a session is not kept"),
+            self.writer.send(create, move |put| {
+                if let Some(put) = put.ok().filter(|put| *put != Put::Done) {
+                    note_unkept(put, &log_full_at, now);
                 }
                 drop(held);
             })
@@ -287,12 +308,12 @@ impl SessionStore for EmbeddedSessions {
         self.tables.list(after, most, now)
     }
 
-    fn put(&self, row: SessionRow, must_be_new: bool, now: u64) -> SessionReply<Put> {
+    fn put(&self, row: SessionRow, expected: Expected, now: u64) -> SessionReply<Put> {
         let is_too_large = row.data.as_ref().is_some_and(|data| data.len() > MAX_DATA);
         if is_too_large {
             return Box::pin(async { Err(SessionStoreError::TooLarge) });
         }
-        let put = move |write: &mut Write<'_>| write.put(&row, must_be_new, now);
+        let put = move |write: &mut Write<'_>| write.put(&row, &expected, now);
         reply(self.writer.ask(put))
     }
 
@@ -306,6 +327,20 @@ fn reply<T: Send + 'static>(
     asked: Result<Answer<T, SessionStoreError>, SessionStoreError>,
 ) -> SessionReply<T> {
     Box::pin(async move { asked?.get().await })
+}
+
+/// Logs that a session is not kept. A full store is logged once a minute, because every login meets it.
+fn note_unkept(put: Put, log_full_at: &AtomicU64, now: u64) {
+    let next = log_full_at.load(Relaxed);
+    let is_due = put == Put::Full && now >= next;
+    let takes_turn =
+        || log_full_at.compare_exchange(next, now.saturating_add(60), Relaxed, Relaxed);
+    if is_due && takes_turn().is_ok() {
+        tracing::error!(
+            "the store of sessions is full: clients that log in get a cookie, but no session is kept for it"
+        );
+    }
+    tracing::debug!(?put, "a session is not kept");
 }
 
 impl SessionRow {

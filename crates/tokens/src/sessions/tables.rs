@@ -1,7 +1,8 @@
 //! The tables of the environment, and the steps of a transaction.
 
+use super::counts::ALL;
 use super::pending::Change;
-use super::{Bounds, Put, SessionRow, SessionStoreError};
+use super::{Bounds, Expected, Put, SessionRow, SessionStoreError};
 use crate::room;
 use crate::writer::MAX_BATCH;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -41,14 +42,14 @@ pub(super) struct Tables {
     ends: Table,
     /// Owner and id. Ids grow with time, so that the first one of an owner is its oldest.
     owners: Table,
-    /// Owner to the number of its rows and their bytes.
-    counts: Table,
+    /// Owner to the number of its rows and their bytes. At `counts::ALL` are those of all owners.
+    pub(super) counts: Table,
 }
 
 /// A transaction that writes.
 pub(super) struct Write<'w> {
-    tables: &'w Tables,
-    txn: RwTxn<'w>,
+    pub(super) tables: &'w Tables,
+    pub(super) txn: RwTxn<'w>,
     changes: u64,
 }
 
@@ -89,7 +90,7 @@ impl Tables {
             Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(created))
         });
         let [rows, names, ends, owners, counts] = created.map_err(storage)?.unwrap_commit();
-        Ok(Self {
+        let tables = Self {
             env,
             bounds,
             rows,
@@ -97,7 +98,9 @@ impl Tables {
             ends,
             owners,
             counts,
-        })
+        };
+        tables.sum_up()?;
+        Ok(tables)
     }
 
     fn read(&self) -> Result<RoTxn<'_, WithoutTls>, SessionStoreError> {
@@ -179,12 +182,17 @@ impl Write<'_> {
         self.changes
     }
 
-    fn store(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), SessionStoreError> {
+    pub(super) fn store(
+        &mut self,
+        table: Table,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), SessionStoreError> {
         self.changes += 1;
         table.put(&mut self.txn, key, value).map_err(storage)
     }
 
-    fn delete(&mut self, table: Table, key: &[u8]) -> Result<(), SessionStoreError> {
+    pub(super) fn delete(&mut self, table: Table, key: &[u8]) -> Result<(), SessionStoreError> {
         self.changes += 1;
         table
             .delete(&mut self.txn, key)
@@ -233,13 +241,21 @@ impl Write<'_> {
     pub(super) fn put(
         &mut self,
         row: &SessionRow,
-        must_be_new: bool,
+        expected: &Expected,
         now: u64,
     ) -> Result<Put, SessionStoreError> {
         let is_live = |row: &SessionRow| row.is_there(now);
-        let known = self.get(row.id)?;
-        if must_be_new && known.as_ref().is_some_and(is_live) {
-            return Ok(Put::IdExists);
+        let known = self.get(row.id)?.filter(is_live);
+        let mut row = row.clone();
+        match (expected, known) {
+            (Expected::Nothing, Some(_)) => return Ok(Put::IdExists),
+            (Expected::Same(expected), known) if known.as_ref() != Some(expected) => {
+                return Ok(Put::Changed);
+            }
+            (Expected::Anything, Some(known)) => {
+                (row.owner, row.is_replaced) = (known.owner, known.is_replaced);
+            }
+            _ => {}
         }
         if let Some(id) = self.id_of(&name_of(&row.session_id))?
             && id != row.id
@@ -250,7 +266,7 @@ impl Write<'_> {
             self.remove(id)?;
         }
         self.remove(row.id)?;
-        self.insert(row)
+        self.insert(&row)
     }
 
     pub(super) fn remove(&mut self, id: Uuid) -> Result<(), SessionStoreError> {
@@ -364,12 +380,15 @@ impl Write<'_> {
         let mut has_given = false;
         loop {
             let (rows, bytes) = self.count(owner)?;
-            let all = self.tables.rows.len(&self.txn).map_err(storage)?;
-            let free = bounds.rows.saturating_sub(all);
-            let is_within_share = rows < free || (has_given && free > 0);
-            let fits = is_within_share
+            let wanted = bytes.saturating_add(length as u64);
+            let (all_rows, all_bytes) = self.count_at(ALL)?;
+            let free = bounds.rows.saturating_sub(all_rows);
+            let free_bytes = bounds.bytes.saturating_sub(all_bytes);
+            let is_within_share = rows < free && wanted <= free_bytes;
+            let has_place = free > 0 && length as u64 <= free_bytes;
+            let fits = (is_within_share || (has_given && has_place))
                 && rows < bounds.of_owner
-                && bytes.saturating_add(length as u64) <= bounds.bytes_of_owner;
+                && wanted <= bounds.bytes_of_owner;
             if fits {
                 return Ok(true);
             }
@@ -391,28 +410,6 @@ impl Write<'_> {
         };
         let id = key.last_chunk().ok_or(SessionStoreError::Damaged)?;
         Ok(Some(Uuid::from_bytes(*id)))
-    }
-
-    fn count(&self, owner: Uuid) -> Result<(u64, u64), SessionStoreError> {
-        let stored = self.tables.counts.get(&self.txn, owner.as_bytes());
-        let Some(stored) = stored.map_err(storage)? else {
-            return Ok((0, 0));
-        };
-        match (stored.first_chunk(), stored.last_chunk()) {
-            (Some(rows), Some(bytes)) => {
-                Ok((u64::from_be_bytes(*rows), u64::from_be_bytes(*bytes)))
-            }
-            _ => Err(SessionStoreError::Damaged),
-        }
-    }
-
-    fn set_count(&mut self, owner: Uuid, rows: u64, bytes: u64) -> Result<(), SessionStoreError> {
-        let (counts, key) = (self.tables.counts, owner.as_bytes());
-        if rows == 0 {
-            return self.delete(counts, key);
-        }
-        let value = [rows.to_be_bytes(), bytes.to_be_bytes()].concat();
-        self.store(counts, key, &value)
     }
 }
 
@@ -439,7 +436,7 @@ fn decode(stored: &[u8]) -> Result<SessionRow, SessionStoreError> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-fn storage(error: heed::Error) -> SessionStoreError {
+pub(super) fn storage(error: heed::Error) -> SessionStoreError {
     match error {
         heed::Error::Mdb(MdbError::MapFull) => SessionStoreError::Full,
         error => SessionStoreError::Storage(error.to_string()),

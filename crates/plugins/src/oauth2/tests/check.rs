@@ -317,6 +317,14 @@ fn configurations_that_cannot_work_are_refused() {
     for (more, wanted) in [
         (json!({"oauth2_profile": "rfc9700"}), "issuer"),
         (json!({"metadata": true}), "issuer"),
+        (
+            json!({"metadata": true, "issuer": "https://a"}),
+            "authorization_endpoint",
+        ),
+        (
+            json!({"metadata": true, "issuer": "https://a", "enable_authorization_code": false}),
+            "authorization_endpoint",
+        ),
         (json!({"signing_key": "x"}), "issuer"),
         (
             json!({"signing_key": "x", "issuer": "https://a"}),
@@ -336,4 +344,16 @@ fn configurations_that_cannot_work_are_refused() {
         let reason = refused(more.clone());
         assert!(reason.contains(wanted), "{more}: {reason}");
     }
+}
+
+#[test]
+fn metadata_without_users_need_no_login_page() {
+    crate::install();
+    let more = json!({
+        "metadata": true, "issuer": "https://a", "enable_authorization_code": false, "enable_implicit_grant": false,
+    });
+    Case::new(def(), config(&more));
+    // The profile refuses the implicit grant, whatever is enabled.
+    let more = json!({"metadata": true, "issuer": "https://a", "enable_authorization_code": false});
+    Case::new(def(), strict(&more));
 }

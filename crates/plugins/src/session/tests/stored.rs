@@ -2,7 +2,7 @@
 
 use super::*;
 use tokens::sessions::{Bounds, EmbeddedSessions, SessionStore};
-use tokens::testing::UndeletableSessions;
+use tokens::testing::{DisturbedSessions, Meanwhile};
 
 /// A store whose directory is removed with it.
 pub(super) struct Store {
@@ -178,11 +178,21 @@ fn log_in_anyhow(case: &Case) -> Outcome {
     case.request("GET /").header("apikey", "good").run_now()
 }
 
+/// Returns a store where somebody else is busy.
+pub(super) fn disturbed(
+    store: &Store,
+    meanwhile: impl IntoIterator<Item = Meanwhile>,
+) -> Arc<dyn SessionStore> {
+    let meanwhile = meanwhile.into_iter().collect();
+    Arc::new(DisturbedSessions::new(store.sessions.clone(), meanwhile))
+}
+
 #[test]
 fn a_logout_that_the_store_cannot_do_is_not_told_as_done() {
     let store = Store::new();
-    let undeletable = Arc::new(UndeletableSessions(store.sessions.clone()));
-    let case = with(json!({"storage": "kong"})).sessions(undeletable);
+    let mut disturbed = DisturbedSessions::new(store.sessions.clone(), Vec::new());
+    disturbed.can_delete = false;
+    let case = with(json!({"storage": "kong"})).sessions(Arc::new(disturbed));
     let cookie = jar(&log_in(&case));
     let outcome = log_out(&case, &cookie);
     assert_eq!(outcome.client.status, 500);
