@@ -17,6 +17,9 @@ const MOST_READ: usize = 10_000;
 /// take little room.
 const LISTED: u64 = 64;
 
+/// A key and its value.
+type Entry<'v> = (&'v [u8], &'v [u8]);
+
 /// A page that is being read.
 struct Reading {
     of: Listed,
@@ -160,7 +163,7 @@ impl View<'_> {
         table: Table,
         prefix: &'v [u8],
         start: &[u8],
-    ) -> Result<impl Iterator<Item = Result<(&'v [u8], &'v [u8]), StoreError>>, StoreError> {
+    ) -> Result<impl Iterator<Item = Result<Entry<'v>, StoreError>>, StoreError> {
         let start = [prefix, start].concat();
         let range = (Bound::Included(&start[..]), Bound::Unbounded);
         let entries = table.range(self.txn, &range).map_err(storage)?;

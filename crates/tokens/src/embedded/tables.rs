@@ -374,7 +374,6 @@ pub(super) fn owner_key<const N: usize, const M: usize>(
     key
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 pub(super) fn storage(error: heed::Error) -> StoreError {
     match error {
         heed::Error::Mdb(MdbError::MapFull) => StoreError::Full,

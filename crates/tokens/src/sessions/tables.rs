@@ -435,7 +435,6 @@ fn decode(stored: &[u8]) -> Result<SessionRow, SessionStoreError> {
     rmp_serde::from_slice(stored).map_err(|_| SessionStoreError::Damaged)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 pub(super) fn storage(error: heed::Error) -> SessionStoreError {
     match error {
         heed::Error::Mdb(MdbError::MapFull) => SessionStoreError::Full,
