@@ -171,7 +171,7 @@ impl Parted {
             if oauth2_tokens::is(kind) {
                 tokens.push(entity);
             } else if schema.is_apart {
-                *left_out.entry(&schema.name).or_default() += 1;
+                *left_out.entry(schema.name).or_default() += 1;
             } else {
                 changes.push(Change::Put { kind, id, entity });
             }
