@@ -135,7 +135,7 @@ impl std::task::Wake for Unpark {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     #[error("the store of tokens failed: {0}")]
     Storage(String),
@@ -143,6 +143,9 @@ pub enum StoreError {
     Crypto(&'static str),
     #[error("too many operations wait for the store of tokens")]
     Busy,
+    /// There is no room for more rows. What ends tokens goes on.
+    #[error("the store of tokens is full")]
+    Full,
     #[error("the store of tokens is closed")]
     Closed,
     #[error("a row in the store of tokens cannot be read")]

@@ -193,8 +193,8 @@ impl Oauth2 {
         {
             return Ok(Err(Unfit::Deleted));
         }
-        let credential = node.entities.by_id(token.credential.id)?;
-        let Some((credential, consumer)) = with_consumer(node, credential)? else {
+        let owned = node.entities.owned_by_id(token.credential.id)?;
+        let Some((credential, consumer)) = owned else {
             return Ok(Err(Unfit::Deleted));
         };
         Ok(Ok(Known {
@@ -227,8 +227,10 @@ impl Oauth2 {
         } else if service.as_deref() != Some(&*claims.aud) {
             return Ok(Err(Unfit::OtherService));
         }
-        let credential = node.entities.by_unique("client_id", &claims.client_id)?;
-        let Some((credential, consumer)) = with_consumer(node, credential)? else {
+        let owned = node
+            .entities
+            .owned_by_unique("client_id", &claims.client_id)?;
+        let Some((credential, consumer)) = owned else {
             return Ok(Err(Unfit::Deleted));
         };
         Ok(Ok(Known {
@@ -277,20 +279,6 @@ enum Looked<'n> {
 
 fn store_failed(error: StoreError) -> PluginError {
     PluginError::caused_by("the store of tokens failed", error)
-}
-
-type Owned = (Arc<Oauth2Credential>, Arc<Consumer>);
-
-/// Returns a client with its consumer. Without the consumer it is about to be deleted, too.
-fn with_consumer(
-    node: &Node,
-    credential: Option<Arc<Oauth2Credential>>,
-) -> Result<Option<Owned>, PluginError> {
-    let Some(credential) = credential else {
-        return Ok(None);
-    };
-    let consumer = node.entities.by_id(credential.consumer.0)?;
-    Ok(consumer.map(|consumer| (credential, consumer)))
 }
 
 /// Whether the service of a token, if it has one, is the one that it was issued for.

@@ -64,7 +64,9 @@ impl From<Error> for Refused {
 impl From<SessionStoreError> for Refused {
     fn from(error: SessionStoreError) -> Self {
         match error {
-            SessionStoreError::Busy => Self(EndpointAnswer::message(503, &error.to_string())),
+            SessionStoreError::Busy | SessionStoreError::Full => {
+                Self(EndpointAnswer::message(503, &error.to_string()))
+            }
             SessionStoreError::TooLarge => Self(EndpointAnswer::message(413, &error.to_string())),
             error => {
                 tracing::error!(%error, "the Admin API cannot use the sessions");

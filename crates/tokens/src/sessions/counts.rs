@@ -53,9 +53,7 @@ impl Write<'_> {
         if rows > 0 {
             return self.write_count(owner.as_bytes(), (rows, bytes));
         }
-        let Self { tables, txn } = self;
-        let deleted = tables.counts.delete(txn, owner.as_bytes());
-        deleted.map(drop).map_err(storage)
+        self.delete(self.tables.counts, owner.as_bytes())
     }
 
     fn write_count(
@@ -63,17 +61,14 @@ impl Write<'_> {
         key: &[u8],
         (rows, bytes): (u64, u64),
     ) -> Result<(), SessionStoreError> {
-        let Self { tables, txn } = self;
         let value = [rows.to_be_bytes(), bytes.to_be_bytes()].concat();
-        tables.counts.put(txn, key, &value).map_err(storage)
+        self.store(self.tables.counts, key, &value)
     }
 
     /// Makes the store one that has no sums yet.
     #[cfg(test)]
     pub(super) fn forget_sums(&mut self) -> Result<(), SessionStoreError> {
-        let Self { tables, txn } = self;
-        let deleted = tables.counts.delete(txn, ALL);
-        deleted.map(drop).map_err(storage)
+        self.delete(self.tables.counts, ALL)
     }
 }
 

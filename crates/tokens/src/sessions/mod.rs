@@ -4,7 +4,8 @@
 //! - *Writes are queued.* `header_filter` cannot wait for a disk. A new session is found at once, because what waits for
 //!   the writer is in memory too (`pending`), and it is durable a moment later. After a crash of the computer the last
 //!   sessions may be missing, so that their clients log in again. A deletion is reported when it is durable.
-//! - *One writer.* A thread takes all waiting operations, does them in one transaction, and syncs once (`writer`).
+//! - *One writer.* A thread takes all waiting operations, does them in one transaction, and syncs once
+//!   (`crate::writer`).
 //! - *Bounds.* All sessions together have a maximum number and a maximum number of bytes. So has each owner, and it has at most
 //!   as many as there is room left. Its oldest ones make room for new ones, so that no client can log others out.
 //! - *Ends* are judged at the look-up. Each new session removes some that have ended, and so does the thread when it has
@@ -15,15 +16,16 @@ mod pending;
 mod tables;
 mod writer;
 
+use crate::writer::{Answer, Writer, answer};
 use pending::{Change, Pending};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tables::{Name, Tables, name_of};
+use tables::{Name, Tables, Write, name_of};
 use uuid::Uuid;
-use writer::Writer;
+use writer::Sessions;
 
 /// Maximum length of the data of a session. Data in cookies is shorter.
 const MAX_DATA: usize = 512 * 1024;
@@ -134,6 +136,9 @@ pub enum SessionStoreError {
     Storage(String),
     #[error("too many operations wait for the store of sessions")]
     Busy,
+    /// There is no room in the file to do this. Deleting needs the least room.
+    #[error("the store of sessions is full")]
+    Full,
     #[error("the store of sessions is closed")]
     Closed,
     #[error("a row in the store of sessions cannot be read")]
@@ -171,7 +176,7 @@ impl Default for Bounds {
 pub struct EmbeddedSessions {
     tables: Arc<Tables>,
     pending: Arc<Pending>,
-    writer: Writer,
+    writer: Writer<Sessions>,
     /// Orders the rows of one millisecond.
     counter: AtomicU64,
     /// The time from which it is logged again that the store is full.
@@ -186,8 +191,11 @@ impl EmbeddedSessions {
         bounds: Bounds,
     ) -> Result<Self, SessionStoreError> {
         let tables = Arc::new(Tables::open(directory, max_size, bounds)?);
+        let writer = Writer::start(Sessions(tables.clone())).map_err(|error| {
+            SessionStoreError::Storage(format!("its thread cannot start: {error}"))
+        })?;
         Ok(Self {
-            writer: Writer::start(tables.clone())?,
+            writer,
             tables,
             pending: Arc::default(),
             counter: AtomicU64::new(0),
@@ -251,35 +259,34 @@ impl SessionStore for EmbeddedSessions {
         let mut changes = vec![(name_of(new.session_id), Change::Row(row.clone()))];
         changes.extend(replaced.clone());
         self.pending.during(changes, |held| {
-            self.writer.send(move |write| {
-                if let Some((name, change)) = replaced {
-                    write.replace(&name, &change)?;
+            let create = move |write: &mut Write<'_>| {
+                if let Some((name, change)) = &replaced {
+                    write.replace(name, change)?;
                 }
                 write.expire(now)?;
-                let put = write.insert(&row)?;
-                Ok(move |committed: Result<(), SessionStoreError>| {
-                    if committed.is_ok() && put != Put::Done {
-                        note_unkept(put, &log_full_at, now);
-                    }
-                    drop(held);
-                })
+                write.insert(&row)
+            };
+            self.writer.send(create, move |put| {
+                if let Some(put) = put.ok().filter(|put| *put != Put::Done) {
+                    note_unkept(put, &log_full_at, now);
+                }
+                drop(held);
             })
         })
     }
 
     fn delete(&self, session_id: &str) -> SessionReply<()> {
         let name = name_of(session_id);
-        let (reply, answer) = writer::reply();
+        let (removed, finish) = answer();
         let sent = self.pending.during(vec![(name, Change::Deleted)], |held| {
-            self.writer.send(move |write| {
-                write.remove_named(&name)?;
-                Ok(move |committed: Result<(), SessionStoreError>| {
-                    answer(committed);
-                    drop(held);
-                })
-            })
+            let finish = |removed| {
+                finish(removed);
+                drop(held);
+            };
+            self.writer
+                .send(move |write| write.remove_named(&name), finish)
         });
-        reply.unless(sent)
+        reply(sent.map(|()| removed))
     }
 
     fn row(&self, id: Uuid, now: u64) -> Result<Option<SessionRow>, SessionStoreError> {
@@ -306,22 +313,20 @@ impl SessionStore for EmbeddedSessions {
         if is_too_large {
             return Box::pin(async { Err(SessionStoreError::TooLarge) });
         }
-        let (reply, answer) = writer::reply();
-        let sent = self.writer.send(move |write| {
-            let put = write.put(&row, &expected, now)?;
-            Ok(move |committed: Result<(), SessionStoreError>| answer(committed.map(|()| put)))
-        });
-        reply.unless(sent.map_err(|unsent| unsent.error))
+        let put = move |write: &mut Write<'_>| write.put(&row, &expected, now);
+        reply(self.writer.ask(put))
     }
 
     fn remove(&self, id: Uuid) -> SessionReply<()> {
-        let (reply, answer) = writer::reply();
-        let sent = self.writer.send(move |write| {
-            write.remove(id)?;
-            Ok(answer)
-        });
-        reply.unless(sent.map_err(|unsent| unsent.error))
+        reply(self.writer.ask(move |write| write.remove(id)))
     }
+}
+
+/// Returns the reply to an operation that was queued, or was not.
+fn reply<T: Send + 'static>(
+    asked: Result<Answer<T, SessionStoreError>, SessionStoreError>,
+) -> SessionReply<T> {
+    Box::pin(async move { asked?.get().await })
 }
 
 /// Logs that a session is not kept. A full store is logged once a minute, because every login meets it.

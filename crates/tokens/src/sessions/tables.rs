@@ -3,9 +3,11 @@
 use super::counts::ALL;
 use super::pending::Change;
 use super::{Bounds, Expected, Put, SessionRow, SessionStoreError};
+use crate::room;
+use crate::writer::MAX_BATCH;
 use aws_lc_rs::digest::{SHA256, digest};
 use heed::types::Bytes;
-use heed::{CommitOrAbort, Env, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
+use heed::{CommitOrAbort, Env, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
 use std::fs::DirBuilder;
 use std::ops::Bound;
 use std::os::unix::fs::DirBuilderExt;
@@ -48,6 +50,7 @@ pub(super) struct Tables {
 pub(super) struct Write<'w> {
     pub(super) tables: &'w Tables,
     pub(super) txn: RwTxn<'w>,
+    changes: u64,
 }
 
 impl Tables {
@@ -148,13 +151,53 @@ impl Tables {
 
     pub(super) fn write(&self) -> Result<Write<'_>, SessionStoreError> {
         let txn = self.env.write_txn().map_err(storage)?;
-        Ok(Write { tables: self, txn })
+        Ok(Write {
+            tables: self,
+            txn,
+            changes: 0,
+        })
+    }
+
+    /// Removes rows that have ended. Returns whether there may be more.
+    pub(super) fn tidy(&self, now: u64) -> Result<bool, SessionStoreError> {
+        let mut write = self.write()?;
+        let removed = write.expire_up_to(MAX_BATCH, now)?;
+        if removed > 0 {
+            write.commit()?;
+        }
+        Ok(removed == MAX_BATCH)
+    }
+
+    fn all(&self) -> [Table; 5] {
+        [self.rows, self.names, self.ends, self.owners, self.counts]
     }
 }
 
 impl Write<'_> {
     pub(super) fn commit(self) -> Result<(), SessionStoreError> {
         self.txn.commit().map_err(storage)
+    }
+
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    pub(super) fn store(
+        &mut self,
+        table: Table,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), SessionStoreError> {
+        self.changes += 1;
+        table.put(&mut self.txn, key, value).map_err(storage)
+    }
+
+    pub(super) fn delete(&mut self, table: Table, key: &[u8]) -> Result<(), SessionStoreError> {
+        self.changes += 1;
+        table
+            .delete(&mut self.txn, key)
+            .map(|_| ())
+            .map_err(storage)
     }
 
     fn get(&self, id: Uuid) -> Result<Option<SessionRow>, SessionStoreError> {
@@ -175,19 +218,20 @@ impl Write<'_> {
             return Ok(Put::SessionIdExists);
         }
         let stored = encode(row)?;
+        let tables = self.tables.all().into_iter();
+        if room::is_short(&self.tables.env, &self.txn, tables).map_err(storage)? {
+            return Ok(Put::Full);
+        }
         if !self.make_room(row.owner, stored.len())? {
             return Ok(Put::Full);
         }
-        let Self { tables, txn } = self;
-        let id = row.id.as_bytes();
-        tables.rows.put(txn, id, &stored).map_err(storage)?;
-        tables.names.put(txn, &name, id).map_err(storage)?;
+        let (tables, id) = (self.tables, row.id.as_bytes());
+        self.store(tables.rows, id, &stored)?;
+        self.store(tables.names, &name, id)?;
         if let Some(ends) = row.ends {
-            let key = end_key(ends, row.id);
-            tables.ends.put(txn, &key, &[]).map_err(storage)?;
+            self.store(tables.ends, &end_key(ends, row.id), &[])?;
         }
-        let key = owner_key(row.owner, row.id);
-        tables.owners.put(txn, &key, &[]).map_err(storage)?;
+        self.store(tables.owners, &owner_key(row.owner, row.id), &[])?;
         let (rows, bytes) = self.count(row.owner)?;
         self.set_count(row.owner, rows + 1, bytes + stored.len() as u64)?;
         Ok(Put::Done)
@@ -235,16 +279,13 @@ impl Write<'_> {
             return Ok(());
         };
         let (length, row) = (stored.len() as u64, decode(stored)?);
-        let Self { tables, txn } = self;
-        tables.rows.delete(txn, id.as_bytes()).map_err(storage)?;
-        let name = name_of(&row.session_id);
-        tables.names.delete(txn, &name).map_err(storage)?;
+        let tables = self.tables;
+        self.delete(tables.rows, id.as_bytes())?;
+        self.delete(tables.names, &name_of(&row.session_id))?;
         if let Some(ends) = row.ends {
-            let key = end_key(ends, id);
-            tables.ends.delete(txn, &key).map_err(storage)?;
+            self.delete(tables.ends, &end_key(ends, id))?;
         }
-        let key = owner_key(row.owner, id);
-        tables.owners.delete(txn, &key).map_err(storage)?;
+        self.delete(tables.owners, &owner_key(row.owner, id))?;
         let (rows, bytes) = self.count(row.owner)?;
         self.set_count(
             row.owner,
@@ -277,17 +318,13 @@ impl Write<'_> {
         let ends = row.ends;
         let row = row.stale(*until);
         let stored = encode(&row)?;
-        let Self { tables, txn } = self;
-        tables
-            .rows
-            .put(txn, id.as_bytes(), &stored)
-            .map_err(storage)?;
+        let tables = self.tables;
+        self.store(tables.rows, id.as_bytes(), &stored)?;
         if let Some(ends) = ends {
-            let key = end_key(ends, id);
-            tables.ends.delete(txn, &key).map_err(storage)?;
+            self.delete(tables.ends, &end_key(ends, id))?;
         }
-        let key = end_key(row.ends.unwrap_or(*until), id);
-        tables.ends.put(txn, &key, &[]).map_err(storage)?;
+        let ends = row.ends.unwrap_or(*until);
+        self.store(tables.ends, &end_key(ends, id), &[])?;
         let (rows, bytes) = self.count(row.owner)?;
         let bytes = (bytes + stored.len() as u64).saturating_sub(before);
         self.set_count(row.owner, rows, bytes)
@@ -319,14 +356,12 @@ impl Write<'_> {
                 // A row that stayed the first one would be in the way of all later rows.
                 Err(SessionStoreError::Damaged) => {
                     tracing::error!(%id, "a session that has ended cannot be read and is deleted");
-                    let rows = self.tables.rows;
-                    rows.delete(&mut self.txn, id.as_bytes()).map_err(storage)?;
+                    self.delete(self.tables.rows, id.as_bytes())?;
                 }
                 removed => removed?,
             }
             // A key without its row would stay the first one.
-            let deleted = self.tables.ends.delete(&mut self.txn, &key);
-            deleted.map_err(storage)?;
+            self.delete(self.tables.ends, &key)?;
         }
         Ok(most)
     }
@@ -334,11 +369,8 @@ impl Write<'_> {
     /// Puts a row that cannot be read.
     #[cfg(test)]
     pub(super) fn put_damaged(&mut self, id: Uuid, ends: u64) -> Result<(), SessionStoreError> {
-        let Self { tables, txn } = self;
-        let put = tables.rows.put(txn, id.as_bytes(), b"damaged");
-        put.map_err(storage)?;
-        let put = tables.ends.put(txn, &end_key(ends, id), b"");
-        put.map_err(storage)
+        self.store(self.tables.rows, id.as_bytes(), b"damaged")?;
+        self.store(self.tables.ends, &end_key(ends, id), b"")
     }
 
     /// Removes rows of an owner until one more is within its bounds. An owner that has more than its share of the room,
@@ -403,7 +435,9 @@ fn decode(stored: &[u8]) -> Result<SessionRow, SessionStoreError> {
     rmp_serde::from_slice(stored).map_err(|_| SessionStoreError::Damaged)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 pub(super) fn storage(error: heed::Error) -> SessionStoreError {
-    SessionStoreError::Storage(error.to_string())
+    match error {
+        heed::Error::Mdb(MdbError::MapFull) => SessionStoreError::Full,
+        error => SessionStoreError::Storage(error.to_string()),
+    }
 }

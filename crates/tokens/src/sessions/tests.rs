@@ -244,13 +244,13 @@ fn an_idle_store_removes_what_has_ended() {
     }
     settle(&store);
     let rows = || store.tables.list(None, 2000, 0).unwrap().len();
-    assert!(!writer::tidy(&store.tables, 9).unwrap());
+    assert!(!store.tables.tidy(9).unwrap());
     assert_eq!(rows(), 1100);
-    assert!(writer::tidy(&store.tables, 10).unwrap());
+    assert!(store.tables.tidy(10).unwrap());
     assert_eq!(rows(), 1100 - 1024);
-    assert!(!writer::tidy(&store.tables, 10).unwrap());
+    assert!(!store.tables.tidy(10).unwrap());
     assert_eq!(rows(), 50);
-    assert!(!writer::tidy(&store.tables, 11).unwrap());
+    assert!(!store.tables.tidy(11).unwrap());
     assert_eq!(rows(), 0);
 }
 
@@ -429,4 +429,48 @@ fn writers_of_many_threads_lose_nothing() {
     settle(&store);
     assert_eq!(store.list(None, 1000, 1).unwrap().len(), 800);
     assert!(store.pending.is_empty());
+}
+
+#[test]
+fn a_full_store_still_deletes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sessions");
+    let store = EmbeddedSessions::open(&path, 4 << 20, Bounds::default()).unwrap();
+    let data = "x".repeat(1000);
+    let ids: Vec<String> = (0..8000).map(|number| number.to_string()).collect();
+    for id in &ids {
+        store.create(new(id, &data, 90), 1).unwrap();
+        if id.ends_with("00") {
+            settle(&store);
+        }
+    }
+    settle(&store);
+    let kept = |store: &EmbeddedSessions| {
+        let kept = ids.iter().filter(|id| found(store, id, 1).is_some());
+        kept.count()
+    };
+    let before = kept(&store);
+    assert!((1000..4000).contains(&before), "{before}");
+    let row = SessionRow {
+        id: Uuid::from_u128(1),
+        session_id: "put".to_owned(),
+        data: None,
+        expires: None,
+        created_at: 5,
+        ends: None,
+        owner: Uuid::nil(),
+        is_replaced: false,
+    };
+    assert_eq!(
+        wait_for(store.put(row, Expected::Nothing, 1)).unwrap(),
+        Put::Full
+    );
+    let deleted: Vec<_> = ids[..500].iter().map(|id| store.delete(id)).collect();
+    for reply in deleted {
+        wait_for(reply).unwrap();
+    }
+    assert_eq!(kept(&store), before - 500);
+    store.create(new("one more", &data, 90), 1).unwrap();
+    settle(&store);
+    assert!(found(&store, "one more", 1).is_some());
 }

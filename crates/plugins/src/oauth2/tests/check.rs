@@ -177,15 +177,18 @@ async fn tokens_expire() {
 
 #[tokio::test]
 async fn the_end_of_a_client_a_consumer_or_a_service_ends_tokens() {
-    for (kind, id) in [
-        (OAUTH2_CREDENTIALS, WEB),
-        (EntityKind::Consumers, NORA),
-        (EntityKind::Services, SERVICE),
+    for removed in [
+        &[(OAUTH2_CREDENTIALS, WEB)][..],
+        // The store deletes the credentials of a consumer with it.
+        &[(EntityKind::Consumers, NORA), (OAUTH2_CREDENTIALS, WEB)],
+        &[(EntityKind::Services, SERVICE)],
     ] {
         let shop = shop(json!({}));
         let token = shop.own_token().await;
         assert_eq!(shop.status(&token).await, 200);
-        shop.entities.remove(kind, id);
+        for (kind, id) in removed {
+            shop.entities.remove(*kind, *id);
+        }
         assert_eq!(error(&shop.call(&token).await), INVALID_TOKEN);
     }
 }

@@ -1,9 +1,10 @@
 //! Tests of `/sessions` of the Admin API.
 
-use super::stored::{Disturbed, Meanwhile, Store, stored};
+use super::stored::{Store, disturbed, stored};
 use super::*;
 use plugin::{EndpointAnswer, EndpointReply, EndpointRequest};
 use serde_json::Value as Json;
+use tokens::testing::Meanwhile;
 
 /// Sends a request to the endpoint of a path, and returns the status and the body.
 async fn send(case: &Case, method: &str, target: &str, body: Json) -> (u16, Json) {
@@ -158,26 +159,26 @@ async fn a_patch_revives_nothing_and_overwrites_nothing() {
         let session = json!({"session_id": id, "data": "x"});
         assert_eq!(send(&case, "POST", "/sessions", session).await.0, 201);
     }
-    let disturbed = Disturbed::while_others(&store, [Meanwhile::Delete]);
-    let disturbed = with(json!({"storage": "kong"})).sessions(disturbed);
+    let store_in_use = disturbed(&store, [Meanwhile::Delete]);
+    let busy = with(json!({"storage": "kong"})).sessions(store_in_use);
     let patch = json!({"expires": 9});
-    let (status, _) = send(&disturbed, "PATCH", "/sessions/a", patch.clone()).await;
+    let (status, _) = send(&busy, "PATCH", "/sessions/a", patch.clone()).await;
     assert_eq!(status, 404);
     let (status, _) = send(&case, "GET", "/sessions/a", Json::Null).await;
     assert_eq!(status, 404);
     // Another change is kept.
-    let disturbed = Disturbed::while_others(&store, [Meanwhile::Write("other")]);
-    let disturbed = with(json!({"storage": "kong"})).sessions(disturbed);
-    let (status, row) = send(&disturbed, "PATCH", "/sessions/b", patch.clone()).await;
+    let store_in_use = disturbed(&store, [Meanwhile::Write("other")]);
+    let busy = with(json!({"storage": "kong"})).sessions(store_in_use);
+    let (status, row) = send(&busy, "PATCH", "/sessions/b", patch.clone()).await;
     assert_eq!(
         (status, &row["data"], &row["expires"]),
         (200, &json!("other"), &json!(9))
     );
     // A PATCH gives up at last.
     let writes = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"].map(Meanwhile::Write);
-    let disturbed = Disturbed::while_others(&store, writes);
-    let disturbed = with(json!({"storage": "kong"})).sessions(disturbed);
-    let (status, _) = send(&disturbed, "PATCH", "/sessions/b", patch).await;
+    let store_in_use = disturbed(&store, writes);
+    let busy = with(json!({"storage": "kong"})).sessions(store_in_use);
+    let (status, _) = send(&busy, "PATCH", "/sessions/b", patch).await;
     assert_eq!(status, 503);
 }
 

@@ -1,12 +1,8 @@
 //! Tests of the storage `kong`.
 
 use super::*;
-use std::collections::VecDeque;
-use std::sync::Mutex;
-use tokens::sessions::{
-    Bounds, EmbeddedSessions, Expected, NewSession, Put, SessionReply, SessionRow, SessionStore,
-    SessionStoreError, StoredSession,
-};
+use tokens::sessions::{Bounds, EmbeddedSessions, SessionStore};
+use tokens::testing::{DisturbedSessions, Meanwhile};
 
 /// A store whose directory is removed with it.
 pub(super) struct Store {
@@ -182,96 +178,21 @@ fn log_in_anyhow(case: &Case) -> Outcome {
     case.request("GET /").header("apikey", "good").run_now()
 }
 
-/// What somebody else does with a session just after it was looked for by its id.
-pub(super) enum Meanwhile {
-    Delete,
-    Write(&'static str),
-}
-
-/// A store where others are busy.
-pub(super) struct Disturbed {
-    sessions: Arc<dyn SessionStore>,
-    can_delete: bool,
-    meanwhile: Mutex<VecDeque<Meanwhile>>,
-}
-
-impl Disturbed {
-    pub(super) fn while_others(
-        store: &Store,
-        meanwhile: impl IntoIterator<Item = Meanwhile>,
-    ) -> Arc<dyn SessionStore> {
-        Arc::new(Self {
-            sessions: store.sessions.clone(),
-            can_delete: true,
-            meanwhile: Mutex::new(meanwhile.into_iter().collect()),
-        })
-    }
-}
-
-impl SessionStore for Disturbed {
-    fn find(&self, id: &str, now: u64) -> Result<Option<StoredSession>, SessionStoreError> {
-        self.sessions.find(id, now)
-    }
-
-    fn create(&self, new: NewSession<'_>, now: u64) -> Result<(), SessionStoreError> {
-        self.sessions.create(new, now)
-    }
-
-    fn delete(&self, id: &str) -> SessionReply<()> {
-        match self.can_delete {
-            true => self.sessions.delete(id),
-            false => Box::pin(async { Err(SessionStoreError::Busy) }),
-        }
-    }
-
-    fn row(&self, id: Uuid, now: u64) -> Result<Option<SessionRow>, SessionStoreError> {
-        self.sessions.row(id, now)
-    }
-
-    fn row_of(&self, id: &str, now: u64) -> Result<Option<SessionRow>, SessionStoreError> {
-        let row = self.sessions.row_of(id, now)?;
-        // An operation is queued when it is called, whether its reply is awaited or not.
-        match (self.meanwhile.lock().expect("no panic").pop_front(), &row) {
-            (Some(Meanwhile::Delete), _) => drop(self.sessions.delete(id)),
-            (Some(Meanwhile::Write(data)), Some(row)) => {
-                let row = SessionRow {
-                    data: Some(data.to_owned()),
-                    ..row.clone()
-                };
-                drop(self.sessions.put(row, Expected::Anything, now));
-            }
-            _ => {}
-        }
-        Ok(row)
-    }
-
-    fn list(
-        &self,
-        after: Option<Uuid>,
-        most: usize,
-        now: u64,
-    ) -> Result<Vec<SessionRow>, SessionStoreError> {
-        self.sessions.list(after, most, now)
-    }
-
-    fn put(&self, row: SessionRow, expected: Expected, now: u64) -> SessionReply<Put> {
-        self.sessions.put(row, expected, now)
-    }
-
-    fn remove(&self, id: Uuid) -> SessionReply<()> {
-        self.sessions.remove(id)
-    }
+/// Returns a store where somebody else is busy.
+pub(super) fn disturbed(
+    store: &Store,
+    meanwhile: impl IntoIterator<Item = Meanwhile>,
+) -> Arc<dyn SessionStore> {
+    let meanwhile = meanwhile.into_iter().collect();
+    Arc::new(DisturbedSessions::new(store.sessions.clone(), meanwhile))
 }
 
 #[test]
 fn a_logout_that_the_store_cannot_do_is_not_told_as_done() {
     let store = Store::new();
-    let full = Arc::new(Disturbed {
-        sessions: store.sessions.clone(),
-        can_delete: false,
-        meanwhile: Mutex::default(),
-    });
-    let case = with(json!({"storage": "kong"})).sessions(full);
+    let mut disturbed = DisturbedSessions::new(store.sessions.clone(), Vec::new());
+    disturbed.can_delete = false;
+    let case = with(json!({"storage": "kong"})).sessions(Arc::new(disturbed));
     let cookie = jar(&log_in(&case));
     let outcome = log_out(&case, &cookie);
     assert_eq!(outcome.client.status, 500);
