@@ -386,7 +386,7 @@ fn sessions_of_a_document_are_left_out_because_they_are_not_configuration() {
     let left_out = "the sessions (1) are left out, because they are not configuration";
     let warning = posted.header("warning").unwrap_or_default();
     assert!(warning.contains(left_out), "{warning}");
-    assert!(gateway.log().contains(left_out));
+    gateway.wait_for_log(left_out);
     let store = gateway.launch().prefix().join("silverback.lmdb/data.mdb");
     let stored = std::fs::read(store).expect("the store can be read");
     let is_there = stored
