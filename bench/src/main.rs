@@ -19,6 +19,7 @@ mod peers;
 mod pending;
 mod process;
 mod progress;
+mod redis;
 mod relay;
 mod report;
 mod rounds;

@@ -3,10 +3,12 @@
 mod admin;
 mod authentication;
 mod burst;
+mod chains;
 mod config;
 mod gateway;
 mod http2;
 mod idle;
+mod limits;
 mod lua;
 mod micro;
 mod oauth2;
@@ -45,6 +47,8 @@ pub enum Name {
     Lua,
     /// OAuth2 tokens: issued, verified, introspected, imported and dropped, with up to 10,000,000 in the store
     Oauth2,
+    /// Rate limits that ten gateways share by Redis: how much more than the limit passes, and the cost of a request
+    Limits,
     /// Hours of load with one change a second
     Soak,
     /// Criterion benches and instruction counts of single operations
@@ -73,6 +77,7 @@ impl Name {
             Name::Idle => idle::run,
             Name::Lua => lua::run,
             Name::Oauth2 => oauth2::run,
+            Name::Limits => limits::run,
             Name::Soak => soak::run,
             Name::Micro => micro::run,
         };

@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 const NAME: &str = "authentication, 1 route";
-const CONSUMERS: usize = 100;
+pub(super) const CONSUMERS: usize = 100;
 const PATH: &str = "/";
 const HOST: &str = "bench.test";
 /// The date of all signed requests. The plugin accepts clocks that differ by decades.
@@ -93,11 +93,7 @@ fn lines() -> Vec<Line> {
         Line {
             name: "jwt, HS256",
             plugins: vec![json!({"name": "jwt"})],
-            headers: |_, number| {
-                let secret = hmac::Key::new(hmac::HMAC_SHA256, key(number).as_bytes());
-                let sign = |text: &[u8]| hmac::sign(&secret, text).as_ref().to_vec();
-                vec![bearer("HS256", &format!("hs-{}", user(number)), sign)]
-            },
+            headers: |_, number| vec![bearer_of(number)],
         },
         Line {
             name: "jwt, RS256",
@@ -113,6 +109,13 @@ fn lines() -> Vec<Line> {
             headers: |_, number| vec![("Date", DATE.to_owned()), signed(number)],
         },
     ]
+}
+
+/// Returns the token of a consumer, signed with HS256.
+pub(super) fn bearer_of(number: usize) -> (&'static str, String) {
+    let secret = hmac::Key::new(hmac::HMAC_SHA256, key(number).as_bytes());
+    let sign = |text: &[u8]| hmac::sign(&secret, text).as_ref().to_vec();
+    bearer("HS256", &format!("hs-{}", user(number)), sign)
 }
 
 /// Returns a token without an end, whose `iss` names the credential.
@@ -154,7 +157,8 @@ fn request(headers: &[(&str, String)]) -> Request {
     Request::with_headers(PATH, &headers)
 }
 
-fn configuration(upstream: SocketAddr, plugins: &[Value], signer: &Signer) -> Value {
+/// Returns a configuration with one route, and consumers with a credential of every kind.
+pub(super) fn configuration(upstream: SocketAddr, plugins: &[Value], signer: &Signer) -> Value {
     let consumer = |number: usize| {
         let user = user(number);
         json!({
@@ -182,14 +186,14 @@ fn configuration(upstream: SocketAddr, plugins: &[Value], signer: &Signer) -> Va
 }
 
 /// The RSA key of all tokens that are signed with one.
-struct Signer {
+pub(super) struct Signer {
     keys: KeyPair,
     /// The public key as PEM.
     public: String,
 }
 
 impl Signer {
-    fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         let keys = KeyPair::generate(KeySize::Rsa2048).context("an RSA key cannot be made")?;
         let public: encoding::PublicKeyX509Der<'_> = keys.public_key().as_der()?;
         let text = BASE64.encode(public.as_ref());

@@ -75,7 +75,7 @@ impl From<StoreError> for Failure {
 impl From<tokens::StoreError> for Failure {
     fn from(error: tokens::StoreError) -> Self {
         match error {
-            tokens::StoreError::Busy => {
+            tokens::StoreError::Busy | tokens::StoreError::Full => {
                 Self::Message(StatusCode::SERVICE_UNAVAILABLE, error.to_string().into())
             }
             other => Self::internal(other),

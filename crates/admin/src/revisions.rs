@@ -1,6 +1,7 @@
 //! History: lists and compares revisions, and rolls back to one of them. Kong has no equivalent.
 
 pub(crate) mod answer;
+mod ended;
 mod selection;
 
 use crate::body::{self, Body};
@@ -18,14 +19,18 @@ use answer::{Action, Change, Diff, Listed, NotRestored, RolledBack, Shown};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use bytes::Bytes;
+use ended::{EndedTokens, owns_tokens};
 use futures_util::FutureExt;
 use model::schema::{Context, registry};
 use model::{EntityKind, Object, Value};
 use selection::Selected;
 use serde::Serialize;
+use std::sync::Arc;
 use store::{
-    ChangeLogError, Counts, Difference, History, Origin, Period, Revision, Store, Transaction, View,
+    ChangeLogError, ChangeSet, Counts, Difference, History, Origin, Period, Revision, Store,
+    Transaction, View,
 };
+use tokens::TokenStore;
 use uuid::Uuid;
 
 type Query = [(String, Option<String>)];
@@ -347,23 +352,31 @@ pub(crate) async fn rollback(call: &Call<'_>) -> ApiResult {
     let work = go_back(to, request.entities, call.control.context(), size);
     let (expected, dry_run) = (request.expected_revision, request.dry_run);
     let ((head, undone), made) = propose(call, origin, expected, dry_run, work).await?;
+    let tokens = call.control.oauth2_tokens().filter(|_| dry_run);
+    let (store, now) = (call.control.store().clone(), call.control.context().now);
+    // Tokens are read from the disk.
+    let count = move || undone.with_ended(&store, tokens, now);
+    let undone = tokio::task::spawn_blocking(count).await;
+    let undone = undone.map_err(Failure::internal)??;
     let answer = undone.answer([head, to, made], names, dry_run, &call.query);
     Ok(ok(written(&answer)?))
 }
 
 /// Rolls back a store that no gateway serves, like `POST /revisions/{revision}/rollback` with a JSON body. `check` can
-/// refuse the resulting state. Returns status and body of the response.
+/// refuse the resulting state. `tokens` are looked at by dry runs. Returns status and body of the response.
 pub fn roll_back(
     store: &Store,
+    tokens: Option<Arc<dyn TokenStore>>,
     context: &Context,
     rollback: (Revision, &[u8]),
     check: &mut dyn FnMut(&View<'_>) -> Result<(), model::Error>,
 ) -> (u16, Vec<u8>) {
-    in_memory(roll_back_stored(store, context, rollback, check))
+    in_memory(roll_back_stored(store, tokens, context, rollback, check))
 }
 
 fn roll_back_stored(
     store: &Store,
+    tokens: Option<Arc<dyn TokenStore>>,
     context: &Context,
     (to, body): (Revision, &[u8]),
     check: &mut dyn FnMut(&View<'_>) -> Result<(), model::Error>,
@@ -379,6 +392,8 @@ fn roll_back_stored(
     let names = request.names();
     let work = go_back(to, request.entities, context.clone(), size);
     let ((head, undone), made) = carry_out(store, check, how, work)?;
+    let tokens = tokens.filter(|_| request.dry_run);
+    let undone = undone.with_ended(store, tokens, context.now)?;
     let answer = undone.answer([head, to, made], names, request.dry_run, &[]);
     Ok(ok(written(&answer)?))
 }
@@ -403,12 +418,13 @@ fn go_back(
             };
             return Ok((head, undone));
         }
-        let (changes, undone) = {
+        let (changes, mut undone) = {
             let view = transaction.view()?;
             let history = view.history()?;
             let changes = history.changes_to(to).map_err(missing)?;
             (changes, Undone::of(&history, to, &context, size)?)
         };
+        undone.deleted_owners = deleted_owners(&changes);
         transaction.apply(&changes)?;
         Ok((head, undone))
     }
@@ -422,6 +438,17 @@ struct Undone {
     last: Option<String>,
     /// The entities that stay deleted although they were deleted together with a restored one.
     not_restored: Vec<NotRestored>,
+    /// The deleted clients and services, with which OAuth2 tokens end.
+    deleted_owners: Vec<(EntityKind, Uuid)>,
+    ended_tokens: Option<EndedTokens>,
+}
+
+fn deleted_owners(changes: &ChangeSet) -> Vec<(EntityKind, Uuid)> {
+    let deleted = changes.changes.iter().filter_map(|change| match change {
+        store::Change::Delete { kind, id } if owns_tokens(*kind) => Some((*kind, *id)),
+        _ => None,
+    });
+    deleted.collect()
 }
 
 impl Undone {
@@ -445,11 +472,29 @@ impl Undone {
             entities,
             not_restored: self.not_restored,
             dry_run,
+            ended_oauth2_tokens: self.ended_tokens,
             created,
             updated,
             deleted,
             changes: page_of(self.changes, &path, self.last, query),
         }
+    }
+
+    /// Adds the OAuth2 tokens that end.
+    fn with_ended(
+        self,
+        store: &Store,
+        tokens: Option<Arc<dyn TokenStore>>,
+        now: i64,
+    ) -> Result<Self, Failure> {
+        let Some(tokens) = tokens else {
+            return Ok(self);
+        };
+        let ended_tokens = ended::count(store, &*tokens, &self.deleted_owners, now)?;
+        Ok(Self {
+            ended_tokens,
+            ..self
+        })
     }
 
     fn of(
@@ -473,6 +518,8 @@ impl Undone {
             changes: all_changes(context, &first)?,
             last: first.last().filter(|_| more).map(place),
             not_restored: Vec::new(),
+            deleted_owners: Vec::new(),
+            ended_tokens: None,
         })
     }
 
@@ -483,6 +530,7 @@ impl Undone {
         let (pending, view) = (transaction.pending(), transaction.view()?);
         let mut counts = Counts::default();
         let mut changes = Vec::with_capacity(pending.len());
+        let mut deleted_owners = Vec::new();
         for touched in &pending {
             let difference = Difference {
                 kind: touched.kind,
@@ -491,6 +539,9 @@ impl Undone {
                 after: view.get(touched.kind, touched.id)?,
             };
             count(&mut counts, &difference);
+            if difference.after.is_none() && owns_tokens(touched.kind) {
+                deleted_owners.push((touched.kind, touched.id));
+            }
             changes.push(change(context, &difference)?);
         }
         Ok(Self {
@@ -498,6 +549,8 @@ impl Undone {
             changes,
             last: None,
             not_restored: Vec::new(),
+            deleted_owners,
+            ended_tokens: None,
         })
     }
 }

@@ -115,8 +115,6 @@ pub fn merge(
         existing.finish()?;
         merged.map_err(Failure::from)?
     };
-    let warnings = document.warnings.into_iter();
-    let warnings = warnings.map(|warning| format!("the imported configuration: {warning}"));
     // Plugins that cannot be decoded are skipped here. Building the snapshot refuses them.
     let plugins = document.puts.iter();
     let plugins = plugins.filter(|put| put.kind == EntityKind::Plugins);
@@ -127,9 +125,16 @@ pub fn merge(
         let looked = references.look(put.kind, &put.entity);
         looked.map_err(Failure::internal)?;
     }
-    let (changes, tokens) = without_tokens(document.puts);
+    let Parted {
+        changes,
+        tokens,
+        left_out,
+        warnings,
+    } = Parted::of(document.puts);
+    let warnings = warnings.into_iter().chain(document.warnings);
+    let warnings = warnings.map(|warning| format!("the imported configuration: {warning}"));
     let mut counts = document.counts;
-    counts.created = counts.created.saturating_sub(tokens.len());
+    counts.created = counts.created.saturating_sub(tokens.len() + left_out);
     let merged = Merged {
         tokens,
         counts,
@@ -146,21 +151,41 @@ pub fn merge(
     Ok(merged)
 }
 
-/// Converts the entities of a document to changes, without what is not configuration: OAuth2 tokens, which are returned
-/// encoded, and what can only be left out, such as sessions.
-pub fn without_tokens(puts: Vec<Put>) -> (Vec<Change>, Vec<Vec<u8>>) {
-    let (mut changes, mut tokens) = (Vec::with_capacity(puts.len()), Vec::new());
-    for Put { kind, id, entity } in puts {
-        if oauth2_tokens::is(kind) {
-            tokens.push(entity);
-        } else if registry().entity(kind).is_apart {
-            let kind = &registry().entity(kind).name;
-            tracing::warn!("one of the {kind} is left out: they are not configuration");
-        } else {
-            changes.push(Change::Put { kind, id, entity });
+/// The entities of a document, parted by where they belong.
+pub struct Parted {
+    pub changes: Vec<Change>,
+    /// The encoded OAuth2 tokens, which are not configuration.
+    pub tokens: Vec<Vec<u8>>,
+    /// Number of entities that can only be left out, such as sessions.
+    pub left_out: usize,
+    /// A sentence about each kind of these.
+    pub warnings: Vec<String>,
+}
+
+impl Parted {
+    pub fn of(puts: Vec<Put>) -> Self {
+        let (mut changes, mut tokens) = (Vec::with_capacity(puts.len()), Vec::new());
+        let mut left_out: BTreeMap<&str, usize> = BTreeMap::new();
+        for Put { kind, id, entity } in puts {
+            let schema = registry().entity(kind);
+            if oauth2_tokens::is(kind) {
+                tokens.push(entity);
+            } else if schema.is_apart {
+                *left_out.entry(schema.name).or_default() += 1;
+            } else {
+                changes.push(Change::Put { kind, id, entity });
+            }
+        }
+        let warnings = left_out.iter().map(|(kind, count)| {
+            format!("the {kind} ({count}) are left out, because they are not configuration")
+        });
+        Self {
+            warnings: warnings.collect(),
+            left_out: left_out.values().sum(),
+            changes,
+            tokens,
         }
     }
-    (changes, tokens)
 }
 
 /// Says why an import needs a database, and what to do instead.

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod authorization;
 mod body;
 mod chunked;
 mod codec;
@@ -14,8 +15,10 @@ mod events;
 mod expression;
 mod head;
 mod hmac_header;
+mod ldap_answer;
 mod lua;
 mod oauth2;
+mod oauth2_request;
 mod opening;
 mod router;
 mod schema;
@@ -27,7 +30,7 @@ mod uri;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target. Its name is also the name of its file in `fuzz/fuzz_targets` and of its directory in `fuzz/corpus`.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 23] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("chunked_body", chunked_body),
@@ -48,9 +51,13 @@ pub const TARGETS: [Target; 20] = [
     ("session", session),
     ("hmac_header", hmac_header),
     ("oauth2", oauth2),
+    ("oauth2_request", oauth2_request),
+    ("authorization", authorization),
+    ("ldap_answer", ldap_answer),
 ];
 
 pub use self::lua::lua;
+pub use authorization::authorization;
 pub use body::body;
 pub use chunked::chunked_body;
 pub use codec::codec;
@@ -60,7 +67,9 @@ pub use events::events;
 pub use expression::expression;
 pub use head::{request_head, response_head};
 pub use hmac_header::hmac_header;
+pub use ldap_answer::ldap_answer;
 pub use oauth2::oauth2;
+pub use oauth2_request::oauth2_request;
 pub use opening::{client_hello, proxy_header};
 pub use router::router;
 pub use schema::schema;

@@ -2,7 +2,8 @@
 //! a signed token, and a state, which goes into a redirect URI.
 
 use plugins::parsers::{
-    Claims, Header, Oauth2Client, oauth2_basic, oauth2_bearer, oauth2_redirect, signed_token_parts,
+    Claims, Header, Oauth2Client, oauth2_basic, oauth2_bearer, oauth2_encoded_basic,
+    oauth2_redirect, signed_token_parts,
 };
 use regex::bytes::Regex;
 use std::sync::LazyLock;
@@ -18,6 +19,7 @@ pub fn oauth2(data: &[u8]) {
     }
     bearer(data);
     basic(data);
+    encoded_basic(data);
     if let Ok(text) = std::str::from_utf8(data) {
         signed_token(text);
         state(text);
@@ -39,30 +41,79 @@ fn bearer(data: &[u8]) {
     assert_eq!(oauth2_bearer(data), wanted);
 }
 
-/// The credentials must be those that Kong's regex finds.
-fn basic(data: &[u8]) {
-    let found = oauth2_basic(data);
-    assert!(found.from_header);
+/// The text in a header with HTTP Basic, as Kong's regex finds it.
+fn basic_text(data: &[u8]) -> Option<String> {
     let encoded = BASIC.captures(data).and_then(|captures| captures.get(1));
     let decoded = encoded.and_then(|text| plugin::base64::decode(text.as_bytes()));
-    let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
-    let wanted = match &decoded {
-        None => Oauth2Client {
+    decoded.and_then(|bytes| String::from_utf8(bytes).ok())
+}
+
+/// The credentials must be those that Kong finds.
+fn basic(data: &[u8]) {
+    let text = basic_text(data);
+    let mut parts = text
+        .iter()
+        .flat_map(|text| text.split(':'))
+        .map(str::to_owned);
+    let wanted = Oauth2Client {
+        id: parts.next(),
+        secret: parts.next(),
+        from_header: true,
+        decoded: None,
+    };
+    assert_eq!(oauth2_basic(data), wanted);
+}
+
+/// As RFC 6749 section 2.3.1 says, the secret is all after the first colon, and both may be encoded as in a form.
+fn encoded_basic(data: &[u8]) {
+    let found = oauth2_encoded_basic(data);
+    assert!(found.from_header);
+    let text = basic_text(data);
+    let pair = text.as_deref().and_then(|text| text.split_once(':'));
+    let Some((id, secret)) = pair else {
+        let wanted = Oauth2Client {
+            id: text,
             from_header: true,
             ..Oauth2Client::default()
-        },
-        Some(text) => {
-            let mut parts = text.split(':').map(str::to_owned);
-            Oauth2Client {
-                id: parts.next(),
-                secret: parts.next(),
-                from_header: true,
-                // RFC 6749 has ids and secrets encoded as in a form, Kong has not.
-                decoded: found.decoded.clone(),
+        };
+        assert_eq!(found, wanted);
+        return;
+    };
+    assert_eq!(found.id.as_deref(), Some(id));
+    assert_eq!(found.secret.as_deref(), Some(secret));
+    let Some(decoded) = &found.decoded else {
+        return;
+    };
+    assert!([id, secret].iter().any(|part| part.contains(['%', '+'])));
+    assert!(![id, secret].iter().any(|part| part.contains('&')));
+    let wanted = (form_decoded(id), form_decoded(secret));
+    assert_eq!(
+        (decoded.0.as_bytes(), decoded.1.as_bytes()),
+        (&*wanted.0, &*wanted.1)
+    );
+}
+
+/// Decodes a value of a form. A `%` without two digits stays as it is.
+fn form_decoded(text: &str) -> Vec<u8> {
+    let (mut decoded, mut rest) = (Vec::new(), text.as_bytes());
+    while let [first, after @ ..] = rest {
+        let escaped = after.first_chunk::<2>().filter(|_| *first == b'%');
+        let escaped = escaped.and_then(|digits| {
+            let digits = digits.map(|digit| char::from(digit).to_digit(16));
+            u8::try_from(digits[0]? * 16 + digits[1]?).ok()
+        });
+        match escaped {
+            Some(byte) => {
+                decoded.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                decoded.push(if *first == b'+' { b' ' } else { *first });
+                rest = after;
             }
         }
-    };
-    assert_eq!(found, wanted);
+    }
+    decoded
 }
 
 /// A token has three parts, and what is signed is all but the last.

@@ -71,6 +71,7 @@ pub(crate) fn build_settings(
         ),
         node,
         lua: settings.model.lua.clone(),
+        times_plugins: settings.model.times_plugins,
         // This resolver accepts only IP addresses, which is enough to check a configuration. A serving process replaces
         // it with one that queries name servers.
         resolver: Resolver::default(),

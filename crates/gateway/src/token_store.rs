@@ -4,7 +4,7 @@ use crate::commands::Failure;
 use crate::settings::{Settings, TokenSettings};
 use admin::control::{Metric, Reading};
 use data_encoding::HEXLOWER_PERMISSIVE;
-use model::EntityKind;
+use model::{EntityKind, Object, Value};
 use plugin::services::Background;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -50,6 +50,12 @@ pub(crate) fn open(settings: &Settings) -> Result<Arc<dyn TokenStore>, Failure> 
     Ok(Arc::new(store?))
 }
 
+/// Opens the store if there is one.
+pub(crate) fn open_existing(settings: &Settings) -> Result<Option<Arc<dyn TokenStore>>, Failure> {
+    let is_there = settings.prefix.join(DIRECTORY).is_dir() && settings.tokens.key_file.is_file();
+    is_there.then(|| open(settings)).transpose()
+}
+
 /// Frees the space of tokens that have ended, as long as the node serves.
 pub(crate) fn expire(store: Arc<dyn TokenStore>, background: &Background) {
     background.spawn_service(async move {
@@ -93,20 +99,26 @@ pub(crate) fn metrics(store: Option<&dyn TokenStore>) -> Vec<Metric> {
     ]
 }
 
-/// Warns that tokens are valid on this node only, if it issues any.
+/// Warns that access tokens are valid on this node only, if it issues any.
 pub(crate) fn warn_of_one_node(view: &View<'_>) {
-    let issues_tokens = |plugin: &[u8]| {
-        let plugin = model::codec::decode::<model::Object>(plugin);
-        plugin.is_ok_and(|plugin| plugin.str("name") == Some("oauth2"))
+    let keeps_tokens = |plugin: &[u8]| {
+        model::codec::decode::<Object>(plugin).is_ok_and(|plugin| keeps_access_tokens(&plugin))
     };
     let Ok(mut plugins) = view.iter(EntityKind::Plugins) else {
         return;
     };
-    if plugins.any(|plugin| plugin.is_ok_and(|(_, plugin)| issues_tokens(plugin))) {
+    if plugins.any(|plugin| plugin.is_ok_and(|(_, plugin)| keeps_tokens(plugin))) {
         tracing::warn!(
             "the plugin oauth2 keeps its tokens on this node: behind a load balancer, other nodes refuse them"
         );
     }
+}
+
+/// Whether this is a plugin oauth2 that does not sign its access tokens.
+fn keeps_access_tokens(plugin: &Object) -> bool {
+    let config = plugin.get("config").and_then(Value::as_object);
+    let signs = config.is_some_and(|config| config.str("signing_key").is_some());
+    plugin.str("name") == Some("oauth2") && !signs
 }
 
 // === keys ===
@@ -211,6 +223,22 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         read_or_make(&path).expect("it is read");
         assert_eq!(fs::read_to_string(&path).expect("it is there"), text);
+    }
+
+    #[test]
+    fn only_plugins_that_do_not_sign_keep_access_tokens() {
+        let keeps = |text: &str| {
+            let plugin: Object = serde_json::from_str(text).expect("an object");
+            keeps_access_tokens(&plugin)
+        };
+        assert!(keeps(r#"{"name": "oauth2", "config": {}}"#));
+        assert!(keeps(
+            r#"{"name": "oauth2", "config": {"signing_key": null}}"#
+        ));
+        assert!(!keeps(
+            r#"{"name": "oauth2", "config": {"signing_key": "PEM"}}"#
+        ));
+        assert!(!keeps(r#"{"name": "jwt", "config": {}}"#));
     }
 
     #[test]

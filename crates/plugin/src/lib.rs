@@ -30,6 +30,7 @@ mod response;
 mod stream;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod timed;
 mod worker_part;
 
 pub use body::{Multipart, ParsedBody, RequestBody};
@@ -62,6 +63,7 @@ pub use stream::{
     CertificateCx, EndedStreamCx, StreamConfigured, StreamCx, StreamEnd, StreamEntry, StreamFlow,
     StreamProtocol, StreamSession, StreamStep, StreamWait, TlsInfo,
 };
+pub use timed::Timed;
 pub use worker_part::{Life, PerWorker, free_ended_parts, parts_here};
 
 /// Compiles and runs the code of the page about writing plugins.

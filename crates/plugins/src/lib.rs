@@ -90,9 +90,15 @@ pub mod session_cookies {
 
 /// Parsers of what clients send, for fuzzing.
 pub mod parsers {
+    pub use crate::basic_auth::username_and_password as basic_auth_credentials;
     pub use crate::hmac_auth::header::{SignatureParams, parse as hmac_signature_params};
     pub use crate::jwt::token::{BadToken, Key, Token, decode};
-    pub use crate::oauth2::client::{Claimed as Oauth2Client, basic as oauth2_basic};
+    pub use crate::ldap_auth::given::{
+        Given as LdapCredentials, distinguished_name, parse as ldap_credentials,
+    };
+    pub use crate::oauth2::client::{
+        Claimed as Oauth2Client, basic as oauth2_basic, encoded_basic as oauth2_encoded_basic,
+    };
     pub use crate::oauth2::own::signed::{Claims, Header, Parts, split as signed_token_parts};
     pub use crate::oauth2::redirect::with_state as oauth2_redirect;
     pub use crate::oauth2::search::bearer as oauth2_bearer;

@@ -25,6 +25,8 @@ pub(crate) struct Work<'c> {
     pub(crate) key: EntityKey,
     pub(crate) old: Option<Vec<u8>>,
     pub(crate) new: Option<&'c [u8]>,
+    /// Whether the change set deletes it and makes it again.
+    is_remade: bool,
 }
 
 impl Work<'_> {
@@ -42,6 +44,11 @@ impl Work<'_> {
 
     fn is_removal(&self) -> bool {
         self.new.is_none() && self.old.is_some()
+    }
+
+    /// Whether the entity is deleted, also if it is made again.
+    pub(crate) fn ends(&self) -> bool {
+        self.new.is_none() || self.is_remade
     }
 
     pub(crate) fn is_effective(&self) -> bool {
@@ -83,6 +90,7 @@ fn into_work(change: &Change) -> Work<'_> {
         key,
         old: None,
         new,
+        is_remade: false,
     }
 }
 
@@ -90,6 +98,7 @@ fn keep_last(works: &mut Vec<Work<'_>>) {
     works.dedup_by(|later, earlier| {
         let same = later.key == earlier.key;
         if same {
+            earlier.is_remade |= earlier.new.is_none();
             earlier.new = later.new.take();
         }
         same
@@ -119,6 +128,7 @@ fn cascade<'c>(view: &View<'_>, works: &[Work<'_>]) -> Result<Vec<Work<'c>>, Com
                     key,
                     old: old.map(<[u8]>::to_vec),
                     new: None,
+                    is_remade: false,
                 };
                 pending.push((work.kind(), work.id()));
                 found.insert(key, work);

@@ -14,15 +14,18 @@ use crate::record::Counts;
 use crate::view::View;
 use heed::{PutFlags, RwTxn};
 use model::EntityKind;
+use std::collections::BTreeSet;
 use uuid::Uuid;
 
 /// Notes which of the changed entities the header's revision has created or deleted, and counts the changes by effect.
-/// Each entity has its state before the revision. They are ordered by key.
+/// Each entity has its state before the revision. They are ordered by key. `ended` are those that the revision has
+/// deleted. One of them that exists was made again, and is another entity.
 pub(crate) fn note(
     txn: &mut RwTxn<'_>,
     tables: &Tables,
     header: &mut Header,
     entities: &[(EntityKey, Option<Vec<u8>>)],
+    ended: &BTreeSet<EntityKey>,
 ) -> Result<Counts, CommitError> {
     let mut counts = Counts::default();
     let revision = header.revision.to_be_bytes();
@@ -45,6 +48,11 @@ pub(crate) fn note(
             header.sums[META].add(&key, &revision);
         } else if tables.entities.get(txn, entity)?.is_some() {
             counts.updated += 1;
+            if ended.contains(entity) {
+                remove(txn, tables, header, &key)?;
+                tables.meta.put(txn, &key, &revision)?;
+                header.sums[META].add(&key, &revision);
+            }
         } else {
             counts.deleted += 1;
             remove(txn, tables, header, &key)?;

@@ -16,6 +16,7 @@ use crate::store::{Retention, Store, lock};
 use crate::view::View;
 use heed::RwTxn;
 use model::EntityKind;
+use std::collections::BTreeSet;
 
 /// Maximum number of entities in a change set that is checked completely before any of them is written. If a larger one
 /// violates uniqueness, the transaction is spoiled.
@@ -35,6 +36,8 @@ pub struct Transaction<'s> {
     /// Entities and named values before the revision under construction, in the order of their changes.
     entities: Before<EntityKey>,
     meta: Before<String>,
+    /// Entities that the revision under construction has deleted, also those that it has made again.
+    ended: BTreeSet<EntityKey>,
     /// Number of change sets applied to the revision under construction. If it is greater than one, an entity may be
     /// listed twice.
     applied: usize,
@@ -149,6 +152,7 @@ impl Store {
             retention,
             entities: Vec::new(),
             meta: Vec::new(),
+            ended: BTreeSet::new(),
             applied: 0,
             sealed: Vec::new(),
             size: 0,
@@ -299,9 +303,12 @@ impl Transaction<'_> {
         if !violations.is_empty() {
             return Err(CommitError::Violations(violations));
         }
-        let effective = works.into_iter().filter(Work::is_effective);
-        self.entities
-            .extend(effective.map(|work| (work.key, work.old)));
+        for work in works.into_iter().filter(Work::is_effective) {
+            if work.ends() {
+                self.ended.insert(work.key);
+            }
+            self.entities.push((work.key, work.old));
+        }
         Ok(())
     }
 
@@ -337,6 +344,7 @@ impl Transaction<'_> {
         let applied = std::mem::take(&mut self.applied);
         let mut entities = std::mem::take(&mut self.entities);
         let mut meta = std::mem::take(&mut self.meta);
+        let ended = std::mem::take(&mut self.ended);
         if applied > 1 {
             self.keep_net(&mut entities, &mut meta)?;
         }
@@ -345,7 +353,8 @@ impl Transaction<'_> {
         }
         self.is_spoiled = true;
         self.header.revision += 1;
-        let counts = created::note(&mut self.txn, self.tables, &mut self.header, &entities)?;
+        let (txn, header) = (&mut self.txn, &mut self.header);
+        let counts = created::note(txn, self.tables, header, &entities, &ended)?;
         let record = Record {
             entities: &entities,
             meta: &meta,
@@ -417,6 +426,7 @@ impl Transaction<'_> {
         self.apply(&back)?;
         self.entities.clear();
         self.meta.clear();
+        self.ended.clear();
         self.applied = 0;
         Ok(())
     }

@@ -18,6 +18,7 @@ pub mod http;
 pub mod memory;
 mod message;
 pub mod random;
+pub mod recorder;
 pub mod redis;
 pub mod rules;
 pub mod sink;

@@ -32,6 +32,9 @@ pub const TESTS: &[(&str, Test)] = &[
     ("a replayed code ends its token", |store| {
         Box::pin(a_replayed_code_ends_its_token(store))
     }),
+    ("a code is of no use to another client", |store| {
+        Box::pin(a_code_is_of_no_use_to_another_client(store))
+    }),
     ("a refresh token is used once", |store| {
         Box::pin(a_refresh_token_is_used_once(store))
     }),
@@ -58,6 +61,9 @@ pub const TESTS: &[(&str, Test)] = &[
     }),
     ("revoked rows stay revoked", |store| {
         Box::pin(revoked_rows_stay_revoked(store))
+    }),
+    ("rows that have ended are known by their id", |store| {
+        Box::pin(ended_rows_are_known_by_their_id(store))
     }),
     ("imports can be repeated", |store| {
         Box::pin(rows::imports_can_be_repeated(store))
@@ -318,6 +324,68 @@ async fn a_replayed_code_ends_its_token(store: Store) {
             .await_is_some()
             .await
     );
+}
+
+async fn a_code_is_of_no_use_to_another_client(store: Store) {
+    let of_another = NewToken {
+        credential: owner(3),
+        ..new_token()
+    };
+    // An entity that was made anew with the same id is another client, too.
+    let of_a_later = NewToken {
+        credential: Owner {
+            created: 8,
+            ..owner(1)
+        },
+        ..new_token()
+    };
+    let code = store.issue_code(new_code(), NOW).get().await.unwrap().0;
+    let take = |token: &NewToken| store.take_code(&code, token.clone(), true, NOW);
+    for token in [&of_another, &of_a_later] {
+        assert_eq!(take(token).get().await.unwrap(), None);
+    }
+    let taken = take(&new_token()).get().await.unwrap();
+    let access = taken.expect("nobody has taken it").access_token.0;
+    for token in [&of_another, &of_a_later] {
+        assert_eq!(take(token).get().await.unwrap(), None);
+        assert!(
+            store
+                .find_by_access_token(&access, NOW)
+                .await_is_some()
+                .await
+        );
+    }
+}
+
+async fn ended_rows_are_known_by_their_id(store: Store) {
+    let state = async |id, now| {
+        let known = store.find_known(id, now).get().await.unwrap();
+        known.map(|token| (token.id, token.state))
+    };
+    let first = store.issue(new_token(), NOW).get().await.unwrap();
+    assert_eq!(state(first.id, NOW).await, Some((first.id, State::Live)));
+    let refresh = first.refresh_token.expect("it was asked for").0;
+    let refreshed = store.refresh(&refresh, new_token(), NOW).get().await;
+    let RefreshOutcome::Issued(second) = refreshed.unwrap() else {
+        panic!("it is the first refresh");
+    };
+    assert_eq!(
+        state(first.id, NOW).await,
+        Some((first.id, State::Superseded))
+    );
+    assert!(store.revoke(second.id, NOW).get().await.unwrap());
+    assert_eq!(
+        state(second.id, NOW).await,
+        Some((second.id, State::Revoked))
+    );
+    assert_eq!(state(second.id, NOW + 1_209_600).await, None);
+    // A renewed row has moved, under the same id.
+    let third = store.issue(new_token(), NOW).get().await.unwrap();
+    let refresh = third.refresh_token.expect("it was asked for").0;
+    let renewed = store.renew(&refresh, 60, Some(600), NOW).get().await;
+    assert!(renewed.unwrap().is_some());
+    assert_eq!(state(third.id, NOW).await, Some((third.id, State::Live)));
+    assert_eq!(state(Uuid::from_u128(77), NOW).await, None);
 }
 
 async fn a_refresh_token_is_used_once(store: Store) {

@@ -9,10 +9,14 @@ pub mod contract;
 pub mod embedded;
 mod fields;
 mod place;
+mod room;
 mod row;
 mod secret;
 pub mod sessions;
 mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod writer;
 
 pub use place::Place;
 pub use secret::{Keys, Made, Storage};

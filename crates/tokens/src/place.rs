@@ -27,6 +27,12 @@ const SPANS: [(i64, i64); 3] = [(HOUR, DAY), (DAY, 32 * DAY), (30 * DAY, i64::MA
 /// The class of rows that never end.
 const ENDLESS: u64 = 3;
 
+/// Rows of each of the first [`SMALL_PARTS`] parts of a bucket.
+const SMALL_PART: u64 = 1 << 17;
+const SMALL_PARTS: u64 = 128;
+/// Rows of each of the others.
+const LARGE_PART: u64 = 1 << 22;
+
 /// A set of rows that end in the same span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket(u32);
@@ -79,6 +85,23 @@ pub struct Place {
 impl Place {
     pub(crate) const MAX_NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
+    /// The part of its bucket. Parts are small, so that one is dropped in a few milliseconds. But the parts of a bucket
+    /// with many millions of rows are larger, so that it does not take all tables.
+    pub(crate) fn part(self) -> u64 {
+        match self.number.checked_sub(SMALL_PARTS * SMALL_PART) {
+            None => self.number / SMALL_PART,
+            Some(number) => SMALL_PARTS + number / LARGE_PART,
+        }
+    }
+
+    /// The first number of a part.
+    pub(crate) fn first_of(part: u64) -> u64 {
+        match part.checked_sub(SMALL_PARTS) {
+            None => part * SMALL_PART,
+            Some(part) => SMALL_PARTS * SMALL_PART + part * LARGE_PART,
+        }
+    }
+
     fn bits(self) -> u64 {
         u64::from(self.bucket.0) << NUMBER_BITS | self.number
     }
@@ -86,6 +109,11 @@ impl Place {
     /// The place as a key, in the order of buckets and numbers.
     pub(crate) fn key(self) -> [u8; 8] {
         self.bits().to_be_bytes()
+    }
+
+    /// Reads what [`key`](Self::key) has written.
+    pub(crate) fn of_key(key: &[u8]) -> Option<Self> {
+        Self::of_bits(u64::from_be_bytes(key.try_into().ok()?))
     }
 
     fn of_bits(bits: u64) -> Option<Self> {
@@ -160,10 +188,23 @@ mod tests {
                 let letters = token.first_chunk_mut().expect("it is longer");
                 place.write(letters);
                 assert_eq!(Place::read(&token), Some(place));
+                assert_eq!(Place::of_key(&place.key()), Some(place));
                 assert_eq!(Place::of_id(place.id(u64::MAX)), Some(place));
                 assert_eq!(Place::of_id(place.id(0)), Some(place));
             }
         }
+    }
+
+    #[test]
+    fn parts_follow_each_other() {
+        let bucket = Bucket::of(EPOCH, None);
+        let part = |number| Place { bucket, number }.part();
+        assert_eq!((part(0), Place::first_of(0)), (0, 0));
+        for expected in 1..300 {
+            let first = Place::first_of(expected);
+            assert_eq!((part(first - 1), part(first)), (expected - 1, expected));
+        }
+        assert_eq!(Place::first_of(128), 1 << 24);
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub trait TokenStore: Send + Sync {
     /// Finds the live row with this id.
     fn find_by_id(&self, id: Uuid, now: i64) -> Reply<'_, Option<Token>>;
 
+    /// Finds the row with this id, also one that was refreshed or revoked: [`Token::state`].
+    fn find_known(&self, id: Uuid, now: i64) -> Reply<'_, Option<Token>>;
+
     /// Issues a token. When the reply has come, the token survives a crash.
     fn issue(&self, token: NewToken, now: i64) -> Reply<'_, Issued>;
 
@@ -31,7 +34,8 @@ pub trait TokenStore: Send + Sync {
     fn find_code(&self, code: &str, now: i64) -> Reply<'_, Option<Code>>;
 
     /// Takes a code and issues its token in one step. Of all attempts to take a code, one gets a token; the others get
-    /// `None`. If `revoke_on_replay` is set, a replay ends the tokens of the code (RFC 9700 section 2.1.1).
+    /// `None`. If `revoke_on_replay` is set, a replay ends the tokens of the code (RFC 9700 section 2.1.1). A token of
+    /// another credential than the code's takes nothing and ends nothing: the code may be stolen.
     fn take_code(
         &self,
         code: &str,
@@ -131,7 +135,7 @@ impl std::task::Wake for Unpark {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     #[error("the store of tokens failed: {0}")]
     Storage(String),
@@ -139,6 +143,9 @@ pub enum StoreError {
     Crypto(&'static str),
     #[error("too many operations wait for the store of tokens")]
     Busy,
+    /// There is no room for more rows. What ends tokens goes on.
+    #[error("the store of tokens is full")]
+    Full,
     #[error("the store of tokens is closed")]
     Closed,
     #[error("a row in the store of tokens cannot be read")]

@@ -1,5 +1,6 @@
 //! Responses of the history endpoints. The OpenAPI document is generated from these structs.
 
+use super::ended::EndedTokens;
 use crate::shown::{Entity, Page};
 use crate::time;
 use schemars::JsonSchema;
@@ -100,6 +101,10 @@ pub(crate) struct RolledBack {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) not_restored: Vec<NotRestored>,
     pub(crate) dry_run: bool,
+    /// The live OAuth2 tokens that the rollback would end, with their clients and services. Only for dry runs, and absent if
+    /// there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ended_oauth2_tokens: Option<EndedTokens>,
     pub(crate) created: u64,
     pub(crate) updated: u64,
     pub(crate) deleted: u64,

@@ -524,3 +524,49 @@ async fn documents_bring_tokens_and_exports_have_them_if_asked() {
         "its client is gone"
     );
 }
+
+/// Tokens end with their client or their service, also if a rollback deletes these.
+#[tokio::test]
+async fn a_dry_run_of_a_rollback_counts_the_tokens_that_would_end() {
+    let api = api().await;
+    let rollback = async |to: u64, body: Value| {
+        let path = format!("/revisions/{to}/rollback");
+        let answer = api.json("POST", &path, &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        answer.json()["ended_oauth2_tokens"].clone()
+    };
+    // The revisions: the consumer, the client, the service.
+    let dry = || json!({"dry_run": true});
+    assert_eq!(rollback(1, dry()).await, Value::Null);
+    for (access, of_service) in [("a", false), ("b", true), ("c", true)] {
+        let mut token = token(access);
+        if of_service {
+            token["service"] = json!({ "id": SERVICE });
+        }
+        assert_eq!(post(&api, &token).await.status, 201);
+    }
+    let mut ended = token("d");
+    ended["service"] = json!({ "id": SERVICE });
+    assert_eq!(post(&api, &ended).await.status, 201);
+    let deleted = api.json("DELETE", "/oauth2_tokens/d", &json!({})).await;
+    assert_eq!(deleted.status, 204);
+    let wanted = |count: u64| json!({"count": count, "more": false});
+    assert_eq!(rollback(3, dry()).await, Value::Null);
+    assert_eq!(rollback(2, dry()).await, wanted(2));
+    assert_eq!(rollback(1, dry()).await, wanted(3));
+    assert_eq!(rollback(0, dry()).await, wanted(3));
+    // The client goes with its consumer.
+    let only = json!({"dry_run": true, "entities": ["consumers/nora"]});
+    assert_eq!(rollback(0, only).await, wanted(3));
+    let only = json!({"dry_run": true, "entities": ["services/billing"]});
+    assert_eq!(rollback(0, only).await, wanted(2));
+    // Nothing has ended, and only a dry run counts.
+    assert_eq!(ids(&api, "/oauth2_tokens").await.len(), 3);
+    assert_eq!(rollback(2, json!({})).await, Value::Null);
+    assert_eq!(ids(&api, "/oauth2_tokens").await.len(), 1);
+    // Tokens of the former service are none of the one that is made again.
+    let service = json!({"name": "billing", "host": "h.test"});
+    let path = format!("/services/{SERVICE}");
+    assert_eq!(api.json("PUT", &path, &service).await.status, 200);
+    assert_eq!(rollback(2, dry()).await, Value::Null);
+}

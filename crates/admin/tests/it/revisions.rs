@@ -595,7 +595,7 @@ fn an_offline_store_is_not_rolled_back_to_an_invalid_state() {
             if may { Ok(()) } else { Err(unservable) }
         };
         let rollback = (Revision(0), body.as_bytes());
-        let (status, body) = admin::roll_back(store, &context, rollback, &mut check);
+        let (status, body) = admin::roll_back(store, None, &context, rollback, &mut check);
         let answer: Value = serde_json::from_slice(&body).unwrap();
         (status, answer, store.head().0)
     };

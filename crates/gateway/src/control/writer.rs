@@ -14,7 +14,7 @@ use admin::control::{
     CONFIGURATION_HASH as HASH, DeclarativeBody, Load, LoadError, Loaded, Proposal,
 };
 use admin::token_transfer::import_entities;
-use admin::transfer::without_tokens;
+use admin::transfer::Parted;
 use model::codec;
 use model::declarative::{self, Format, Loader, Options, Source};
 use model::schema::{Context, VaultReferences};
@@ -109,7 +109,8 @@ impl Writer {
         for put in &document.puts {
             references.look(put.kind, &put.entity).map_err(internal)?;
         }
-        let (mut changes, tokens) = without_tokens(document.puts);
+        let parted = Parted::of(document.puts);
+        let mut changes = parted.changes;
         let deletes = (document.deletes.into_iter()).map(|(kind, id)| Change::Delete { kind, id });
         // Kong treats an empty configuration as none, so the node is not ready.
         let hash = if document.is_empty {
@@ -125,8 +126,10 @@ impl Writer {
         let changes = change_set.changes.len();
         let revision = self.commit(Some(head), &change_set, &input.origin)?;
         self.loader.committed(revision.0);
-        let mut warnings = document.warnings;
-        warnings.extend(self.import_tokens(&tokens)?);
+        // A response has only the first ones, and what is lost matters most.
+        let mut warnings = parted.warnings;
+        warnings.extend(self.import_tokens(&parted.tokens)?);
+        warnings.extend(document.warnings);
         for warning in &mut warnings {
             *warning = format!("the declarative configuration: {warning}");
         }

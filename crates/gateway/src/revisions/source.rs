@@ -8,6 +8,7 @@ use crate::instance::not_running;
 use crate::plane;
 use crate::settings::{Database, Declarative, Settings};
 use crate::start::{self, Instead};
+use crate::token_store;
 use model::schema::Context;
 use plugin::NodeIdentity;
 use serde_json::Value;
@@ -78,6 +79,7 @@ impl Source {
     }
 
     pub(super) fn roll_back(self, revision: u64, body: &Value) -> Result<Value, Failure> {
+        let is_dry = body["dry_run"] == true;
         let body = body.to_string();
         match self {
             Self::Running(client) => {
@@ -97,8 +99,13 @@ impl Source {
                 // The file is known to be undamaged, so that it is not renamed now.
                 drop(inspection);
                 let store = start::open_store(&settings, Instead::Nothing)?;
+                let tokens = match is_dry {
+                    true => token_store::open_existing(&settings)?,
+                    false => None,
+                };
                 let (status, body) = admin::roll_back(
                     &store,
+                    tokens,
                     &context,
                     (Revision(revision), body.as_bytes()),
                     // Refuse a configuration that cannot be served, because the next start would fail.

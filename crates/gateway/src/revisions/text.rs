@@ -129,6 +129,11 @@ pub(super) fn rollback(answer: &Value) -> String {
         );
     }
     not_restored(&mut out, answer);
+    if let Some(count) = answer["ended_oauth2_tokens"]["count"].as_u64() {
+        let more = answer["ended_oauth2_tokens"]["more"] == true;
+        let at_least = if more { "at least " } else { "" };
+        let _ = writeln!(out, "live OAuth2 tokens that would end: {at_least}{count}");
+    }
     out
 }
 
@@ -366,6 +371,20 @@ revision 1
             rollback(&answer),
             format!("{done}{}{rest}", line.repeat(20))
         );
+    }
+
+    #[test]
+    fn a_dry_run_says_how_many_tokens_would_end() {
+        let mut answer = json!({
+            "revision": 9, "rolled_back_to": 3, "dry_run": true, "created": 0, "updated": 0, "deleted": 1,
+            "data": [], "ended_oauth2_tokens": {"count": 2, "more": false},
+        });
+        let would = "would roll back to revision 3: +0 ~0 -1\n";
+        let ended = "live OAuth2 tokens that would end: 2\n";
+        assert_eq!(rollback(&answer), format!("{would}{ended}"));
+        answer["ended_oauth2_tokens"]["more"] = true.into();
+        let ended = "live OAuth2 tokens that would end: at least 2\n";
+        assert_eq!(rollback(&answer), format!("{would}{ended}"));
     }
 
     #[test]

@@ -184,6 +184,7 @@ pub(crate) struct ModelSettings {
     pub(crate) plugins: EnabledPlugins,
     pub(crate) strict_calculation: bool,
     pub(crate) lua: LuaSettings,
+    pub(crate) times_plugins: bool,
 }
 
 /// Settings of the proxy, not yet converted to the types of the data plane.
@@ -466,6 +467,7 @@ fn model_settings(raw: &mut RawSettings) -> ModelSettings {
             sandbox_requires: texts(raw, "untrusted_lua_sandbox_requires").into(),
             sandbox_environment: texts(raw, "untrusted_lua_sandbox_environment").into(),
         },
+        times_plugins: flag(raw, "plugin_time_metrics"),
     }
 }
 

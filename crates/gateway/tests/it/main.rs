@@ -42,6 +42,7 @@ mod status;
 mod streams;
 mod tls;
 mod tls_settings;
+mod token_durability;
 mod transfer;
 mod upgrade;
 mod upstream_tls;

@@ -1,4 +1,4 @@
-//! Tests the metrics about configuration changes in `GET /metrics`.
+//! Tests the metrics about configuration changes and plugins in `GET /metrics`.
 
 use crate::launch;
 use testkit::{Echo, Gateway};
@@ -194,4 +194,40 @@ services:
     assert!(of("slice_seconds_sum", pre) > 0.15);
     assert!(of("memory_bytes", "worker=\"0\"") > 100_000.0);
     assert_eq!(sample(&gateway, "silverback_lua_vms_replaced_total"), 0.0);
+}
+
+#[test]
+fn the_time_of_plugins_is_measured_only_on_request_and_without_their_waits() {
+    let echo = Echo::start();
+    let configuration = format!(
+        r#"
+_format_version: "3.0"
+services:
+  - name: one
+    url: {}
+    routes: [{{name: one, paths: [/]}}]
+plugins:
+  - name: pre-function
+    config: {{access: ["ngx.sleep(1)"], header_filter: ["ngx.ctx.seen = true"]}}
+"#,
+        echo.url()
+    );
+    let start = |times: &str| {
+        let launch = launch().set("plugin_time_metrics", times);
+        launch.configuration(&configuration).start()
+    };
+    let gateway = start("on");
+    assert_eq!(gateway.get("/", &[]).status, 200);
+    for phase in ["access", "header_filter"] {
+        let of = |part: &str| {
+            format!("silverback_plugin_seconds_{part}{{plugin=\"pre-function\",phase=\"{phase}\"}}")
+        };
+        assert_eq!(sample(&gateway, &of("count")), 1.0, "{phase}");
+        let seconds = sample(&gateway, &of("sum"));
+        assert!(seconds > 0.0 && seconds < 1.0, "{phase}: {seconds}");
+    }
+    let silent = start("off");
+    assert_eq!(silent.get("/", &[]).status, 200);
+    let metrics = silent.admin_get("/metrics").text();
+    assert!(!metrics.contains("silverback_plugin_seconds"));
 }

@@ -119,7 +119,7 @@ pub(super) fn authenticate(cx: &mut Cx, consumer: &[u8], credential: &[u8]) -> i
         return NO_REQUEST;
     };
     let consumer: Option<Consumer> = serde_json::from_slice(consumer).ok();
-    state.set_consumer(consumer.map(Arc::new));
+    let forgets_groups = state.set_consumer(consumer.map(Arc::new));
     (state.credential, state.told_credential) = (None, None);
     if !credential.is_empty() {
         let given: Given = serde_json::from_slice(credential).unwrap_or_default();
@@ -127,6 +127,9 @@ pub(super) fn authenticate(cx: &mut Cx, consumer: &[u8], credential: &[u8]) -> i
         let told = ToldCredential::new(given.id, consumer);
         state.credential = Some(Credential { id: told.id });
         state.told_credential = Some(told);
+    }
+    if forgets_groups && let Some(edits) = cx.target.edits_mut() {
+        edits.headers.remove("X-Authenticated-Groups");
     }
     FOUND
 }

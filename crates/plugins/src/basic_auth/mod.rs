@@ -100,7 +100,7 @@ impl BasicAuth {
 }
 
 /// Parses `Basic <base64 of username:password>` anywhere in the value. The username must not be empty.
-fn username_and_password(value: &[u8]) -> Option<(String, Vec<u8>)> {
+pub fn username_and_password(value: &[u8]) -> Option<(String, Vec<u8>)> {
     let at = value
         .windows(5)
         .position(|window| matches!(window, b"Basic" | b"basic"))?;

@@ -1,6 +1,7 @@
 //! hmac-auth: admits only consumers, identified by a signature of the request. Source of the behaviour:
 //! kong/plugins/hmac-auth/access.lua.
 
+mod body;
 mod config;
 mod credential;
 pub(crate) mod header;
@@ -9,11 +10,10 @@ mod signature;
 pub(crate) mod source;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::digest;
 use aws_lc_rs::hmac::Tag;
+use body::{Compared, Hashing, LongBody};
 use config::{Algorithm, Config};
 use credential::HmacauthCredential;
-use data_encoding::BASE64;
 use header::SignatureParams;
 use plugin::auth::{self, Attempt};
 use plugin::base64;
@@ -38,6 +38,7 @@ const CLOCK_SKEW: f64 = 300.0;
 const NO_DATE: &str = "HMAC signature cannot be verified, a valid date or x-date header is required for HMAC Authentication";
 const NOT_VERIFIABLE: &str = "HMAC signature cannot be verified";
 const NO_MATCH: &str = "HMAC signature does not match";
+const GONE: Refusal = Refusal::Unauthorized(NOT_VERIFIABLE);
 const USED: &str = "HMAC signature was used before";
 
 /// The headers that can have the date, in the order in which they are searched.
@@ -51,6 +52,8 @@ struct HmacAuth {
     challenge: HeaderValue,
     /// The accepted signatures, if they count only once.
     accepted: OnceLock<Arc<Signatures>>,
+    /// Hashes long bodies.
+    hashing: OnceLock<Arc<Hashing>>,
 }
 
 /// The state of a request: its signature is right, and its body is being read.
@@ -62,6 +65,13 @@ struct Verified {
     owner: Owned<HmacauthCredential>,
     /// The signature and its date. `None` if it may be used again.
     once: Option<(Tag, u64)>,
+}
+
+/// The result of the checks.
+enum Checked {
+    Done(Attempt),
+    /// The body is long, and must be compared with its digest.
+    Body(Verified, LongBody),
 }
 
 /// Why a request is refused.
@@ -91,10 +101,15 @@ impl Plugin for HmacAuth {
             skew,
             challenge,
             accepted: OnceLock::new(),
+            hashing: OnceLock::new(),
         })
     }
 
     fn start(&self, node: &Arc<Node>) {
+        if self.config.validate_request_body {
+            let hashing = || node.shared.get_or_insert(NAME, "hashing", Hashing::new);
+            self.hashing.get_or_init(hashing);
+        }
         if self.refuses_replays() {
             // All plugins of the node share the table, because a signature may fit several routes.
             let table = || {
@@ -113,7 +128,25 @@ impl Plugin for HmacAuth {
         own: &'a mut Own,
     ) -> Result<Step<'a>, PluginError> {
         let anonymous = self.config.anonymous.as_deref();
-        auth::attempt(&mut cx, anonymous, |cx| self.authenticate(cx, own))
+        if auth::is_settled(&cx, anonymous) {
+            return Ok(Step::Continue);
+        }
+        let (verified, body) = match self.check(&mut cx, own)? {
+            Checked::Done(attempt) => {
+                return Ok(auth::conclude(&mut cx, anonymous, attempt)?.into());
+            }
+            Checked::Body(verified, body) => (verified, body),
+        };
+        let hashing = self.hashing.get().ok_or_else(not_started)?;
+        Ok(Step::wait_for_client(async move {
+            let attempt = match hashing.compare(body).await? {
+                false => self.refuse(Refusal::Unauthorized(NO_MATCH)),
+                // This may have taken long, too.
+                true if !is_current(&cx, &verified)? => self.refuse(GONE),
+                true => self.admit(&mut cx, verified)?,
+            };
+            auth::conclude(&mut cx, anonymous, attempt)
+        }))
     }
 
     fn needs(&self) -> Option<String> {
@@ -130,32 +163,38 @@ impl HmacAuth {
     }
 
     /// Checks the head first. Only if its signature is right, the body is read, and this runs again.
-    fn authenticate(
-        &self,
-        cx: &mut RequestCx<'_, '_>,
-        own: &mut Own,
-    ) -> Result<Attempt, PluginError> {
+    fn check(&self, cx: &mut RequestCx<'_, '_>, own: &mut Own) -> Result<Checked, PluginError> {
+        let refused = |refusal| Ok(Checked::Done(self.refuse(refusal)));
         let verified = match own.0.take() {
             // The body may have taken long, and the credential may be gone.
-            Some(verified) if !is_current(cx, &verified)? => {
-                return Ok(self.refuse(Refusal::Unauthorized(NOT_VERIFIABLE)));
-            }
+            Some(verified) if !is_current(cx, &verified)? => return refused(GONE),
             Some(verified) => verified,
             None => match self.verify(cx)? {
                 Ok(verified) => verified,
-                Err(refusal) => return Ok(self.refuse(refusal)),
+                Err(refusal) => return refused(refusal),
             },
         };
         if self.config.validate_request_body {
             if matches!(cx.request.body, RequestBody::Unread) {
                 own.0 = Some(verified);
-                return Ok(Attempt::NeedsBody);
+                return Ok(Checked::Done(Attempt::NeedsBody));
             }
-            if !has_right_digest(cx.request) {
-                return Ok(self.refuse(Refusal::Unauthorized(NO_MATCH)));
+            match body::compare(cx.request) {
+                Compared::Right => {}
+                Compared::Wrong => return refused(Refusal::Unauthorized(NO_MATCH)),
+                Compared::Later(body) => return Ok(Checked::Body(verified, body)),
             }
         }
-        // Last, because only a request that is admitted uses its signature up.
+        self.admit(cx, verified).map(Checked::Done)
+    }
+
+    /// Admits a request that has passed all other checks. Its signature is used up last, because only a request that is
+    /// admitted does so.
+    fn admit(
+        &self,
+        cx: &mut RequestCx<'_, '_>,
+        verified: Verified,
+    ) -> Result<Attempt, PluginError> {
         if let Some((signature, date)) = &verified.once
             && let Err(refusal) = self.use_up(cx.node, verified.owner.0.id.0, signature, *date)?
         {
@@ -297,7 +336,7 @@ impl HmacAuth {
         date: u64,
     ) -> Result<Result<(), Refusal>, PluginError> {
         let accepted = self.accepted.get();
-        let accepted = accepted.ok_or_else(|| PluginError::new("it was not started"))?;
+        let accepted = accepted.ok_or_else(not_started)?;
         let now = node.clock.since_epoch().as_secs();
         // The date was near when the head came, but the body took longer. What is noted now would be forgotten at once.
         if now > date.saturating_add(self.skew) {
@@ -326,6 +365,10 @@ impl HmacAuth {
     }
 }
 
+fn not_started() -> PluginError {
+    PluginError::new("it was not started")
+}
+
 /// Whether the credential is still the one that the request was verified with.
 fn is_current(cx: &RequestCx<'_, '_>, verified: &Verified) -> Result<bool, PluginError> {
     let known = &verified.owner.0;
@@ -338,20 +381,6 @@ fn is_current(cx: &RequestCx<'_, '_>, verified: &Verified) -> Result<bool, Plugi
 /// Whether the list of signed headers has this name, in any case.
 fn lists(headers: &[u8], name: &str) -> bool {
     names(headers).any(|one| one.eq_ignore_ascii_case(name.as_bytes()))
-}
-
-/// Whether the header `Digest` is that of the body. Without the header, only an empty body passes. A body that cannot be
-/// read does not pass. Source: kong/plugins/hmac-auth/access.lua validate_body().
-fn has_right_digest(request: &Request<'_>) -> bool {
-    let Some(body) = request.body_bytes() else {
-        return false;
-    };
-    let Some(given) = request.header("digest") else {
-        return body.is_empty();
-    };
-    let digest = digest::digest(&digest::SHA256, body);
-    let right = format!("SHA-256={}", BASE64.encode(digest.as_ref()));
-    verify_slices_are_equal(right.as_bytes(), given).is_ok()
 }
 
 #[cfg(test)]

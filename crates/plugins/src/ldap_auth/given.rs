@@ -4,13 +4,13 @@ use plugin::base64;
 
 /// A username and a password. The username is not empty and has no control characters; the password is not empty.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Given {
-    pub(super) username: String,
-    pub(super) password: Vec<u8>,
+pub struct Given {
+    pub username: String,
+    pub password: Vec<u8>,
 }
 
 /// Parses `<scheme> <base64 of username:password>`. The scheme counts in any case.
-pub(super) fn parse(value: &[u8], scheme: &str) -> Option<Given> {
+pub fn parse(value: &[u8], scheme: &str) -> Option<Given> {
     let value = trim_start(value);
     let (start, rest) = value.split_at_checked(scheme.len())?;
     if !start.eq_ignore_ascii_case(scheme.as_bytes()) {
@@ -41,7 +41,7 @@ fn trim_start(value: &[u8]) -> &[u8] {
 
 /// Returns the name of a user: `<attribute>=<username>,<base>`. Everything in the username that has a meaning in a
 /// distinguished name is escaped as RFC 4514 says (section 2.4), so that a username cannot lead to another place.
-pub(super) fn distinguished_name(attribute: &str, username: &str, base: &str) -> String {
+pub fn distinguished_name(attribute: &str, username: &str, base: &str) -> String {
     let mut name = String::with_capacity(attribute.len() + username.len() + base.len() + 8);
     name.push_str(attribute);
     name.push('=');

@@ -2,7 +2,7 @@
 //! kong/plugins/ldap-auth/access.lua.
 
 mod config;
-mod given;
+pub(crate) mod given;
 mod results;
 pub(crate) mod source;
 

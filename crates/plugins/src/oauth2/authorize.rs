@@ -9,7 +9,7 @@ use super::endpoint::{Endpoint, Scene, check_https, now};
 use super::issue::{Failed, Grant, service_of};
 use super::parameters::Parameters;
 use super::pkce::{self, Challenge};
-use super::redirect::{Part, with_appended, with_parameters};
+use super::redirect::{Part, is_short, with_appended, with_parameters};
 use super::scope;
 use model::Value;
 use plugin::Response;
@@ -54,6 +54,10 @@ pub(super) async fn answer(plugin: &Oauth2, cx: &Scene<'_, '_>) -> Result<Respon
         Ok(userid) => userid,
         Err(refusal) => return Ok(refused(&refusal, refusal.answer(400, state.as_ref()))),
     };
+    if state.as_ref().is_some_and(|state| !is_short(state)) {
+        let refusal = Refusal::new("invalid_request", "state is too long");
+        return Ok(refused(&refusal, refusal.answer(400, None)));
+    }
     let Checked {
         redirect_uri,
         granted,

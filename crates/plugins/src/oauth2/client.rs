@@ -46,6 +46,7 @@ impl Oauth2 {
     /// Whether the request has the secret of its client. `None` is a client that does not exist.
     pub(super) async fn has_secret(
         &self,
+        request: &Request<'_>,
         claimed: &Claimed,
         client: Option<&Client>,
     ) -> Result<bool, Failed> {
@@ -53,14 +54,12 @@ impl Oauth2 {
             return Ok(false);
         };
         let credential = client.map(|client| &*client.credential);
+        let decoded = claimed.decoded.iter().map(|(_, secret)| &**secret);
+        let given: Vec<_> = std::iter::once(&**secret).chain(decoded).collect();
         let secrets = self.secrets()?;
-        if secrets.is_right(credential, secret).await? {
-            return Ok(true);
-        }
-        match &claimed.decoded {
-            Some((_, secret)) => Ok(secrets.is_right(credential, secret).await?),
-            None => Ok(false),
-        }
+        let id = claimed.id.as_deref().unwrap_or_default();
+        let asker = secrets.asker(request.client.ip, id);
+        Ok(secrets.is_right(credential, &given, asker).await?)
     }
 }
 

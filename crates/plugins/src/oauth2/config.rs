@@ -152,6 +152,13 @@ impl Config {
                 return Err(BuildError::field(field, reason));
             }
         }
+        let asks_users = self.enable_authorization_code || self.allows_implicit();
+        if self.metadata == Some(true) && asks_users && self.authorization_endpoint.is_none() {
+            // RFC 8414 section 2: only a server without these grants has none.
+            let reason =
+                "the grants authorization code and implicit need the field authorization_endpoint";
+            return Err(BuildError::field("metadata", reason));
+        }
         if self.signing_key.is_some() && self.expires_in() == 0 {
             let reason = "signed tokens must expire: token_expiration is 0";
             return Err(BuildError::field("signing_key", reason));

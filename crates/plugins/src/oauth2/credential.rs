@@ -3,7 +3,7 @@
 use super::source::OAUTH2_CREDENTIALS;
 use compact_str::CompactString;
 use model::EntityKind;
-use model::entities::{ConsumerId, CredentialId};
+use model::entities::CredentialId;
 use plugin::Entity;
 use serde::Deserialize;
 
@@ -11,7 +11,6 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 pub struct Oauth2Credential {
     pub id: CredentialId,
-    pub consumer: ConsumerId,
     pub(super) client_id: CompactString,
     pub(super) client_secret: Option<CompactString>,
     /// Whether `client_secret` is a hash.

@@ -120,21 +120,21 @@ pub(super) fn serve<'a>(plugin: &'a Oauth2, cx: RequestCx<'a, '_>, endpoint: End
             Endpoint::Introspect => own::introspect::answer(plugin, &scene).await,
             _ => own::revoke::answer(plugin, &scene).await,
         };
-        match answered {
-            Ok(response) => Ok(Flow::Respond(response)),
-            Err(Failed::Error(error)) => Err(error),
-            Err(Failed::Busy) => {
-                plugin.count(scene.node, |counts| {
-                    counts.refused_request(endpoint.name(), BUSY)
-                });
-                let refusal = Refusal::new(BUSY, "Too many requests wait");
-                Ok(Flow::Respond(refusal.answer(503, None)))
-            }
-        }
+        let description = match answered {
+            Ok(response) => return Ok(Flow::Respond(response)),
+            Err(Failed::Error(error)) => return Err(error),
+            Err(Failed::Busy) => "Too many requests wait",
+            Err(Failed::Full) => "There is no room for more tokens",
+        };
+        plugin.count(scene.node, |counts| {
+            counts.refused_request(endpoint.name(), UNAVAILABLE)
+        });
+        let refusal = Refusal::new(UNAVAILABLE, description);
+        Ok(Flow::Respond(refusal.answer(503, None)))
     })
 }
 
-const BUSY: &str = "temporarily_unavailable";
+const UNAVAILABLE: &str = "temporarily_unavailable";
 
 /// Whether the client's connection is encrypted, up to a trusted peer.
 /// Source: kong/tools/http.lua check_https().

@@ -37,7 +37,7 @@ pub(super) async fn code(asked: &Asked<'_, '_, '_>) -> Result<Granted, Failed> {
     let take = || store.take_code(text, grant.token(plugin), config.is_strict(), asked.now);
     let Some(found) = found else {
         if config.is_strict() {
-            // A code that was taken already ends its tokens (RFC 9700 section 2.1.1).
+            // A code that this client has taken already ends its tokens (RFC 9700 section 2.1.1).
             take().get().await?;
         }
         return Ok(Err(Refusal::invalid_code(config)));

@@ -136,8 +136,10 @@ impl Grant<'_> {
 
 /// Why no token was issued.
 pub(super) enum Failed {
-    /// The store has too much to do. The client may try again.
+    /// There is too much to do. The client may try again.
     Busy,
+    /// The store has no room until tokens have ended.
+    Full,
     Error(PluginError),
 }
 
@@ -163,6 +165,7 @@ impl From<StoreError> for Failed {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Busy => Self::Busy,
+            StoreError::Full => Self::Full,
             error => Self::Error(PluginError::caused_by("the store of tokens failed", error)),
         }
     }

@@ -21,6 +21,7 @@ pub(crate) mod search;
 mod secrets;
 pub(crate) mod source;
 mod token;
+mod turns;
 
 use bytes::Bytes;
 use check::Challenges;

@@ -96,28 +96,57 @@ fn split(text: &str, at: char) -> (&str, Option<&str>) {
 
 /// Depth from which nested values are left out. JSON that plugins read may be nested.
 const MAX_DEPTH: usize = 16;
+/// Maximum length of a state, with the names of all its parts. Each element of a list repeats the names of what it is in.
+const MAX_STATE: usize = 256 * 1024;
+
+/// Whether a state is short enough for a URI.
+pub(super) fn is_short(state: &Value) -> bool {
+    let mut left = MAX_STATE;
+    write_within(&mut String::new(), &mut left, "state", state, 0).is_some()
+}
 
 fn write(out: &mut String, name: &str, value: &Value, depth: usize) {
+    // This much is never used up.
+    let mut left = usize::MAX;
+    let _ = write_within(out, &mut left, name, value, depth);
+}
+
+/// Writes a parameter. Returns `None` if there is too much to write: then a part of it was written.
+fn write_within(
+    out: &mut String,
+    left: &mut usize,
+    name: &str,
+    value: &Value,
+    depth: usize,
+) -> Option<()> {
+    // Names count also where nothing is written, because making them takes time.
+    *left = left.checked_sub(name.len())?;
     if depth > MAX_DEPTH {
-        return;
+        return Some(());
     }
     match value {
         Value::Array(values) => {
             for (at, value) in values.iter().enumerate() {
-                write(out, &format!("{name}[{}]", at + 1), value, depth + 1);
+                let name = format!("{name}[{}]", at + 1);
+                write_within(out, left, &name, value, depth + 1)?;
             }
         }
         Value::Object(object) => {
             let mut members: Vec<_> = object.iter().collect();
             members.sort_unstable_by_key(|(member, _)| member.to_string());
             for (member, value) in members {
-                write(out, &format!("{name}.{member}"), value, depth + 1);
+                let name = format!("{name}.{member}");
+                write_within(out, left, &name, value, depth + 1)?;
             }
         }
         Value::Null => pair(out, name, ""),
-        Value::String(text) => pair(out, name, text),
+        Value::String(text) => {
+            *left = left.checked_sub(text.len())?;
+            pair(out, name, text);
+        }
         other => pair(out, name, &serde_json::to_string(other).unwrap_or_default()),
     }
+    Some(())
 }
 
 fn pair(out: &mut String, name: &str, value: &str) {

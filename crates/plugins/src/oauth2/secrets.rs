@@ -1,5 +1,5 @@
 //! Compares client secrets. A hash in PBKDF2 costs milliseconds, so hashes are computed off the workers, a few at a time,
-//! and a secret that was right is remembered.
+//! and a secret that was right is remembered: then its client never waits in the queue (`turns`).
 //!
 //! What is remembered is an HMAC of the credential's id, its stored secret and the given one, with a key that the process
 //! has made for itself. So a changed credential is not remembered any more, and the memory of the process has no secrets
@@ -9,16 +9,17 @@
 //! time does not tell which clients exist.
 
 use super::credential::Oauth2Credential;
+use super::turns::{Asker, Permit, Turns};
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::{hmac, pbkdf2};
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
 use subtle::ConstantTimeEq;
-use tokio::sync::Semaphore;
 
 /// Maximum number of secrets that are remembered.
 const MAX_KNOWN: usize = 65_536;
@@ -39,11 +40,12 @@ pub(super) struct Secrets {
     /// What is known, from the oldest to the newest.
     order: Mutex<VecDeque<Mac>>,
     max_known: usize,
-    permits: Semaphore,
-    waiting: AtomicUsize,
+    turns: Arc<Turns>,
+    /// Makes short numbers of the client ids that wait.
+    ids: RandomState,
 }
 
-/// Too many requests wait for a hash.
+/// Too many requests of the client's address, or with its id, wait for a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overload;
 
@@ -61,29 +63,31 @@ impl Secrets {
             known: papaya::HashSet::new(),
             order: Mutex::default(),
             max_known: known,
-            permits: Semaphore::new(at_once),
-            waiting: AtomicUsize::new(0),
+            turns: Turns::new(at_once, MAX_WAITING),
+            ids: RandomState::new(),
         })
     }
 
-    /// Whether this is the secret of the client. `None` is a client that does not exist.
+    /// Whether one of the given texts is the secret of the client. `None` is a client that does not exist.
     pub(super) async fn is_right(
         &self,
         client: Option<&Oauth2Credential>,
-        given: &str,
+        given: &[&str],
+        asker: Asker,
     ) -> Result<bool, Overload> {
         let stored = client.and_then(|client| client.client_secret.as_deref());
         let (Some(client), Some(stored)) = (client, stored) else {
-            return self.waste(given).await;
+            return self.waste(given, asker).await;
         };
         if !client.has_hashed_secret() {
-            return match bool::from(stored.as_bytes().ct_eq(given.as_bytes())) {
+            let is_stored = |given: &&str| bool::from(stored.as_bytes().ct_eq(given.as_bytes()));
+            return match given.iter().any(is_stored) {
                 true => Ok(true),
-                false => self.waste(given).await,
+                false => self.waste(given, asker).await,
             };
         }
-        let mac = self.mac(client, stored, given);
-        if self.is_known(&mac) {
+        let macs: Vec<_> = (given.iter().map(|given| self.mac(client, stored, given))).collect();
+        if self.is_any_known(&macs) {
             return Ok(true);
         }
         let Some(hash) = Hash::parse(stored) else {
@@ -92,37 +96,40 @@ impl Secrets {
                 plugin = super::NAME,
                 "the hashed secret of the credential {id} cannot be used"
             );
-            return self.waste(given).await;
+            return self.waste(given, asker).await;
         };
-        let is_right = self.compute(hash, given, Some(&mac)).await?;
-        if is_right {
-            self.remember(mac);
+        let permit = self.turns.permit(asker).await?;
+        // Another request may have found the same secret right in the meantime.
+        if self.is_any_known(&macs) {
+            return Ok(true);
         }
-        Ok(is_right)
+        let right = compute(permit, hash, given).await?;
+        if let Some(mac) = right.and_then(|at| macs.get(at)) {
+            self.remember(*mac);
+        }
+        Ok(right.is_some())
     }
 
-    /// Takes the time of a hash, for a refusal.
-    async fn waste(&self, given: &str) -> Result<bool, Overload> {
+    /// Takes the time of a hash for each text, for a refusal.
+    async fn waste(&self, given: &[&str], asker: Asker) -> Result<bool, Overload> {
         let nobody = Hash {
             algorithm: pbkdf2::PBKDF2_HMAC_SHA512,
             rounds: USUAL_ROUNDS,
             salt: vec![0; 16],
             hash: vec![0; 32],
         };
-        self.compute(nobody, given, None).await?;
+        let permit = self.turns.permit(asker).await?;
+        compute(permit, nobody, given).await?;
         Ok(false)
     }
 
-    /// Compares with a hash on another thread. Another request may have found the same secret right in the meantime.
-    async fn compute(&self, hash: Hash, given: &str, mac: Option<&Mac>) -> Result<bool, Overload> {
-        let _waiting = Waiting::join(&self.waiting)?;
-        let _permit = self.permits.acquire().await.map_err(|_| Overload)?;
-        if mac.is_some_and(|mac| self.is_known(mac)) {
-            return Ok(true);
-        }
-        let given = given.to_owned();
-        let computed = tokio::task::spawn_blocking(move || hash.is_of(given.as_bytes())).await;
-        computed.map_err(|_| Overload)
+    /// Who asks with this client id, which may be that of no client.
+    pub(super) fn asker(&self, address: IpAddr, client_id: &str) -> Asker {
+        Asker::new(address, self.ids.hash_one(client_id))
+    }
+
+    fn is_any_known(&self, macs: &[Mac]) -> bool {
+        macs.iter().any(|mac| self.known.pin().contains(mac))
     }
 
     fn mac(&self, client: &Oauth2Credential, stored: &str, given: &str) -> Mac {
@@ -134,10 +141,6 @@ impl Secrets {
         let mut mac = Mac::default();
         mac.copy_from_slice(context.sign().as_ref());
         mac
-    }
-
-    fn is_known(&self, mac: &Mac) -> bool {
-        self.known.pin().contains(mac)
     }
 
     fn remember(&self, mac: Mac) {
@@ -155,28 +158,25 @@ impl Secrets {
     }
 
     #[cfg(test)]
+    pub(super) fn turns(&self) -> &Arc<Turns> {
+        &self.turns
+    }
+
+    #[cfg(test)]
     pub(super) fn known(&self) -> usize {
         self.known.pin().len()
     }
 }
 
-/// A request that waits for a hash.
-struct Waiting<'w>(&'w AtomicUsize);
-
-impl<'w> Waiting<'w> {
-    fn join(waiting: &'w AtomicUsize) -> Result<Self, Overload> {
-        let joined = Self(waiting);
-        match waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING {
-            true => Ok(joined),
-            false => Err(Overload),
-        }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+/// Compares with a hash on another thread. Returns which text is right. The permit is given back when that is done, also
+/// if nobody waits for it any more.
+async fn compute(permit: Permit, hash: Hash, given: &[&str]) -> Result<Option<usize>, Overload> {
+    let given: Vec<_> = given.iter().map(|&given| given.to_owned()).collect();
+    let computed = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        given.iter().position(|given| hash.is_of(given.as_bytes()))
+    });
+    computed.await.map_err(|_| Overload)
 }
 
 /// A stored hash.

@@ -90,6 +90,7 @@ async fn grant(
     let client = client::named(cx.node, &claimed)?;
     let refusal = check(
         plugin,
+        cx,
         parameters,
         grant_type,
         &claimed,
@@ -135,6 +136,7 @@ fn unsupported() -> Refusal {
 /// Checks what all grants need. All checks are made, and the last one that fails decides.
 async fn check(
     plugin: &Oauth2,
+    cx: &Scene<'_, '_>,
     parameters: &Parameters<'_>,
     grant_type: Option<GrantType>,
     claimed: &Claimed,
@@ -176,7 +178,7 @@ async fn check(
             }
         }
         client => {
-            let is_right = plugin.has_secret(claimed, client).await?;
+            let is_right = plugin.has_secret(cx.request, claimed, client).await?;
             // An unknown client is refused later, and then without a challenge, as in Kong.
             if !is_right && (client.is_some() || plugin.config.is_strict()) {
                 refusal = Some(refuse_client());

@@ -10,7 +10,7 @@ use model::{Error, ErrorCode, Object, Value};
 use plugin::{Endpoint, EndpointAnswer, EndpointReply, EndpointRequest, Node};
 use serde_json::json;
 use std::sync::Arc;
-use tokens::sessions::{Put, SessionRow, SessionStore, SessionStoreError};
+use tokens::sessions::{Expected, Put, SessionRow, SessionStore, SessionStoreError};
 use uuid::Uuid;
 
 const DEFAULT_SIZE: usize = 100;
@@ -18,6 +18,9 @@ const MAX_SIZE: usize = 1000;
 
 /// Number of rows that are read at once.
 const PART: usize = 64;
+
+/// How often a PATCH begins again because the row was changed meanwhile.
+const MAX_ATTEMPTS: usize = 10;
 
 /// A page ends when its data is longer than this.
 const MAX_BYTES: usize = 4 << 20;
@@ -31,7 +34,8 @@ pub(crate) fn endpoints() -> [Endpoint; 2] {
                 |request, node| apart(node, move |node, store| list(&request, node, store)),
             )
             .on("POST", "Create a session", |request, node| {
-                written(&request, node, |input, _, _| Ok((input, true)), 201)
+                let new = |input, _: &Node, _: &dyn SessionStore| Ok((input, Expected::Nothing));
+                written(&request, node, new, 201)
             }),
         Endpoint::new(NAME, "/sessions/{sessions}")
             .on("GET", "Show a session", |request, node| {
@@ -60,7 +64,9 @@ impl From<Error> for Refused {
 impl From<SessionStoreError> for Refused {
     fn from(error: SessionStoreError) -> Self {
         match error {
-            SessionStoreError::Busy => Self(EndpointAnswer::message(503, &error.to_string())),
+            SessionStoreError::Busy | SessionStoreError::Full => {
+                Self(EndpointAnswer::message(503, &error.to_string()))
+            }
             SessionStoreError::TooLarge => Self(EndpointAnswer::message(413, &error.to_string())),
             error => {
                 tracing::error!(%error, "the Admin API cannot use the sessions");
@@ -193,7 +199,7 @@ fn input_of(request: &EndpointRequest) -> Result<Object, Refused> {
 /// Returns what completes the input of a PUT: the path names the row.
 fn named(
     request: &EndpointRequest,
-) -> impl FnOnce(Object, &Node, &dyn SessionStore) -> Result<(Object, bool), Refused> + use<> {
+) -> impl FnOnce(Object, &Node, &dyn SessionStore) -> Result<(Object, Expected), Refused> + use<> {
     let segment = request.parameter("sessions").to_owned();
     move |mut input, node, store| {
         let id = match id_of(&segment) {
@@ -205,15 +211,15 @@ fn named(
         };
         let id = id.unwrap_or_else(Uuid::new_v4);
         input.insert("id", Value::from(id.to_string()));
-        Ok((input, false))
+        Ok((input, Expected::Anything))
     }
 }
 
-/// Writes a whole row. `complete` adds to the input what the path says, and returns whether the row must be new.
+/// Writes a whole row. `complete` adds to the input what the path says, and returns what there must be.
 fn written(
     request: &EndpointRequest,
     node: Arc<Node>,
-    complete: impl FnOnce(Object, &Node, &dyn SessionStore) -> Result<(Object, bool), Refused>
+    complete: impl FnOnce(Object, &Node, &dyn SessionStore) -> Result<(Object, Expected), Refused>
     + Send
     + 'static,
     status: u16,
@@ -222,9 +228,10 @@ fn written(
     EndpointReply::Wait(Box::pin(async move {
         let write = async {
             let store = store(&node)?;
-            let (input, must_be_new) = complete(input?, &node, &**store)?;
+            let (input, expected) = complete(input?, &node, &**store)?;
             let row = row_of(input, &context(&node))?;
-            put(&node, row, must_be_new, status).await
+            let done = store.put(row.clone(), expected, now(&node)).await?;
+            answer_to(done, &row, &node, status)
         };
         answer(write.await)
     }))
@@ -235,18 +242,22 @@ fn patch(request: EndpointRequest, node: Arc<Node>) -> EndpointReply {
         let write = async {
             let store = store(&node)?;
             let input = input_of(&request)?;
-            let found = find(&request, &node, &**store)?.ok_or_else(not_found)?;
-            let row = patched(&found, input, &context(&node))?;
-            put(&node, row, false, 200).await
+            for _ in 0..MAX_ATTEMPTS {
+                let found = find(&request, &node, &**store)?.ok_or_else(not_found)?;
+                let row = patched(&found, input.clone(), &context(&node))?;
+                let expected = Expected::Same(found);
+                match store.put(row.clone(), expected, now(&node)).await? {
+                    Put::Changed => {}
+                    done => return answer_to(done, &row, &node, 200),
+                }
+            }
+            Err(SessionStoreError::Busy.into())
         };
         answer(write.await)
     }))
 }
 
-async fn put(node: &Node, row: SessionRow, must_be_new: bool, status: u16) -> Answered {
-    let done = store(node)?
-        .put(row.clone(), must_be_new, now(node))
-        .await?;
+fn answer_to(done: Put, row: &SessionRow, node: &Node, status: u16) -> Answered {
     let violation = |code, what: &str, field: &str, value: &str| {
         let fields = Object::from_iter([(field, Value::from(value))]);
         let key = model::error::brace_notation(&Value::Object(fields.clone()));
@@ -255,7 +266,8 @@ async fn put(node: &Node, row: SessionRow, must_be_new: bool, status: u16) -> An
             .into())
     };
     match done {
-        Put::Done => Ok(EndpointAnswer::json(status, &shown(&row, &context(node))?)),
+        Put::Done => Ok(EndpointAnswer::json(status, &shown(row, &context(node))?)),
+        Put::Changed => Err(SessionStoreError::Busy.into()),
         Put::IdExists => {
             let what = "primary key violation on key";
             let id = row.id.to_string();

@@ -33,6 +33,8 @@ pub struct BuildSettings {
     pub default_certificate: Option<Arc<Certificates>>,
     pub node: NodeIdentity,
     pub lua: LuaSettings,
+    /// Whether the time that each plugin takes is a metric (`plugin_time_metrics`).
+    pub times_plugins: bool,
     /// Resolver for the names of hosts and targets.
     pub resolver: Resolver,
     /// Metrics about the parts that are built.

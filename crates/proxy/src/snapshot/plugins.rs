@@ -257,7 +257,12 @@ fn build(
                 lua: &settings.lua,
                 life: &life,
             };
-            (maker.build(&plugin.config, &cx)?, def.phases)
+            let handler = maker.build(&plugin.config, &cx)?;
+            let handler = match settings.times_plugins {
+                true => Arc::new(plugin::Timed::new(handler, &def.name)),
+                false => handler,
+            };
+            (handler, def.phases)
         }
         // Only in these phases, even if the plugin that it replaces has only later phases.
         Implementation::Later { .. } => {

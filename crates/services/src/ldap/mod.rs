@@ -24,6 +24,7 @@
 mod connection;
 mod message;
 mod pool;
+pub mod reading;
 #[cfg(test)]
 mod tests;
 

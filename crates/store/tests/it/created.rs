@@ -73,8 +73,6 @@ fn a_change_that_is_undone_creates_nothing() {
             transaction.discard()?;
             transaction.apply(&set(consumer(2, "b")))?;
             transaction.seal(&Origin::default())?;
-            // Deleted and made again in one revision, it has only changed.
-            transaction.apply(&set(delete(K::Consumers, id(1))))?;
             transaction.apply(&set(consumer(1, "c")))?;
             transaction.seal(&Origin::default())?;
             Ok::<_, CommitError>(())
@@ -84,6 +82,49 @@ fn a_change_that_is_undone_creates_nothing() {
         (created(&fixture, 1), created(&fixture, 2)),
         (Some(1), Some(2))
     );
+    assert_consistent(store);
+}
+
+#[test]
+fn an_entity_that_one_revision_deletes_and_makes_again_is_another_one() {
+    let fixture = fixture();
+    let store = &fixture.store;
+    commit(
+        store,
+        vec![consumer(1, "a"), consumer(2, "b"), consumer(3, "c")],
+    )
+    .unwrap();
+    let remove = |number| delete(K::Consumers, id(number));
+    commit(
+        store,
+        vec![remove(1), consumer(1, "new"), remove(2), consumer(2, "b")],
+    )
+    .unwrap();
+    assert_eq!(created(&fixture, 1), Some(2));
+    assert_eq!(created(&fixture, 2), Some(1), "it is as it was");
+    // The same in several steps.
+    store
+        .transact(&mut |transaction| {
+            for change in [
+                remove(3),
+                consumer(4, "d"),
+                consumer(3, "e"),
+                consumer(2, "f"),
+            ] {
+                transaction.apply(&ChangeSet {
+                    changes: vec![change],
+                    meta: Vec::new(),
+                })?;
+            }
+            transaction.seal(&Origin::default())?;
+            Ok::<_, CommitError>(())
+        })
+        .unwrap();
+    let all = [1, 2, 3, 4].map(|number| created(&fixture, number));
+    assert_eq!(all, [Some(2), Some(1), Some(3), Some(3)]);
+    // What was noted of one revision does not reach the next one.
+    commit(store, vec![consumer(3, "g")]).unwrap();
+    assert_eq!(created(&fixture, 3), Some(3));
     assert_consistent(store);
 }
 

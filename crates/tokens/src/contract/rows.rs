@@ -127,6 +127,16 @@ pub(super) async fn lists_are_complete(store: Store) {
         };
         ids.insert(store.issue(token, NOW).get().await.unwrap().id);
     }
+    // Neighbours of one owner and of others, which end at the same time.
+    for number in 0..200 {
+        let token = NewToken {
+            credential: owner(if number < 100 { 4 } else { 4 + number % 2 }),
+            service: None,
+            ttl: Some(1000),
+            ..new_token()
+        };
+        ids.insert(store.issue(token, NOW).get().await.unwrap().id);
+    }
     let rows: Vec<_> = (0..10).map(imported).collect();
     ids.extend(rows.iter().map(|row| row.id));
     store.import(rows, NOW).get().await.unwrap();
@@ -136,6 +146,8 @@ pub(super) async fn lists_are_complete(store: Store) {
     assert_eq!(BTreeSet::from_iter(every), ids);
     assert_eq!(all(Listed::OfCredential(owner(1).id)).await.len(), 20);
     assert_eq!(all(Listed::OfCredential(owner(3).id)).await.len(), 10);
+    assert_eq!(all(Listed::OfCredential(owner(4).id)).await.len(), 150);
+    assert_eq!(all(Listed::OfCredential(owner(5).id)).await.len(), 50);
     assert_eq!(all(Listed::OfService(owner(2).id)).await.len(), 15);
     assert_eq!(all(Listed::OfService(owner(8).id)).await.len(), 0);
 }

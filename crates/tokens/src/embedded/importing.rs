@@ -83,6 +83,7 @@ impl Write<'_> {
         mut row: Row,
         rivals: Rivals,
     ) -> Result<(), StoreError> {
+        self.need_room()?;
         row.family = rivals.by_id.as_ref().and_then(|(_, own)| own.family);
         let mut gone: Vec<At> = Vec::new();
         let others = rivals.by_access.into_iter().chain(rivals.by_refresh);

@@ -1,16 +1,24 @@
 //! Lists of rows: those of the buckets in their order, and then the loose rows by id.
 
+use super::Shared;
 use super::reading::View;
-use super::tables::{OF_CREDENTIAL, OF_SERVICE, ROW, Table, storage};
-use super::{PART, Shared};
+use super::tables::{OF_CREDENTIAL, OF_SERVICE, ROW, Table, owner_key, storage};
+use super::writer::Write;
 use crate::place::Place;
 use crate::row::Row;
-use crate::store::{Cursor, Listed, Page, StoreError};
+use crate::store::{Cursor, Listed, Owner, Page, StoreError};
 use std::ops::Bound;
 use uuid::Uuid;
 
 /// Rows that are read for a page, live or not.
 const MOST_READ: usize = 10_000;
+
+/// Rows with places that one entry lists, with a bit for each. Mostly neighbours have the same owner, so that the lists
+/// take little room.
+const LISTED: u64 = 64;
+
+/// A key and its value.
+type Entry<'v> = (&'v [u8], &'v [u8]);
 
 /// A page that is being read.
 struct Reading {
@@ -90,25 +98,35 @@ impl View<'_> {
     fn list_places(&self, after: Option<Place>, page: &mut Reading) -> Result<bool, StoreError> {
         let prefix = page.prefix(&[ROW]);
         for (bucket, part) in self.map.parts.keys() {
-            let number = match after {
-                Some(after) if (*bucket, *part) < (after.bucket, after.number / PART) => continue,
-                Some(after) if after.bucket == *bucket => Some(after.number),
-                _ => None,
+            let first = match after {
+                Some(after) if (*bucket, *part) < (after.bucket, after.part()) => continue,
+                Some(after) if after.bucket == *bucket => after.number + 1,
+                _ => 0,
             };
             let Some(table) = self.shared.tables.part(self.map, *bucket, *part) else {
                 continue;
             };
-            let after = number.map(u64::to_be_bytes);
-            let mut keys = self.keys(table, &prefix, after.as_ref().map(|after| &after[..]))?;
-            while let Some(key) = keys.next().transpose()? {
-                let number = key.last_chunk().ok_or(StoreError::Damaged)?;
-                let place = Place {
-                    bucket: *bucket,
-                    number: u64::from_be_bytes(*number),
+            let per_entry = match page.of {
+                Listed::All => 1,
+                Listed::OfCredential(_) | Listed::OfService(_) => LISTED,
+            };
+            let start = (first / per_entry).to_be_bytes();
+            let mut entries = self.entries(table, &prefix, &start)?;
+            while let Some((key, value)) = entries.next().transpose()? {
+                let entry = key.last_chunk().ok_or(StoreError::Damaged)?;
+                let begin = u64::from_be_bytes(*entry) * per_entry;
+                let bits = match per_entry {
+                    1 => 1,
+                    _ => read_bits(value)?,
                 };
-                let row = self.row_at(place)?;
-                if row.is_some_and(|row| page.take(row, false)) {
-                    return Ok(true);
+                let numbers = (0..per_entry).filter(|bit| bits >> bit & 1 == 1);
+                let numbers = numbers.map(|bit| begin + bit);
+                for number in numbers.filter(|number| *number >= first) {
+                    let bucket = *bucket;
+                    let row = self.row_at(Place { bucket, number })?;
+                    if row.is_some_and(|row| page.take(row, false)) {
+                        return Ok(true);
+                    }
                 }
             }
         }
@@ -123,10 +141,13 @@ impl View<'_> {
             Listed::OfCredential(_) | Listed::OfService(_) => loose.owners,
         };
         let prefix = page.prefix(&[]);
-        let after = after.as_ref().map(|after| &after.as_bytes()[..]);
-        let mut keys = self.keys(table, &prefix, after)?;
-        while let Some(key) = keys.next().transpose()? {
+        let start = after.unwrap_or_default();
+        let mut entries = self.entries(table, &prefix, start.as_bytes())?;
+        while let Some((key, _)) = entries.next().transpose()? {
             let id = Uuid::from_bytes(*key.last_chunk().ok_or(StoreError::Damaged)?);
+            if after == Some(id) {
+                continue;
+            }
             let access = loose.ids.get(self.txn, id.as_bytes()).map_err(storage)?;
             let row = self.loose_by(access)?.map(|(_, row)| row);
             if row.is_some_and(|row| page.take(row, true)) {
@@ -136,26 +157,60 @@ impl View<'_> {
         Ok(false)
     }
 
-    /// Iterates over the keys with a prefix, from the one after `prefix` and `after`.
-    fn keys<'v>(
+    /// Iterates over the entries whose keys have a prefix, from the one of `prefix` and `start`.
+    fn entries<'v>(
         &'v self,
         table: Table,
         prefix: &'v [u8],
-        after: Option<&[u8]>,
-    ) -> Result<impl Iterator<Item = Result<&'v [u8], StoreError>>, StoreError> {
-        let start = [prefix, after.unwrap_or_default()].concat();
-        let bound = match after {
-            Some(_) => Bound::Excluded(&start[..]),
-            // LMDB refuses an empty key.
-            None if start.is_empty() => Bound::Unbounded,
-            None => Bound::Included(&start[..]),
-        };
-        let entries = table.range(self.txn, &(bound, Bound::Unbounded));
-        let keys = entries.map_err(storage)?;
-        let keys = keys.map(|entry| Ok(entry.map_err(storage)?.0));
-        Ok(keys.take_while(move |key| match key {
-            Ok(key) => key.starts_with(prefix),
+        start: &[u8],
+    ) -> Result<impl Iterator<Item = Result<Entry<'v>, StoreError>>, StoreError> {
+        let start = [prefix, start].concat();
+        let range = (Bound::Included(&start[..]), Bound::Unbounded);
+        let entries = table.range(self.txn, &range).map_err(storage)?;
+        let entries = entries.map(|entry| entry.map_err(storage));
+        Ok(entries.take_while(move |entry| match entry {
+            Ok((key, _)) => key.starts_with(prefix),
             Err(_) => true,
         }))
     }
+}
+
+impl Write<'_> {
+    /// Lists a row with a place among those of its owners, or no more.
+    pub(super) fn list(
+        &mut self,
+        table: Table,
+        row: &Row,
+        number: u64,
+        is_listed: bool,
+    ) -> Result<(), StoreError> {
+        let bit = 1 << (number % LISTED);
+        for key in listing_keys(row.credential, row.service, number) {
+            let stored = table.get(&self.txn, &key).map_err(storage)?;
+            let bits = stored.map(read_bits).transpose()?.unwrap_or(0);
+            match if is_listed { bits | bit } else { bits & !bit } {
+                0 => self.delete(table, &key)?,
+                bits => self.put(table, &key, &bits.to_be_bytes())?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The keys of the entries that list a row with a place.
+fn listing_keys(
+    credential: Owner,
+    service: Option<Owner>,
+    number: u64,
+) -> impl Iterator<Item = [u8; 25]> {
+    let entry = (number / LISTED).to_be_bytes();
+    let of_service = service.map(|service| owner_key(OF_SERVICE, service.id, entry));
+    [owner_key(OF_CREDENTIAL, credential.id, entry)]
+        .into_iter()
+        .chain(of_service)
+}
+
+fn read_bits(stored: &[u8]) -> Result<u64, StoreError> {
+    let stored = stored.try_into().map_err(|_| StoreError::Damaged)?;
+    Ok(u64::from_be_bytes(stored))
 }

@@ -2,15 +2,18 @@
 //!
 //! - *Buckets.* A row of a token that is issued here is in the bucket of its end (`place`). Its key is its number,
 //!   and the token and its id hold bucket and number. So one insert at the end of a table issues a token, and one look-up
-//!   finds it. A bucket consists of parts with four million rows, so that no part takes long to drop.
+//!   finds it. A bucket consists of parts, so that no part takes long to drop.
 //! - *Tables.* LMDB opens tables slowly and under a lock. So all tables exist from the start, and a part takes an empty one
 //!   (`tables`). When the last row of a part has ended, the table is emptied as a whole, and is free again.
 //! - *Loose rows.* Tokens that do not hold their place (imported ones, and rows whose life was renewed) are in tables of
 //!   their own, by the hash of the access token. They are deleted one by one.
-//! - *One writer.* A thread takes all waiting operations, does them in one transaction, and syncs once (`writer`).
+//! - *Look-ups* run where they are asked for, unless memory is so short that they may wait for the disk (`aside`).
+//! - *One writer.* A thread takes all waiting operations, does them in one transaction, and syncs once
+//!   (`crate::writer`).
 //! - *Facts.* A row is never changed but for its state, and never deleted before its end. So a used refresh token is
 //!   known as one, and an import does not bring a revoked token back.
 
+mod aside;
 mod importing;
 mod listing;
 mod operations;
@@ -25,20 +28,20 @@ use crate::store::{
     Code, Counts, Cursor, ImportOutcome, Imported, Issued, Listed, NewCode, NewToken, Page,
     RefreshOutcome, Reply, StoreError, Token, TokenStore, Write, WriteOutcome,
 };
+use aside::{Aside, Pace};
 use readers::Readers;
+use std::borrow::Borrow;
 use std::path::Path;
 use std::sync::Arc;
 use tables::Tables;
 use uuid::Uuid;
 use writer::Writer;
 
-/// Rows of a part.
-const PART: u64 = 1 << 22;
-
 /// The store. It ends its thread when it is dropped, after all operations that wait.
 pub struct Embedded {
     shared: Arc<Shared>,
     writer: Writer,
+    aside: Aside,
 }
 
 /// What readers and the writer share.
@@ -48,6 +51,7 @@ struct Shared {
     tables: Tables,
     keys: Keys,
     storage: Storage,
+    pace: Pace,
 }
 
 impl Embedded {
@@ -65,23 +69,56 @@ impl Embedded {
             tables,
             keys,
             storage,
+            pace: Pace::new(),
         });
-        let writer = Writer::start(shared.clone())?;
-        Ok(Self { shared, writer })
+        Ok(Self {
+            writer: Writer::start(shared.clone())?,
+            aside: Aside::start(&shared)?,
+            shared,
+        })
+    }
+
+    /// Looks something up, at once or on another thread.
+    fn look<K, T>(
+        &self,
+        key: &K,
+        look: impl Fn(&Shared, &K) -> Result<T, StoreError> + Send + 'static,
+    ) -> Reply<'_, T>
+    where
+        K: ToOwned<Owned: Send + 'static> + ?Sized + 'static,
+        T: Send + 'static,
+    {
+        let Shared { pace, .. } = &*self.shared;
+        if !pace.is_aside() {
+            return Reply::Ready(pace.watch(|| look(&self.shared, key)));
+        }
+        let key = key.to_owned();
+        match self.aside.look(move |shared| look(shared, key.borrow())) {
+            Ok(answer) => Reply::Wait(Box::pin(answer.get())),
+            Err(error) => Reply::Ready(Err(error)),
+        }
     }
 }
 
 impl TokenStore for Embedded {
     fn find_by_access_token(&self, token: &str, now: i64) -> Reply<'_, Option<Token>> {
-        Reply::Ready(self.shared.find_by_access_token(token, now))
+        self.look(token, move |shared, token| {
+            shared.find_by_access_token(token, now)
+        })
     }
 
     fn find_by_refresh_token(&self, token: &str, now: i64) -> Reply<'_, Option<Token>> {
-        Reply::Ready(self.shared.find_by_refresh_token(token, now))
+        self.look(token, move |shared, token| {
+            shared.find_by_refresh_token(token, now)
+        })
     }
 
     fn find_by_id(&self, id: Uuid, now: i64) -> Reply<'_, Option<Token>> {
-        Reply::Ready(self.shared.find_by_id(id, now))
+        self.look(&id, move |shared, id| shared.find_by_id(*id, now))
+    }
+
+    fn find_known(&self, id: Uuid, now: i64) -> Reply<'_, Option<Token>> {
+        self.look(&id, move |shared, id| shared.find_known(*id, now))
     }
 
     fn issue(&self, token: NewToken, now: i64) -> Reply<'_, Issued> {
@@ -89,11 +126,11 @@ impl TokenStore for Embedded {
     }
 
     fn issue_code(&self, code: NewCode, now: i64) -> Reply<'_, Made> {
-        self.writer.run(move |write| write.issue_code(code, now))
+        self.writer.run(move |write| write.issue_code(&code, now))
     }
 
     fn find_code(&self, code: &str, now: i64) -> Reply<'_, Option<Code>> {
-        Reply::Ready(self.shared.find_code(code, now))
+        self.look(code, move |shared, code| shared.find_code(code, now))
     }
 
     fn take_code(

@@ -1,6 +1,5 @@
 //! The operations that write.
 
-use super::PART;
 use super::reading::At;
 use super::tables::{CODE, OF_CREDENTIAL, OF_SERVICE, ROW, Table, key, owner_key, storage};
 use super::writer::Write;
@@ -35,7 +34,7 @@ impl Write<'_> {
         if let Some(table) = self.shared.tables.at(&self.map, place) {
             return Ok((place, table));
         }
-        let part = number / PART;
+        let part = place.part();
         let table = self.change(|shared, txn, map| shared.tables.add(txn, map, bucket, part))?;
         Ok((place, table))
     }
@@ -49,7 +48,7 @@ impl Write<'_> {
         let Some(table) = self.shared.tables.part(&self.map, bucket, *part) else {
             return Ok(0);
         };
-        let mut next = part * PART;
+        let mut next = Place::first_of(*part);
         for kind in [CODE, ROW] {
             let range = (
                 Bound::Included(&[kind][..]),
@@ -76,6 +75,7 @@ impl Write<'_> {
         token: &NewToken,
         now: i64,
     ) -> Result<Issued, StoreError> {
+        self.need_room()?;
         let (place, table) = self.place(Bucket::of(now, token.ends(now)))?;
         let id = place.id(random_id_bits()?);
         let access_token = Made::at(place)?;
@@ -104,13 +104,7 @@ impl Write<'_> {
         let access = access_token.known();
         row.keep(&access, refresh.as_ref(), keys, self.shared.storage)?;
         let value = row.encode();
-        let number = place.number.to_be_bytes();
-        let of_credential: [u8; 25] = owner_key(OF_CREDENTIAL, token.credential.id, number);
-        self.put(table, &of_credential, &[])?;
-        if let Some(service) = token.service {
-            let of_service: [u8; 25] = owner_key(OF_SERVICE, service.id, number);
-            self.put(table, &of_service, &[])?;
-        }
+        self.list(table, &row, place.number, true)?;
         self.append(table, &key(ROW, place.number), &value)?;
         self.count_placed(place, 1)?;
         Ok(Issued {
@@ -121,7 +115,8 @@ impl Write<'_> {
         })
     }
 
-    pub(super) fn issue_code(&mut self, code: NewCode, now: i64) -> Result<Made, StoreError> {
+    pub(super) fn issue_code(&mut self, code: &NewCode, now: i64) -> Result<Made, StoreError> {
+        self.need_room()?;
         let ends = now.saturating_add(code.ttl);
         let (place, table) = self.place(Bucket::of(now, Some(ends)))?;
         let made = Made::at(place)?;
@@ -130,7 +125,7 @@ impl Write<'_> {
             mac: self.shared.keys.mac(made.0.as_bytes()),
             ends,
             token: None,
-            code,
+            code: code.clone(),
         };
         self.put(table, &key(CODE, place.number), &row.encode()?)?;
         Ok(made)
@@ -143,7 +138,9 @@ impl Write<'_> {
         revoke_on_replay: bool,
         now: i64,
     ) -> Result<Option<Issued>, StoreError> {
-        let Some((place, mut row)) = self.view().code(code)? else {
+        let found = self.view().code(code)?;
+        let of_client = found.filter(|(_, row)| row.code.credential == token.credential);
+        let Some((place, mut row)) = of_client else {
             return Ok(None);
         };
         if let Some(token) = row.token {
@@ -224,7 +221,7 @@ impl Write<'_> {
     ) -> Result<Issued, StoreError> {
         let family = row.family.unwrap_or(row.id);
         let issued = self.issue_in(Some(family), token, now)?;
-        self.note_spent(at, row, issued.id, token.ends(now))?;
+        self.note_spent(at, row, issued.id, token.ends(now), now)?;
         row.successor = Some(issued.id);
         self.end_row(at, row, State::Superseded)?;
         Ok(issued)
@@ -241,6 +238,7 @@ impl Write<'_> {
         let Some((at, old)) = found.filter(|(_, row)| row.is_live(now)) else {
             return Ok(None);
         };
+        self.need_room()?;
         let access_token = Made::loose()?;
         let keys = &self.shared.keys;
         let mut row = Row {
@@ -334,7 +332,7 @@ impl Write<'_> {
 
     fn count_placed(&mut self, place: Place, change: i64) -> Result<(), StoreError> {
         self.change(|_, _, map| {
-            let part = map.parts.get_mut(&(place.bucket, place.number / PART));
+            let part = map.parts.get_mut(&(place.bucket, place.part()));
             let part = part.ok_or(StoreError::Damaged)?;
             part.live = part.live.saturating_add_signed(change);
             Ok(())

@@ -224,6 +224,12 @@ impl Shared {
         row.map(|row| row.token(Some(&self.keys))).transpose()
     }
 
+    pub(super) fn find_known(&self, id: Uuid, now: i64) -> Result<Option<Token>, StoreError> {
+        let found = self.find(|view| view.by_id(id))?;
+        let row = found.map(|(_, row)| row).filter(|row| row.is_there(now));
+        row.map(|row| row.token(None)).transpose()
+    }
+
     pub(super) fn find_code(&self, code: &str, now: i64) -> Result<Option<Code>, StoreError> {
         let found = self.find(|view| view.code(code))?;
         let free = found.filter(|(_, row)| row.token.is_none() && now < row.ends);

@@ -1,8 +1,9 @@
 //! Refresh tokens that were used. They are known until their grant ends, also when their own rows are gone, so that a
-//! replay is known as one.
+//! replay is known as one. A grant that never ends could be refreshed for ever: its used refresh tokens are known for
+//! [`KEPT`] only, and then their rows are deleted too.
 
 use super::reading::{At, View};
-use super::tables::storage;
+use super::tables::{ROW, storage};
 use super::writer::Write;
 use crate::place::Place;
 use crate::row::Row;
@@ -12,7 +13,11 @@ use std::ops::Bound;
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
+/// Seconds for which a used refresh token of a grant without an end is known.
+const KEPT: i64 = 90 * 86_400;
+
 /// The tables of used refresh tokens.
+#[derive(Clone, Copy)]
 pub(super) struct Spent {
     /// Place of the row, or hash of the refresh token if the row was loose. The value is that hash, and the first row of
     /// the grant.
@@ -74,6 +79,7 @@ impl Write<'_> {
         row: &Row,
         next: Uuid,
         ends: Option<i64>,
+        now: i64,
     ) -> Result<(), StoreError> {
         let Some(refresh) = &row.refresh else {
             return Ok(());
@@ -87,6 +93,7 @@ impl Write<'_> {
         let value = [&refresh[..], family.as_bytes()].concat();
         self.put(spent.tokens, &key, &value)?;
         self.put(spent.last, family.as_bytes(), next.as_bytes())?;
+        let ends = ends.unwrap_or(now.saturating_add(KEPT));
         self.put(spent.ends, &end_key(ends, &key), &[])
     }
 
@@ -111,16 +118,35 @@ impl Write<'_> {
             let Some((_, family)) = stored.map(parse).transpose()? else {
                 continue;
             };
-            match self.view().last_of(family, now)? {
+            let last = self.view().last_of(family, now)?;
+            if let Some(ends) = last.as_ref().and_then(|last| last.ends) {
                 // The grant has been refreshed since.
-                Some(row) => self.put(spent.ends, &end_key(row.ends, key), &[])?,
-                None => {
-                    self.delete(spent.tokens, key)?;
-                    self.delete(spent.last, family.as_bytes())?;
-                }
+                self.put(spent.ends, &end_key(ends, key), &[])?;
+                continue;
+            }
+            self.delete(spent.tokens, key)?;
+            match last {
+                Some(_) => self.delete_superseded(key)?,
+                None => self.delete(spent.last, family.as_bytes())?,
             }
         }
         Ok(ended.len())
+    }
+
+    /// Deletes the row of a used refresh token, if it is in a bucket that is never dropped.
+    fn delete_superseded(&mut self, key: &[u8]) -> Result<(), StoreError> {
+        let Some(place) = Place::of_key(key).filter(|place| place.bucket.end().is_none()) else {
+            return Ok(());
+        };
+        let Some(table) = self.shared.tables.at(&self.map, place) else {
+            return Ok(());
+        };
+        let row = self.view().row_at(place)?;
+        let Some(row) = row.filter(|row| row.state == State::Superseded && !row.is_moved()) else {
+            return Ok(());
+        };
+        self.delete(table, &super::tables::key(ROW, place.number))?;
+        self.list(table, &row, place.number, false)
     }
 }
 
@@ -130,8 +156,70 @@ fn parse(stored: &[u8]) -> Result<([u8; MAC], Uuid), StoreError> {
     Ok((*mac, Uuid::from_bytes(family)))
 }
 
-fn end_key(ends: Option<i64>, key: &[u8]) -> Vec<u8> {
-    // What never ends is never looked at again.
-    let ends = ends.unwrap_or(i64::MAX).max(0);
-    [&ends.to_be_bytes()[..], key].concat()
+fn end_key(ends: i64, key: &[u8]) -> Vec<u8> {
+    [&ends.max(0).to_be_bytes()[..], key].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::embedded::Embedded;
+    use crate::store::{NewToken, Owner, RefreshOutcome, State, TokenStore};
+    use crate::{Keys, Storage};
+    use uuid::Uuid;
+
+    const NOW: i64 = 1_767_225_600;
+    const DAY: i64 = 86_400;
+
+    #[test]
+    fn a_grant_that_is_refreshed_for_ever_does_not_grow() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens");
+        let keys = Keys::new(&[7; 64], 1);
+        let store = Embedded::open(&path, 1 << 28, keys, Storage::Sealed).unwrap();
+        let owner = |id| Owner {
+            id: Uuid::from_u128(id),
+            created: 7,
+        };
+        let token = || NewToken {
+            credential: owner(1),
+            service: Some(owner(2)),
+            expires_in: 7200,
+            with_refresh_token: true,
+            ttl: None,
+            scope: None,
+            authenticated_userid: None,
+        };
+        let refresh = |text: &str, now| store.refresh(text, token(), now).wait().unwrap();
+        let entries = || {
+            let tables = &store.shared.tables;
+            let txn = tables.env.read_txn().unwrap();
+            let of_tables: Vec<u64> = (tables.all())
+                .map(|table| table.len(&txn).unwrap())
+                .collect();
+            of_tables.iter().sum::<u64>()
+        };
+        let first = store.issue(token(), NOW).wait().unwrap();
+        let mut used = vec![first.refresh_token.unwrap().0];
+        let mut sizes = Vec::new();
+        for day in 1..400 {
+            let now = NOW + day * DAY;
+            let RefreshOutcome::Issued(next) = refresh(used.last().unwrap(), now) else {
+                panic!("it is refreshed on day {day}");
+            };
+            used.push(next.refresh_token.unwrap().0);
+            while store.expire(now).wait().unwrap() {}
+            sizes.push(entries());
+        }
+        let largest = |of: &[u64]| of.iter().max().copied();
+        assert_eq!(largest(&sizes[100..200]), largest(&sizes[300..]));
+        let now = NOW + 400 * DAY;
+        let (live, used) = used.split_last().unwrap();
+        for recent in &used[used.len() - 80..] {
+            assert!(matches!(refresh(recent, now), RefreshOutcome::Replayed(_)));
+        }
+        assert!(matches!(refresh(&used[0], now), RefreshOutcome::Unknown));
+        let found = store.find_by_refresh_token(live, now).wait().unwrap();
+        assert_eq!(found.map(|row| row.state), Some(State::Live));
+        assert!(matches!(refresh(live, now), RefreshOutcome::Issued(_)));
+    }
 }

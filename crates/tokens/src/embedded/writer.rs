@@ -1,31 +1,26 @@
-//! The thread that writes. It does all operations that wait in one transaction, so that they share a sync.
+//! The writer of tokens: its transactions, and the changes in them.
 
 use super::Shared;
 use super::operations::Numbers;
 use super::reading::View;
 use super::tables::{Map, Table, storage};
+use crate::room;
 use crate::store::{Reply, StoreError};
+use crate::writer::{self, Environment, Unwritten};
 use heed::{PutFlags, RwTxn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
-use tokio::sync::oneshot;
 
-/// Operations that may wait.
-const MAX_WAITING: usize = 8192;
-/// Operations in a transaction.
-const MAX_BATCH: usize = 1024;
+pub(super) struct Writer(writer::Writer<Tokens>);
 
-pub(super) struct Writer {
-    jobs: Option<SyncSender<Job>>,
-    thread: Option<JoinHandle<()>>,
+/// What the thread writes to, and what it knows of the file since its last transaction.
+struct Tokens {
+    shared: Arc<Shared>,
+    numbers: Numbers,
+    /// The last transaction that this process has committed.
+    last: usize,
+    /// Whether the file was nearly full at the last look.
+    was_short: bool,
 }
-
-/// An operation. It gets the transaction, or the reason why there is none. It returns what sends its result once the
-/// transaction is durable, or has failed.
-type Job = Box<dyn FnOnce(Result<&mut Write<'_>, &str>) -> Finish + Send>;
-type Finish = Box<dyn FnOnce(Result<(), String>) + Send>;
 
 /// The transaction of a batch.
 pub(super) struct Write<'w> {
@@ -33,10 +28,13 @@ pub(super) struct Write<'w> {
     pub(super) txn: RwTxn<'w>,
     pub(super) map: Arc<Map>,
     pub(super) numbers: &'w mut Numbers,
-    /// Number of changes so far.
+    /// The map at its begin.
+    before: Arc<Map>,
+    last: &'w mut usize,
+    was_short: &'w mut bool,
     changes: u64,
-    /// An operation failed after it had changed something, so nothing of the batch may be kept.
-    failure: Option<String>,
+    /// Whether the file is nearly full, if that was asked.
+    is_short: Option<bool>,
 }
 
 impl Write<'_> {
@@ -46,6 +44,30 @@ impl Write<'_> {
             txn: &self.txn,
             map: &self.map,
         }
+    }
+
+    /// Refuses to add something if the file is nearly full, before anything of the operation is done. What ends tokens
+    /// goes on.
+    pub(super) fn need_room(&mut self) -> Result<(), StoreError> {
+        let is_short = match self.is_short {
+            Some(is_short) => is_short,
+            None => self.look_for_room()?,
+        };
+        match is_short {
+            true => Err(StoreError::Full),
+            false => Ok(()),
+        }
+    }
+
+    fn look_for_room(&mut self) -> Result<bool, StoreError> {
+        let tables = &self.shared.tables;
+        let is_short = room::is_short(&tables.env, &self.txn, tables.all()).map_err(storage)?;
+        if is_short && !*self.was_short {
+            tracing::error!("the store of tokens is full: it issues none until some have ended");
+        }
+        *self.was_short = is_short;
+        self.is_short = Some(is_short);
+        Ok(is_short)
     }
 
     pub(super) fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
@@ -82,208 +104,102 @@ impl Write<'_> {
         self.changes += 1;
         change(self.shared, &mut self.txn, Arc::make_mut(&mut self.map))
     }
-
-    /// Runs an operation. One that panics fails, and with it the batch, because nobody knows what it has written.
-    fn run(&mut self, job: Job) -> Option<Finish> {
-        let done = catch_unwind(AssertUnwindSafe(|| job(Ok(self))));
-        if done.is_err() {
-            self.failure = Some("an operation of the store of tokens has panicked".to_owned());
-        }
-        done.ok()
-    }
 }
 
 impl Writer {
     pub(super) fn start(shared: Arc<Shared>) -> Result<Self, StoreError> {
-        let (jobs, waiting) = sync_channel(MAX_WAITING);
-        let thread = std::thread::Builder::new()
-            .name("tokens".to_owned())
-            .spawn(move || serve(&shared, &waiting))
-            .map_err(|error| StoreError::Storage(format!("its thread cannot start: {error}")))?;
-        Ok(Self {
-            jobs: Some(jobs),
-            thread: Some(thread),
-        })
+        let tokens = Tokens {
+            shared,
+            numbers: Numbers::new(),
+            last: 0,
+            was_short: false,
+        };
+        writer::Writer::start(tokens)
+            .map(Self)
+            .map_err(|error| StoreError::Storage(format!("its thread cannot start: {error}")))
     }
 
     /// Runs an operation. The result comes when it is durable.
     pub(super) fn run<T: Send + 'static>(
         &self,
-        operation: impl FnOnce(&mut Write<'_>) -> Result<T, StoreError> + Send + 'static,
+        operation: impl Fn(&mut Write<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Reply<'static, T> {
-        let (sender, receiver) = oneshot::channel();
-        let job: Job = Box::new(move |write| {
-            let result = match write {
-                Ok(write) => attempt(write, operation),
-                Err(cause) => Err(StoreError::Storage(cause.to_owned())),
-            };
-            Box::new(move |committed| {
-                let result = match committed {
-                    Ok(()) => result,
-                    Err(error) => Err(StoreError::Storage(error)),
-                };
-                // The caller may have left.
-                let _ = sender.send(result);
-            })
-        });
-        let Some(jobs) = &self.jobs else {
-            return Reply::Ready(Err(StoreError::Closed));
+        match self.0.ask(operation) {
+            Ok(answer) => Reply::Wait(Box::pin(answer.get())),
+            Err(error) => Reply::Ready(Err(error)),
+        }
+    }
+}
+
+impl Environment for Tokens {
+    const NAME: &'static str = "tokens";
+
+    type Write<'w> = Write<'w>;
+    type Error = StoreError;
+
+    /// Begins a transaction. During an upgrade another process writes too. Then what this process knows may be out of
+    /// date.
+    fn begin(&mut self) -> Result<Write<'_>, StoreError> {
+        let Self {
+            shared,
+            numbers,
+            last,
+            was_short,
+        } = self;
+        let tables = &shared.tables;
+        let txn = tables.env.write_txn().map_err(storage)?;
+        let map = if txn.id() == *last + 1 {
+            tables.map.load_full()
+        } else {
+            numbers.clear();
+            Arc::new(tables.read_map(&txn)?)
         };
-        match jobs.try_send(job) {
-            Ok(()) => Reply::Wait(Box::pin(async move {
-                receiver.await.unwrap_or(Err(StoreError::Closed))
-            })),
-            Err(TrySendError::Full(_)) => Reply::Ready(Err(StoreError::Busy)),
-            Err(TrySendError::Disconnected(_)) => Reply::Ready(Err(StoreError::Closed)),
-        }
+        Ok(Write {
+            shared,
+            txn,
+            before: Arc::clone(&map),
+            map,
+            numbers,
+            last,
+            was_short,
+            changes: 0,
+            is_short: None,
+        })
+    }
+
+    fn changes(write: &Write<'_>) -> u64 {
+        write.changes
+    }
+
+    fn commit(write: Write<'_>) -> Result<(), StoreError> {
+        let Write {
+            shared,
+            mut txn,
+            map,
+            before,
+            last,
+            ..
+        } = write;
+        let tables = &shared.tables;
+        tables.write_counts(&mut txn, &before, &map)?;
+        let id = txn.id();
+        txn.commit().map_err(storage)?;
+        *last = id;
+        tables.map.store(map);
+        shared.readers.release_idle();
+        Ok(())
     }
 }
 
-fn attempt<T>(
-    write: &mut Write<'_>,
-    operation: impl FnOnce(&mut Write<'_>) -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
-    let before = write.changes;
-    let result = operation(write);
-    if let Err(error) = &result
-        && write.changes != before
-    {
-        write.failure.get_or_insert_with(|| error.to_string());
-    }
-    result
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        drop(self.jobs.take());
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread of the store of tokens has panicked");
+impl From<Unwritten> for StoreError {
+    fn from(unwritten: Unwritten) -> Self {
+        match unwritten {
+            Unwritten::Busy => Self::Busy,
+            Unwritten::Closed => Self::Closed,
+            Unwritten::Panicked => Self::Storage("an operation has panicked".to_owned()),
         }
-    }
-}
-
-fn serve(shared: &Shared, waiting: &Receiver<Job>) {
-    let mut known = Known::default();
-    while let Ok(first) = waiting.recv() {
-        let mut finishes = Vec::new();
-        let committed = batch(shared, &mut known, first, waiting, &mut finishes);
-        if let Err(error) = &committed {
-            tracing::error!(error, "the store of tokens could not write");
-        }
-        for finish in finishes {
-            finish(committed.clone());
-        }
-    }
-}
-
-/// What the thread knows of the file since its last transaction.
-#[derive(Default)]
-struct Known {
-    numbers: Numbers,
-    /// The last transaction that this process has committed.
-    transaction: usize,
-}
-
-fn batch(
-    shared: &Shared,
-    known: &mut Known,
-    first: Job,
-    waiting: &Receiver<Job>,
-    finishes: &mut Vec<Finish>,
-) -> Result<(), String> {
-    let begun = shared.tables.env.write_txn().map_err(storage);
-    let begun = begun.and_then(|txn| known.begin(shared, txn));
-    let (txn, map) = match begun {
-        Ok(begun) => begun,
-        Err(error) => {
-            let cause = error.to_string();
-            finishes.push(first(Err(&cause)));
-            return Err(cause);
-        }
-    };
-    let transaction = txn.id();
-    let before = Arc::clone(&map);
-    let mut write = Write {
-        shared,
-        txn,
-        map,
-        numbers: &mut known.numbers,
-        changes: 0,
-        failure: None,
-    };
-    let mut done = 0;
-    let mut next = Some(first);
-    while let Some(job) = next {
-        finishes.extend(write.run(job));
-        done += 1;
-        if write.failure.is_some() || done == MAX_BATCH {
-            break;
-        }
-        next = waiting.try_recv().ok();
-    }
-    let Write {
-        mut txn,
-        map,
-        changes,
-        failure,
-        ..
-    } = write;
-    if let Some(failure) = failure {
-        txn.abort();
-        return Err(failure);
-    }
-    if changes == 0 {
-        txn.abort();
-        return Ok(());
-    }
-    let counted = shared.tables.write_counts(&mut txn, &before, &map);
-    counted.map_err(|error| error.to_string())?;
-    txn.commit().map_err(|error| error.to_string())?;
-    known.transaction = transaction;
-    shared.tables.map.store(map);
-    shared.readers.release_idle();
-    Ok(())
-}
-
-impl Known {
-    /// Returns the transaction with the map of the tables. During an upgrade another process writes too. Then what this
-    /// process knows may be out of date.
-    fn begin<'t>(
-        &mut self,
-        shared: &Shared,
-        txn: RwTxn<'t>,
-    ) -> Result<(RwTxn<'t>, Arc<Map>), StoreError> {
-        if txn.id() == self.transaction + 1 {
-            return Ok((txn, shared.tables.map.load_full()));
-        }
-        self.numbers.clear();
-        let map = shared.tables.read_map(&txn)?;
-        Ok((txn, Arc::new(map)))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::embedded::Embedded;
-    use crate::store::{Listed, StoreError, TokenStore};
-    use crate::{Keys, Storage};
-
-    #[test]
-    fn an_operation_that_panics_fails_and_the_others_go_on() {
-        let directory = tempfile::tempdir().unwrap();
-        let keys = Keys::new(&[7; 64], 1);
-        let path = directory.path().join("tokens");
-        let store = Embedded::open(&path, 1 << 28, keys, Storage::Sealed).unwrap();
-        let panics = store.writer.run::<()>(|write| {
-            write.put(write.shared.tables.loose.ids, &[1; 16], &[2; 32])?;
-            panic!("a mistake");
-        });
-        assert!(matches!(panics.wait(), Err(StoreError::Closed)));
-        assert_eq!(store.writer.run(|_| Ok(7)).wait().unwrap(), 7);
-        // Nothing of it was kept.
-        let page = store.list(Listed::All, None, 10, 0).wait().unwrap();
-        assert_eq!((page.tokens, page.next), (Vec::new(), None));
-    }
-}
+mod tests;

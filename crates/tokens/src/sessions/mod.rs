@@ -4,25 +4,28 @@
 //! - *Writes are queued.* `header_filter` cannot wait for a disk. A new session is found at once, because what waits for
 //!   the writer is in memory too (`pending`), and it is durable a moment later. After a crash of the computer the last
 //!   sessions may be missing, so that their clients log in again. A deletion is reported when it is durable.
-//! - *One writer.* A thread takes all waiting operations, does them in one transaction, and syncs once (`writer`).
-//! - *Bounds.* An owner has a maximum number of sessions and of bytes, and at most as many as there is room left. Its oldest
-//!   ones make room for new ones, so that no client can log others out.
+//! - *One writer.* A thread takes all waiting operations, does them in one transaction, and syncs once
+//!   (`crate::writer`).
+//! - *Bounds.* All sessions together have a maximum number and a maximum number of bytes. So has each owner, and it has at most
+//!   as many as there is room left. Its oldest ones make room for new ones, so that no client can log others out.
 //! - *Ends* are judged at the look-up. Each new session removes some that have ended, and so does the thread when it has
 //!   nothing else to do.
 
+mod counts;
 mod pending;
 mod tables;
 mod writer;
 
+use crate::writer::{Answer, Writer, answer};
 use pending::{Change, Pending};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tables::{Name, Tables, name_of};
+use tables::{Name, Tables, Write, name_of};
 use uuid::Uuid;
-use writer::Writer;
+use writer::Sessions;
 
 /// Maximum length of the data of a session. Data in cookies is shorter.
 const MAX_DATA: usize = 512 * 1024;
@@ -53,8 +56,8 @@ pub trait SessionStore: Send + Sync {
         now: u64,
     ) -> Result<Vec<SessionRow>, SessionStoreError>;
 
-    /// Writes a row. It replaces the one with its id, unless it must be new.
-    fn put(&self, row: SessionRow, must_be_new: bool, now: u64) -> SessionReply<Put>;
+    /// Writes a row, if there is what is expected.
+    fn put(&self, row: SessionRow, expected: Expected, now: u64) -> SessionReply<Put>;
 
     /// Deletes a row by its id.
     fn remove(&self, id: Uuid) -> SessionReply<()>;
@@ -102,12 +105,25 @@ pub struct SessionRow {
     pub is_replaced: bool,
 }
 
+/// What there must be when a row is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expected {
+    /// No row with the id.
+    Nothing,
+    /// Any row with the id, or none. The new one belongs to the owner of the former one.
+    Anything,
+    /// This row. So a change does not bring back what has ended since it was read.
+    Same(SessionRow),
+}
+
 /// The result of writing a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     Done,
     /// There is a row with this id.
     IdExists,
+    /// The row is not there any more as it was expected.
+    Changed,
     /// Another row has this session id.
     SessionIdExists,
     /// The store is full.
@@ -120,6 +136,9 @@ pub enum SessionStoreError {
     Storage(String),
     #[error("too many operations wait for the store of sessions")]
     Busy,
+    /// There is no room in the file to do this. Deleting needs the least room.
+    #[error("the store of sessions is full")]
+    Full,
     #[error("the store of sessions is closed")]
     Closed,
     #[error("a row in the store of sessions cannot be read")]
@@ -133,6 +152,9 @@ pub enum SessionStoreError {
 pub struct Bounds {
     /// Maximum number of sessions.
     pub rows: u64,
+    /// Maximum number of bytes of all sessions. The file grows to about three times as much, for indexes and for pages that
+    /// are not full.
+    pub bytes: u64,
     /// Maximum number of sessions of an owner.
     pub of_owner: u64,
     /// Maximum number of bytes of the sessions of an owner.
@@ -143,6 +165,7 @@ impl Default for Bounds {
     fn default() -> Self {
         Self {
             rows: 10_000_000,
+            bytes: 16 << 30,
             of_owner: 100_000,
             bytes_of_owner: 256 << 20,
         }
@@ -153,9 +176,11 @@ impl Default for Bounds {
 pub struct EmbeddedSessions {
     tables: Arc<Tables>,
     pending: Arc<Pending>,
-    writer: Writer,
+    writer: Writer<Sessions>,
     /// Orders the rows of one millisecond.
     counter: AtomicU64,
+    /// The time from which it is logged again that the store is full.
+    log_full_at: Arc<AtomicU64>,
 }
 
 impl EmbeddedSessions {
@@ -166,11 +191,15 @@ impl EmbeddedSessions {
         bounds: Bounds,
     ) -> Result<Self, SessionStoreError> {
         let tables = Arc::new(Tables::open(directory, max_size, bounds)?);
+        let writer = Writer::start(Sessions(tables.clone())).map_err(|error| {
+            SessionStoreError::Storage(format!("its thread cannot start: {error}"))
+        })?;
         Ok(Self {
-            writer: Writer::start(tables.clone())?,
+            writer,
             tables,
             pending: Arc::default(),
             counter: AtomicU64::new(0),
+            log_full_at: Arc::default(),
         })
     }
 
@@ -226,38 +255,38 @@ impl SessionStore for EmbeddedSessions {
             };
             (name_of(old.session_id), change)
         });
+        let log_full_at = self.log_full_at.clone();
         let mut changes = vec![(name_of(new.session_id), Change::Row(row.clone()))];
         changes.extend(replaced.clone());
         self.pending.during(changes, |held| {
-            self.writer.send(move |write| {
-                if let Some((name, change)) = replaced {
-                    write.replace(&name, &change)?;
+            let create = move |write: &mut Write<'_>| {
+                if let Some((name, change)) = &replaced {
+                    write.replace(name, change)?;
                 }
                 write.expire(now)?;
-                let put = write.insert(&row)?;
-                Ok(move |committed: Result<(), SessionStoreError>| {
-                    if committed.is_ok() && put != Put::Done {
-                        tracing::debug!(?put, "a session is not kept");
-                    }
-                    drop(held);
-                })
+                write.insert(&row)
+            };
+            self.writer.send(create, move |put| {
+                if let Some(put) = put.ok().filter(|put| *put != Put::Done) {
+                    note_unkept(put, &log_full_at, now);
+                }
+                drop(held);
             })
         })
     }
 
     fn delete(&self, session_id: &str) -> SessionReply<()> {
         let name = name_of(session_id);
-        let (reply, answer) = writer::reply();
+        let (removed, finish) = answer();
         let sent = self.pending.during(vec![(name, Change::Deleted)], |held| {
-            self.writer.send(move |write| {
-                write.remove_named(&name)?;
-                Ok(move |committed: Result<(), SessionStoreError>| {
-                    answer(committed);
-                    drop(held);
-                })
-            })
+            let finish = |removed| {
+                finish(removed);
+                drop(held);
+            };
+            self.writer
+                .send(move |write| write.remove_named(&name), finish)
         });
-        reply.unless(sent)
+        reply(sent.map(|()| removed))
     }
 
     fn row(&self, id: Uuid, now: u64) -> Result<Option<SessionRow>, SessionStoreError> {
@@ -279,27 +308,39 @@ impl SessionStore for EmbeddedSessions {
         self.tables.list(after, most, now)
     }
 
-    fn put(&self, row: SessionRow, must_be_new: bool, now: u64) -> SessionReply<Put> {
+    fn put(&self, row: SessionRow, expected: Expected, now: u64) -> SessionReply<Put> {
         let is_too_large = row.data.as_ref().is_some_and(|data| data.len() > MAX_DATA);
         if is_too_large {
             return Box::pin(async { Err(SessionStoreError::TooLarge) });
         }
-        let (reply, answer) = writer::reply();
-        let sent = self.writer.send(move |write| {
-            let put = write.put(&row, must_be_new, now)?;
-            Ok(move |committed: Result<(), SessionStoreError>| answer(committed.map(|()| put)))
-        });
-        reply.unless(sent.map_err(|unsent| unsent.error))
+        let put = move |write: &mut Write<'_>| write.put(&row, &expected, now);
+        reply(self.writer.ask(put))
     }
 
     fn remove(&self, id: Uuid) -> SessionReply<()> {
-        let (reply, answer) = writer::reply();
-        let sent = self.writer.send(move |write| {
-            write.remove(id)?;
-            Ok(answer)
-        });
-        reply.unless(sent.map_err(|unsent| unsent.error))
+        reply(self.writer.ask(move |write| write.remove(id)))
     }
+}
+
+/// Returns the reply to an operation that was queued, or was not.
+fn reply<T: Send + 'static>(
+    asked: Result<Answer<T, SessionStoreError>, SessionStoreError>,
+) -> SessionReply<T> {
+    Box::pin(async move { asked?.get().await })
+}
+
+/// Logs that a session is not kept. A full store is logged once a minute, because every login meets it.
+fn note_unkept(put: Put, log_full_at: &AtomicU64, now: u64) {
+    let next = log_full_at.load(Relaxed);
+    let is_due = put == Put::Full && now >= next;
+    let takes_turn =
+        || log_full_at.compare_exchange(next, now.saturating_add(60), Relaxed, Relaxed);
+    if is_due && takes_turn().is_ok() {
+        tracing::error!(
+            "the store of sessions is full: clients that log in get a cookie, but no session is kept for it"
+        );
+    }
+    tracing::debug!(?put, "a session is not kept");
 }
 
 impl SessionRow {

@@ -1,7 +1,8 @@
 //! What waits for the writer, so that it is found before it is in the tables.
 
-use super::writer::Unsent;
+use super::writer::Sessions;
 use super::{Name, SessionRow, SessionStoreError};
+use crate::writer::Unsent;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -42,7 +43,7 @@ impl Pending {
     pub(super) fn during(
         self: &Arc<Self>,
         new: Vec<(Name, Change)>,
-        send: impl FnOnce(Held) -> Result<(), Unsent>,
+        send: impl FnOnce(Held) -> Result<(), Unsent<Sessions>>,
     ) -> Result<(), SessionStoreError> {
         let mut changes = self.lock();
         changes.last += 1;

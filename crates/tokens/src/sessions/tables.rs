@@ -1,10 +1,13 @@
 //! The tables of the environment, and the steps of a transaction.
 
+use super::counts::ALL;
 use super::pending::Change;
-use super::{Bounds, Put, SessionRow, SessionStoreError};
+use super::{Bounds, Expected, Put, SessionRow, SessionStoreError};
+use crate::room;
+use crate::writer::MAX_BATCH;
 use aws_lc_rs::digest::{SHA256, digest};
 use heed::types::Bytes;
-use heed::{CommitOrAbort, Env, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
+use heed::{CommitOrAbort, Env, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
 use std::fs::DirBuilder;
 use std::ops::Bound;
 use std::os::unix::fs::DirBuilderExt;
@@ -39,14 +42,15 @@ pub(super) struct Tables {
     ends: Table,
     /// Owner and id. Ids grow with time, so that the first one of an owner is its oldest.
     owners: Table,
-    /// Owner to the number of its rows and their bytes.
-    counts: Table,
+    /// Owner to the number of its rows and their bytes. At `counts::ALL` are those of all owners.
+    pub(super) counts: Table,
 }
 
 /// A transaction that writes.
 pub(super) struct Write<'w> {
-    tables: &'w Tables,
-    txn: RwTxn<'w>,
+    pub(super) tables: &'w Tables,
+    pub(super) txn: RwTxn<'w>,
+    changes: u64,
 }
 
 impl Tables {
@@ -86,7 +90,7 @@ impl Tables {
             Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(created))
         });
         let [rows, names, ends, owners, counts] = created.map_err(storage)?.unwrap_commit();
-        Ok(Self {
+        let tables = Self {
             env,
             bounds,
             rows,
@@ -94,7 +98,9 @@ impl Tables {
             ends,
             owners,
             counts,
-        })
+        };
+        tables.sum_up()?;
+        Ok(tables)
     }
 
     fn read(&self) -> Result<RoTxn<'_, WithoutTls>, SessionStoreError> {
@@ -145,13 +151,53 @@ impl Tables {
 
     pub(super) fn write(&self) -> Result<Write<'_>, SessionStoreError> {
         let txn = self.env.write_txn().map_err(storage)?;
-        Ok(Write { tables: self, txn })
+        Ok(Write {
+            tables: self,
+            txn,
+            changes: 0,
+        })
+    }
+
+    /// Removes rows that have ended. Returns whether there may be more.
+    pub(super) fn tidy(&self, now: u64) -> Result<bool, SessionStoreError> {
+        let mut write = self.write()?;
+        let removed = write.expire_up_to(MAX_BATCH, now)?;
+        if removed > 0 {
+            write.commit()?;
+        }
+        Ok(removed == MAX_BATCH)
+    }
+
+    fn all(&self) -> [Table; 5] {
+        [self.rows, self.names, self.ends, self.owners, self.counts]
     }
 }
 
 impl Write<'_> {
     pub(super) fn commit(self) -> Result<(), SessionStoreError> {
         self.txn.commit().map_err(storage)
+    }
+
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    pub(super) fn store(
+        &mut self,
+        table: Table,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), SessionStoreError> {
+        self.changes += 1;
+        table.put(&mut self.txn, key, value).map_err(storage)
+    }
+
+    pub(super) fn delete(&mut self, table: Table, key: &[u8]) -> Result<(), SessionStoreError> {
+        self.changes += 1;
+        table
+            .delete(&mut self.txn, key)
+            .map(|_| ())
+            .map_err(storage)
     }
 
     fn get(&self, id: Uuid) -> Result<Option<SessionRow>, SessionStoreError> {
@@ -172,19 +218,20 @@ impl Write<'_> {
             return Ok(Put::SessionIdExists);
         }
         let stored = encode(row)?;
+        let tables = self.tables.all().into_iter();
+        if room::is_short(&self.tables.env, &self.txn, tables).map_err(storage)? {
+            return Ok(Put::Full);
+        }
         if !self.make_room(row.owner, stored.len())? {
             return Ok(Put::Full);
         }
-        let Self { tables, txn } = self;
-        let id = row.id.as_bytes();
-        tables.rows.put(txn, id, &stored).map_err(storage)?;
-        tables.names.put(txn, &name, id).map_err(storage)?;
+        let (tables, id) = (self.tables, row.id.as_bytes());
+        self.store(tables.rows, id, &stored)?;
+        self.store(tables.names, &name, id)?;
         if let Some(ends) = row.ends {
-            let key = end_key(ends, row.id);
-            tables.ends.put(txn, &key, &[]).map_err(storage)?;
+            self.store(tables.ends, &end_key(ends, row.id), &[])?;
         }
-        let key = owner_key(row.owner, row.id);
-        tables.owners.put(txn, &key, &[]).map_err(storage)?;
+        self.store(tables.owners, &owner_key(row.owner, row.id), &[])?;
         let (rows, bytes) = self.count(row.owner)?;
         self.set_count(row.owner, rows + 1, bytes + stored.len() as u64)?;
         Ok(Put::Done)
@@ -194,13 +241,21 @@ impl Write<'_> {
     pub(super) fn put(
         &mut self,
         row: &SessionRow,
-        must_be_new: bool,
+        expected: &Expected,
         now: u64,
     ) -> Result<Put, SessionStoreError> {
         let is_live = |row: &SessionRow| row.is_there(now);
-        let known = self.get(row.id)?;
-        if must_be_new && known.as_ref().is_some_and(is_live) {
-            return Ok(Put::IdExists);
+        let known = self.get(row.id)?.filter(is_live);
+        let mut row = row.clone();
+        match (expected, known) {
+            (Expected::Nothing, Some(_)) => return Ok(Put::IdExists),
+            (Expected::Same(expected), known) if known.as_ref() != Some(expected) => {
+                return Ok(Put::Changed);
+            }
+            (Expected::Anything, Some(known)) => {
+                (row.owner, row.is_replaced) = (known.owner, known.is_replaced);
+            }
+            _ => {}
         }
         if let Some(id) = self.id_of(&name_of(&row.session_id))?
             && id != row.id
@@ -211,7 +266,7 @@ impl Write<'_> {
             self.remove(id)?;
         }
         self.remove(row.id)?;
-        self.insert(row)
+        self.insert(&row)
     }
 
     pub(super) fn remove(&mut self, id: Uuid) -> Result<(), SessionStoreError> {
@@ -224,16 +279,13 @@ impl Write<'_> {
             return Ok(());
         };
         let (length, row) = (stored.len() as u64, decode(stored)?);
-        let Self { tables, txn } = self;
-        tables.rows.delete(txn, id.as_bytes()).map_err(storage)?;
-        let name = name_of(&row.session_id);
-        tables.names.delete(txn, &name).map_err(storage)?;
+        let tables = self.tables;
+        self.delete(tables.rows, id.as_bytes())?;
+        self.delete(tables.names, &name_of(&row.session_id))?;
         if let Some(ends) = row.ends {
-            let key = end_key(ends, id);
-            tables.ends.delete(txn, &key).map_err(storage)?;
+            self.delete(tables.ends, &end_key(ends, id))?;
         }
-        let key = owner_key(row.owner, id);
-        tables.owners.delete(txn, &key).map_err(storage)?;
+        self.delete(tables.owners, &owner_key(row.owner, id))?;
         let (rows, bytes) = self.count(row.owner)?;
         self.set_count(
             row.owner,
@@ -266,17 +318,13 @@ impl Write<'_> {
         let ends = row.ends;
         let row = row.stale(*until);
         let stored = encode(&row)?;
-        let Self { tables, txn } = self;
-        tables
-            .rows
-            .put(txn, id.as_bytes(), &stored)
-            .map_err(storage)?;
+        let tables = self.tables;
+        self.store(tables.rows, id.as_bytes(), &stored)?;
         if let Some(ends) = ends {
-            let key = end_key(ends, id);
-            tables.ends.delete(txn, &key).map_err(storage)?;
+            self.delete(tables.ends, &end_key(ends, id))?;
         }
-        let key = end_key(row.ends.unwrap_or(*until), id);
-        tables.ends.put(txn, &key, &[]).map_err(storage)?;
+        let ends = row.ends.unwrap_or(*until);
+        self.store(tables.ends, &end_key(ends, id), &[])?;
         let (rows, bytes) = self.count(row.owner)?;
         let bytes = (bytes + stored.len() as u64).saturating_sub(before);
         self.set_count(row.owner, rows, bytes)
@@ -308,14 +356,12 @@ impl Write<'_> {
                 // A row that stayed the first one would be in the way of all later rows.
                 Err(SessionStoreError::Damaged) => {
                     tracing::error!(%id, "a session that has ended cannot be read and is deleted");
-                    let rows = self.tables.rows;
-                    rows.delete(&mut self.txn, id.as_bytes()).map_err(storage)?;
+                    self.delete(self.tables.rows, id.as_bytes())?;
                 }
                 removed => removed?,
             }
             // A key without its row would stay the first one.
-            let deleted = self.tables.ends.delete(&mut self.txn, &key);
-            deleted.map_err(storage)?;
+            self.delete(self.tables.ends, &key)?;
         }
         Ok(most)
     }
@@ -323,11 +369,8 @@ impl Write<'_> {
     /// Puts a row that cannot be read.
     #[cfg(test)]
     pub(super) fn put_damaged(&mut self, id: Uuid, ends: u64) -> Result<(), SessionStoreError> {
-        let Self { tables, txn } = self;
-        let put = tables.rows.put(txn, id.as_bytes(), b"damaged");
-        put.map_err(storage)?;
-        let put = tables.ends.put(txn, &end_key(ends, id), b"");
-        put.map_err(storage)
+        self.store(self.tables.rows, id.as_bytes(), b"damaged")?;
+        self.store(self.tables.ends, &end_key(ends, id), b"")
     }
 
     /// Removes rows of an owner until one more is within its bounds. An owner that has more than its share of the room,
@@ -337,12 +380,15 @@ impl Write<'_> {
         let mut has_given = false;
         loop {
             let (rows, bytes) = self.count(owner)?;
-            let all = self.tables.rows.len(&self.txn).map_err(storage)?;
-            let free = bounds.rows.saturating_sub(all);
-            let is_within_share = rows < free || (has_given && free > 0);
-            let fits = is_within_share
+            let wanted = bytes.saturating_add(length as u64);
+            let (all_rows, all_bytes) = self.count_at(ALL)?;
+            let free = bounds.rows.saturating_sub(all_rows);
+            let free_bytes = bounds.bytes.saturating_sub(all_bytes);
+            let is_within_share = rows < free && wanted <= free_bytes;
+            let has_place = free > 0 && length as u64 <= free_bytes;
+            let fits = (is_within_share || (has_given && has_place))
                 && rows < bounds.of_owner
-                && bytes.saturating_add(length as u64) <= bounds.bytes_of_owner;
+                && wanted <= bounds.bytes_of_owner;
             if fits {
                 return Ok(true);
             }
@@ -364,30 +410,6 @@ impl Write<'_> {
         };
         let id = key.last_chunk().ok_or(SessionStoreError::Damaged)?;
         Ok(Some(Uuid::from_bytes(*id)))
-    }
-
-    fn count(&self, owner: Uuid) -> Result<(u64, u64), SessionStoreError> {
-        let stored = self.tables.counts.get(&self.txn, owner.as_bytes());
-        let Some(stored) = stored.map_err(storage)? else {
-            return Ok((0, 0));
-        };
-        match (stored.first_chunk(), stored.last_chunk()) {
-            (Some(rows), Some(bytes)) => {
-                Ok((u64::from_be_bytes(*rows), u64::from_be_bytes(*bytes)))
-            }
-            _ => Err(SessionStoreError::Damaged),
-        }
-    }
-
-    fn set_count(&mut self, owner: Uuid, rows: u64, bytes: u64) -> Result<(), SessionStoreError> {
-        let Self { tables, txn } = self;
-        let key = owner.as_bytes();
-        if rows == 0 {
-            tables.counts.delete(txn, key).map_err(storage)?;
-            return Ok(());
-        }
-        let value = [rows.to_be_bytes(), bytes.to_be_bytes()].concat();
-        tables.counts.put(txn, key, &value).map_err(storage)
     }
 }
 
@@ -413,7 +435,9 @@ fn decode(stored: &[u8]) -> Result<SessionRow, SessionStoreError> {
     rmp_serde::from_slice(stored).map_err(|_| SessionStoreError::Damaged)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-fn storage(error: heed::Error) -> SessionStoreError {
-    SessionStoreError::Storage(error.to_string())
+pub(super) fn storage(error: heed::Error) -> SessionStoreError {
+    match error {
+        heed::Error::Mdb(MdbError::MapFull) => SessionStoreError::Full,
+        error => SessionStoreError::Storage(error.to_string()),
+    }
 }

@@ -118,6 +118,7 @@ fn an_owner_removes_only_its_own_sessions_the_oldest_first() {
         rows: 100,
         of_owner: 20,
         bytes_of_owner: 1 << 20,
+        ..Bounds::default()
     };
     let store = open(&directory, bounds);
     let of_otto = NewSession {
@@ -148,6 +149,7 @@ fn owners_share_the_room() {
         rows: 100,
         of_owner: 1000,
         bytes_of_owner: 6000,
+        ..Bounds::default()
     };
     let store = open(&directory, bounds);
     for owner in 0..10_u128 {
@@ -242,13 +244,13 @@ fn an_idle_store_removes_what_has_ended() {
     }
     settle(&store);
     let rows = || store.tables.list(None, 2000, 0).unwrap().len();
-    assert!(!writer::tidy(&store.tables, 9).unwrap());
+    assert!(!store.tables.tidy(9).unwrap());
     assert_eq!(rows(), 1100);
-    assert!(writer::tidy(&store.tables, 10).unwrap());
+    assert!(store.tables.tidy(10).unwrap());
     assert_eq!(rows(), 1100 - 1024);
-    assert!(!writer::tidy(&store.tables, 10).unwrap());
+    assert!(!store.tables.tidy(10).unwrap());
     assert_eq!(rows(), 50);
-    assert!(!writer::tidy(&store.tables, 11).unwrap());
+    assert!(!store.tables.tidy(11).unwrap());
     assert_eq!(rows(), 0);
 }
 
@@ -288,12 +290,16 @@ fn rows_are_written_under_their_id() {
         owner: Uuid::nil(),
         is_replaced: false,
     };
-    let put = |row, must_be_new| wait_for(store.put(row, must_be_new, 10)).unwrap();
-    assert_eq!(put(row(1, "a"), true), Put::Done);
-    assert_eq!(put(row(1, "b"), true), Put::IdExists);
-    assert_eq!(put(row(2, "a"), true), Put::SessionIdExists);
-    assert_eq!(put(row(2, "a"), false), Put::SessionIdExists);
-    assert_eq!(put(row(1, "b"), false), Put::Done);
+    let put = |row, expected| wait_for(store.put(row, expected, 10)).unwrap();
+    let same = Expected::Same;
+    assert_eq!(put(row(1, "a"), Expected::Nothing), Put::Done);
+    assert_eq!(put(row(1, "b"), Expected::Nothing), Put::IdExists);
+    assert_eq!(put(row(2, "a"), Expected::Nothing), Put::SessionIdExists);
+    assert_eq!(put(row(2, "a"), Expected::Anything), Put::SessionIdExists);
+    assert_eq!(put(row(1, "b"), same(row(1, "other"))), Put::Changed);
+    assert_eq!(put(row(1, "b"), same(row(1, "a"))), Put::Done);
+    assert_eq!(put(row(1, "c"), same(row(1, "a"))), Put::Changed);
+    assert_eq!(put(row(9, "c"), same(row(9, "c"))), Put::Changed);
     assert_eq!(
         store.row(Uuid::from_u128(1), 10).unwrap(),
         Some(row(1, "b"))
@@ -302,7 +308,107 @@ fn rows_are_written_under_their_id() {
     assert_eq!(store.row_of("a", 10).unwrap(), None);
     wait_for(store.remove(Uuid::from_u128(1))).unwrap();
     assert_eq!(store.row(Uuid::from_u128(1), 10).unwrap(), None);
-    assert_eq!(put(row(3, "b"), true), Put::Done);
+    assert_eq!(put(row(3, "b"), Expected::Nothing), Put::Done);
+}
+
+#[test]
+fn a_row_that_is_replaced_keeps_its_owner() {
+    let (_directory, store) = store();
+    store.create(new("a", "data", 90), 1).unwrap();
+    let renewed = NewSession {
+        replaces: Some(Replaced {
+            session_id: "a",
+            stale_until: 50,
+        }),
+        ..new("b", "data", 90)
+    };
+    store.create(renewed, 1).unwrap();
+    settle(&store);
+    let known = store.row_of("a", 1).unwrap().unwrap();
+    let other = SessionRow {
+        data: Some("other".to_owned()),
+        owner: Uuid::nil(),
+        is_replaced: false,
+        ..known.clone()
+    };
+    wait_for(store.put(other, Expected::Anything, 1)).unwrap();
+    let now = store.row_of("a", 1).unwrap().unwrap();
+    assert_eq!((now.owner, now.is_replaced), (NORA, true));
+    assert_eq!(now.data.as_deref(), Some("other"));
+}
+
+#[test]
+fn all_sessions_together_have_a_bound_of_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let bounds = Bounds {
+        bytes: 40_000,
+        ..Bounds::default()
+    };
+    let data = "x".repeat(1000);
+    let fill = |store: &EmbeddedSessions| {
+        for owner in 1..=10 {
+            for number in 0..40 {
+                let id = format!("{owner} {number}");
+                let session = NewSession {
+                    owner: Uuid::from_u128(owner),
+                    ..new(&id, &data, 90)
+                };
+                store.create(session, 1).unwrap();
+            }
+        }
+        settle(store);
+        let rows = store.list(None, 1000, 1).unwrap();
+        let of = |owner| {
+            let owner = Uuid::from_u128(owner);
+            rows.iter().filter(|row| row.owner == owner).count()
+        };
+        assert!(rows.len() * 1000 < 40_000, "{}", rows.len());
+        assert!(rows.len() > 30, "{}", rows.len());
+        // Each owner has at most as much as there was left, and nobody lost a session to another one.
+        assert!(of(1) > of(2) && of(2) > of(3) && of(3) > 0);
+        rows
+    };
+    let store = open(&directory, bounds);
+    let rows = fill(&store);
+    let row = SessionRow {
+        id: Uuid::from_u128(7),
+        session_id: "large".to_owned(),
+        data: Some("x".repeat(30_000)),
+        owner: Uuid::nil(),
+        ..rows[0].clone()
+    };
+    let put = |store: &EmbeddedSessions| wait_for(store.put(row.clone(), Expected::Nothing, 1));
+    assert_eq!(put(&store).unwrap(), Put::Full);
+    // Removing makes room, and the sums of a store that has none are found.
+    for row in rows {
+        wait_for(store.remove(row.id)).unwrap();
+    }
+    assert_eq!(put(&store).unwrap(), Put::Done);
+    let mut write = store.tables.write().unwrap();
+    write.forget_sums().unwrap();
+    write.commit().unwrap();
+    drop(store);
+    let store = open(&directory, bounds);
+    let second = SessionRow {
+        id: Uuid::from_u128(8),
+        session_id: "second".to_owned(),
+        ..row.clone()
+    };
+    assert_eq!(wait_for(store.remove(row.id)).ok(), Some(()));
+    assert_eq!(
+        wait_for(store.put(second.clone(), Expected::Nothing, 1)).unwrap(),
+        Put::Done
+    );
+    let third = SessionRow {
+        id: Uuid::from_u128(9),
+        session_id: "third".to_owned(),
+        owner: NORA,
+        ..second
+    };
+    assert_eq!(
+        wait_for(store.put(third, Expected::Nothing, 1)).unwrap(),
+        Put::Full
+    );
 }
 
 #[test]
@@ -323,4 +429,48 @@ fn writers_of_many_threads_lose_nothing() {
     settle(&store);
     assert_eq!(store.list(None, 1000, 1).unwrap().len(), 800);
     assert!(store.pending.is_empty());
+}
+
+#[test]
+fn a_full_store_still_deletes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sessions");
+    let store = EmbeddedSessions::open(&path, 4 << 20, Bounds::default()).unwrap();
+    let data = "x".repeat(1000);
+    let ids: Vec<String> = (0..8000).map(|number| number.to_string()).collect();
+    for id in &ids {
+        store.create(new(id, &data, 90), 1).unwrap();
+        if id.ends_with("00") {
+            settle(&store);
+        }
+    }
+    settle(&store);
+    let kept = |store: &EmbeddedSessions| {
+        let kept = ids.iter().filter(|id| found(store, id, 1).is_some());
+        kept.count()
+    };
+    let before = kept(&store);
+    assert!((1000..4000).contains(&before), "{before}");
+    let row = SessionRow {
+        id: Uuid::from_u128(1),
+        session_id: "put".to_owned(),
+        data: None,
+        expires: None,
+        created_at: 5,
+        ends: None,
+        owner: Uuid::nil(),
+        is_replaced: false,
+    };
+    assert_eq!(
+        wait_for(store.put(row, Expected::Nothing, 1)).unwrap(),
+        Put::Full
+    );
+    let deleted: Vec<_> = ids[..500].iter().map(|id| store.delete(id)).collect();
+    for reply in deleted {
+        wait_for(reply).unwrap();
+    }
+    assert_eq!(kept(&store), before - 500);
+    store.create(new("one more", &data, 90), 1).unwrap();
+    settle(&store);
+    assert!(found(&store, "one more", 1).is_some());
 }

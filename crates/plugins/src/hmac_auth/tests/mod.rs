@@ -1,10 +1,12 @@
 //! Tests of hmac-auth.
 
+mod bodies;
 mod replays;
 
 use super::*;
 use crate::testing::{CREDENTIAL, NORA, case, people};
 use aws_lc_rs::hmac;
+use data_encoding::BASE64;
 use plugin::LogCx;
 use plugin::testing::{Call, Case, FakeEntities, Outcome, refusal};
 use serde_json::{Value, json};

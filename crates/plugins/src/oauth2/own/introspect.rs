@@ -7,6 +7,7 @@ use crate::oauth2::issue::Failed;
 use plugin::Response;
 use serde::Serialize;
 use tokens::{State, Token};
+use uuid::Uuid;
 
 /// What is said about a token. One that is not active has nothing but that (RFC 7662 section 2.2).
 #[derive(Debug, Default, Serialize)]
@@ -61,10 +62,8 @@ pub(in crate::oauth2) async fn answer(
 /// Describes an active token.
 async fn describe(plugin: &Oauth2, cx: &Scene<'_, '_>, text: &str) -> Result<Option<Body>, Failed> {
     if let Some(claims) = plugin.keys.as_ref().and_then(|keys| keys.verify(text)) {
-        if plugin
-            .judge_signed(cx.node, cx.request, claims.clone())?
-            .is_err()
-        {
+        let judged = plugin.judge_signed(cx.node, cx.request, claims.clone())?;
+        if judged.is_err() || has_ended(plugin, cx, &claims.jti).await? {
             return Ok(None);
         }
         return Ok(Some(Body {
@@ -90,6 +89,22 @@ async fn describe(plugin: &Oauth2, cx: &Scene<'_, '_>, text: &str) -> Result<Opt
         Some(token) if token.state == State::Live => body_of(plugin, cx, token, Kind::Refresh),
         _ => Ok(None),
     }
+}
+
+/// Whether the store of this node knows that the grant of a signed token was revoked, refreshed, or has lost its client or service. It has
+/// no row for a token that another node has issued, or that has no refresh token.
+async fn has_ended(plugin: &Oauth2, cx: &Scene<'_, '_>, id: &str) -> Result<bool, Failed> {
+    let Ok(id) = Uuid::try_parse(id) else {
+        return Ok(false);
+    };
+    let store = plugin.store(cx.node)?;
+    let Some(row) = store.find_known(id, now(cx.node)).get().await? else {
+        return Ok(false);
+    };
+    if row.state != State::Live {
+        return Ok(true);
+    }
+    Ok(plugin.judge_stored(cx.node, cx.request, row)?.is_err())
 }
 
 fn body_of(

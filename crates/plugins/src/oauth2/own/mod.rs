@@ -40,7 +40,11 @@ async fn caller(
             let secret = claimed.secret.as_deref().unwrap_or_default();
             secret.trim().is_empty() && endpoint == Endpoint::Revoke
         }
-        false => plugin.has_secret(&claimed, client.as_ref()).await?,
+        false => {
+            plugin
+                .has_secret(cx.request, &claimed, client.as_ref())
+                .await?
+        }
     };
     match client.filter(|_| is_right) {
         Some(client) => Ok(Ok(client)),

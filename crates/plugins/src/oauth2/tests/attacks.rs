@@ -84,17 +84,24 @@ async fn code_replay() {
     }
 }
 
-/// A client that has not proved itself must not be able to end the tokens of a code.
+/// Only the client of a code can end its tokens: neither one that has not proved itself nor another one.
 #[tokio::test]
 async fn code_replay_by_somebody_else() {
     let shop = Shop::new(strict(&json!({})));
     let code = shop.code(pkce(json!({}))).await;
     let first = shop.exchange(&code, verifier(json!({}))).await;
+    let access = text(&first, "access_token");
     let outcome = shop
         .exchange(&code, verifier(json!({"client_secret": "wrong"})))
         .await;
     assert_eq!(error(&outcome), INVALID_CLIENT);
-    assert_eq!(shop.status(&text(&first, "access_token")).await, 200);
+    assert_eq!(shop.status(&access).await, 200);
+    let other = json!({"client_id": "other-client", "client_secret": "other-secret"});
+    let outcome = shop.exchange(&code, verifier(other)).await;
+    assert_eq!(error(&outcome), unusable(true, "code"));
+    assert_eq!(shop.status(&access).await, 200);
+    shop.exchange(&code, verifier(json!({}))).await;
+    assert_eq!(shop.status(&access).await, 401);
 }
 
 /// Section 4.5: a stolen code is put into the session of another client. Kong refuses that, too.

@@ -222,3 +222,29 @@ async fn codes_of_another_plugin_with_global_credentials_are_refused() {
     assert_eq!(error(&other.exchange(&code, json!({})).await), INVALID_CODE);
     assert_eq!(shop.exchange(&code, json!({})).await.client.status, 200);
 }
+
+/// Each element of a list repeats the names of what it is in. So a body of some kilobytes could ask for gigabytes.
+#[tokio::test]
+async fn a_state_that_is_too_long_is_refused() {
+    let shop = shop(json!({}));
+    let long = "n".repeat(100_000);
+    for state in [
+        json!("x".repeat(300_000)),
+        json!({long.clone(): [1, 2, 3]}),
+        json!({long.clone(): vec![json!([]); 10_000]}),
+        json!({long: [[[1, 2]], 3]}),
+        json!(vec![json!(null); 50_000]),
+    ] {
+        let outcome = shop.authorize(json!({"state": state})).await;
+        let refused = "400 invalid_request: state is too long";
+        assert_eq!(error(&outcome), refused);
+    }
+    let outcome = shop.authorize(json!({"state": "x".repeat(200_000)})).await;
+    assert!(redirect_uri(&outcome).ends_with("xxx"));
+    let outcome = shop.authorize(json!({"state": {"a": [1, {"b": 2}]}})).await;
+    let uri = redirect_uri(&outcome);
+    assert!(
+        uri.contains("state%2ea%5b1%5d=1&state%2ea%5b2%5d%2eb=2"),
+        "{uri}"
+    );
+}

@@ -177,15 +177,18 @@ async fn tokens_expire() {
 
 #[tokio::test]
 async fn the_end_of_a_client_a_consumer_or_a_service_ends_tokens() {
-    for (kind, id) in [
-        (OAUTH2_CREDENTIALS, WEB),
-        (EntityKind::Consumers, NORA),
-        (EntityKind::Services, SERVICE),
+    for removed in [
+        &[(OAUTH2_CREDENTIALS, WEB)][..],
+        // The store deletes the credentials of a consumer with it.
+        &[(EntityKind::Consumers, NORA), (OAUTH2_CREDENTIALS, WEB)],
+        &[(EntityKind::Services, SERVICE)],
     ] {
         let shop = shop(json!({}));
         let token = shop.own_token().await;
         assert_eq!(shop.status(&token).await, 200);
-        shop.entities.remove(kind, id);
+        for (kind, id) in removed {
+            shop.entities.remove(*kind, *id);
+        }
         assert_eq!(error(&shop.call(&token).await), INVALID_TOKEN);
     }
 }
@@ -317,6 +320,14 @@ fn configurations_that_cannot_work_are_refused() {
     for (more, wanted) in [
         (json!({"oauth2_profile": "rfc9700"}), "issuer"),
         (json!({"metadata": true}), "issuer"),
+        (
+            json!({"metadata": true, "issuer": "https://a"}),
+            "authorization_endpoint",
+        ),
+        (
+            json!({"metadata": true, "issuer": "https://a", "enable_authorization_code": false}),
+            "authorization_endpoint",
+        ),
         (json!({"signing_key": "x"}), "issuer"),
         (
             json!({"signing_key": "x", "issuer": "https://a"}),
@@ -336,4 +347,16 @@ fn configurations_that_cannot_work_are_refused() {
         let reason = refused(more.clone());
         assert!(reason.contains(wanted), "{more}: {reason}");
     }
+}
+
+#[test]
+fn metadata_without_users_need_no_login_page() {
+    crate::install();
+    let more = json!({
+        "metadata": true, "issuer": "https://a", "enable_authorization_code": false, "enable_implicit_grant": false,
+    });
+    Case::new(def(), config(&more));
+    // The profile refuses the implicit grant, whatever is enabled.
+    let more = json!({"metadata": true, "issuer": "https://a", "enable_authorization_code": false});
+    Case::new(def(), strict(&more));
 }

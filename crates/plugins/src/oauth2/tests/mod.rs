@@ -11,6 +11,7 @@ mod secrets;
 mod signed;
 mod slow;
 mod token;
+mod turns;
 
 use super::def;
 use super::source::OAUTH2_CREDENTIALS;

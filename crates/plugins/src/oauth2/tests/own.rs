@@ -3,9 +3,10 @@
 use super::*;
 
 fn with_endpoints() -> Shop {
-    shop(
-        json!({"introspection": true, "revocation": true, "metadata": true, "issuer": "https://as.example/shop"}),
-    )
+    shop(json!({
+        "introspection": true, "revocation": true, "metadata": true, "issuer": "https://as.example/shop",
+        "authorization_endpoint": "https://login.example/",
+    }))
 }
 
 async fn ask(shop: &Shop, path: &str, client: &str, token: &str) -> Outcome {
@@ -229,6 +230,7 @@ async fn the_metadata_are_at_the_path_of_the_issuer() {
         found.json(),
         json!({
             "issuer": "https://as.example/shop",
+            "authorization_endpoint": "https://login.example/",
             "token_endpoint": "https://as.example/shop/oauth2/token",
             "scopes_supported": ["read", "write", "user.mail"],
             "response_types_supported": ["code", "token"],

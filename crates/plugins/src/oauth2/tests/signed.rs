@@ -267,4 +267,66 @@ async fn signed_tokens_can_be_introspected_and_their_grant_revoked() {
     assert_eq!(ask("/oauth2/revoke", "other").await.client.status, 400);
     assert_eq!(ask("/oauth2/revoke", "web").await.client.status, 200);
     assert_eq!(error(&shop.refresh(&refresh).await), INVALID_REFRESH);
+    let inactive = json!({"active": false});
+    let body = ask("/oauth2/introspect", "web").await.client.json();
+    assert_eq!(body, inactive);
+    // Another node knows nothing of it.
+    let elsewhere = Shop::new(signing(&EC, json!({})));
+    let body = introspected(&elsewhere, &access).await;
+    assert_eq!(body["active"], true);
+}
+
+#[tokio::test]
+async fn signed_tokens_that_were_refreshed_or_lost_their_service_are_not_active() {
+    let shop = Shop::new(signing(&EC, json!({})));
+    let first = shop.token(password("web")).await;
+    let second = shop.refresh(&text(&first, "refresh_token")).await;
+    let inactive = json!({"active": false});
+    assert_eq!(
+        introspected(&shop, &text(&first, "access_token")).await,
+        inactive
+    );
+    let second = text(&second, "access_token");
+    assert_eq!(introspected(&shop, &second).await["active"], true);
+    // Without a row, the signature decides.
+    let own = shop.own_token().await;
+    shop.entities.remove(EntityKind::Services, SERVICE);
+    assert_eq!(introspected(&shop, &second).await, inactive);
+    assert_eq!(introspected(&shop, &own).await["active"], true);
+}
+
+async fn introspected(shop: &Shop, token: &str) -> Value {
+    let parameters = json!({
+        "token": token, "client_id": "web-client", "client_secret": "web-secret",
+    });
+    let outcome = shop.post("/oauth2/introspect", parameters).await;
+    outcome.client.json()
+}
+
+/// Tokens of other servers may have dots. They were opaque there, and are here.
+#[tokio::test]
+async fn imported_tokens_with_dots_are_found() {
+    let shop = Shop::new(signing(&EC, json!({})));
+    let owner = |id| tokens::Owner { id, created: 0 };
+    for text in ["a.b", "a.b.c", "eyJhbGciOiJub25lIn0.e30."] {
+        let imported = tokens::Imported {
+            id: Uuid::new_v4(),
+            access_token: tokens::Known::Text(text.to_owned()),
+            refresh_token: None,
+            credential: owner(WEB),
+            service: Some(owner(SERVICE)),
+            expires_in: 7200,
+            created_at: 1_700_000_000,
+            ends: None,
+            scope: None,
+            authenticated_userid: None,
+        };
+        assert_eq!(shop.status(text).await, 401);
+        let done = shop.store.import(vec![imported], 1_700_000_000).get().await;
+        assert_eq!(
+            done.expect("the store works"),
+            [tokens::ImportOutcome::Imported]
+        );
+        assert_eq!(shop.status(text).await, 200, "{text}");
+    }
 }

@@ -1,9 +1,10 @@
 //! Tests of `/sessions` of the Admin API.
 
-use super::stored::{Store, stored};
+use super::stored::{Store, disturbed, stored};
 use super::*;
 use plugin::{EndpointAnswer, EndpointReply, EndpointRequest};
 use serde_json::Value as Json;
+use tokens::testing::Meanwhile;
 
 /// Sends a request to the endpoint of a path, and returns the status and the body.
 async fn send(case: &Case, method: &str, target: &str, body: Json) -> (u16, Json) {
@@ -147,6 +148,38 @@ async fn sessions_are_written() {
     assert_eq!(status, 404);
     let refused = send(&case, "POST", "/sessions", json!("no object")).await;
     assert_eq!(refused.0, 400);
+}
+
+/// A session may be logged out, or written by somebody else, between the two halves of a PATCH.
+#[tokio::test]
+async fn a_patch_revives_nothing_and_overwrites_nothing() {
+    let store = Store::new();
+    let case = stored(&store, json!({"storage": "kong"}));
+    for id in ["a", "b"] {
+        let session = json!({"session_id": id, "data": "x"});
+        assert_eq!(send(&case, "POST", "/sessions", session).await.0, 201);
+    }
+    let store_in_use = disturbed(&store, [Meanwhile::Delete]);
+    let busy = with(json!({"storage": "kong"})).sessions(store_in_use);
+    let patch = json!({"expires": 9});
+    let (status, _) = send(&busy, "PATCH", "/sessions/a", patch.clone()).await;
+    assert_eq!(status, 404);
+    let (status, _) = send(&case, "GET", "/sessions/a", Json::Null).await;
+    assert_eq!(status, 404);
+    // Another change is kept.
+    let store_in_use = disturbed(&store, [Meanwhile::Write("other")]);
+    let busy = with(json!({"storage": "kong"})).sessions(store_in_use);
+    let (status, row) = send(&busy, "PATCH", "/sessions/b", patch.clone()).await;
+    assert_eq!(
+        (status, &row["data"], &row["expires"]),
+        (200, &json!("other"), &json!(9))
+    );
+    // A PATCH gives up at last.
+    let writes = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"].map(Meanwhile::Write);
+    let store_in_use = disturbed(&store, writes);
+    let busy = with(json!({"storage": "kong"})).sessions(store_in_use);
+    let (status, _) = send(&busy, "PATCH", "/sessions/b", patch).await;
+    assert_eq!(status, 503);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ mod remembered;
 mod stored;
 
 use super::*;
-use crate::testing::{CREDENTIAL, NORA, case, people};
+use crate::testing::{CREDENTIAL, NORA, OTTO, case, people};
 use crate::{basic_auth, key_auth};
 use model::EntityKind;
 use plugin::testing::{Case, FakeEntities, Outcome, Upstream};
@@ -408,6 +408,19 @@ fn groups_of_one_consumer_do_not_pass_to_another() {
         assert_eq!(outcome.sent().header("x-authenticated-groups"), None);
         assert!(outcome.state.groups.is_empty());
     }
+}
+
+#[test]
+fn lua_code_that_authenticates_another_consumer_forgets_the_groups_of_the_session() {
+    let code = format!(
+        "if kong.request.get_header('cookie') then kong.client.authenticate({{id = '{OTTO}', username = 'otto'}}, nil)
+         else ngx.ctx.authenticated_groups = {{'g1'}} end"
+    );
+    let case = with(json!({})).and(crate::post_function::def(), json!({"access": [code]}));
+    let outcome = run(&case, &jar(&log_in(&case)));
+    assert_eq!(outcome.consumer(), Some("otto"));
+    assert_eq!(outcome.sent().header("x-authenticated-groups"), None);
+    assert!(outcome.state.groups.is_empty());
 }
 
 #[test]

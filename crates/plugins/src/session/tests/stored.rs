@@ -1,10 +1,8 @@
 //! Tests of the storage `kong`.
 
 use super::*;
-use tokens::sessions::{
-    Bounds, EmbeddedSessions, NewSession, Put, SessionReply, SessionRow, SessionStore,
-    SessionStoreError, StoredSession,
-};
+use tokens::sessions::{Bounds, EmbeddedSessions, SessionStore};
+use tokens::testing::{DisturbedSessions, Meanwhile};
 
 /// A store whose directory is removed with it.
 pub(super) struct Store {
@@ -180,53 +178,21 @@ fn log_in_anyhow(case: &Case) -> Outcome {
     case.request("GET /").header("apikey", "good").run_now()
 }
 
-/// A store that cannot delete.
-struct Full(Arc<dyn SessionStore>);
-
-impl SessionStore for Full {
-    fn find(&self, id: &str, now: u64) -> Result<Option<StoredSession>, SessionStoreError> {
-        self.0.find(id, now)
-    }
-
-    fn create(&self, new: NewSession<'_>, now: u64) -> Result<(), SessionStoreError> {
-        self.0.create(new, now)
-    }
-
-    fn delete(&self, _: &str) -> SessionReply<()> {
-        Box::pin(async { Err(SessionStoreError::Busy) })
-    }
-
-    fn row(&self, id: Uuid, now: u64) -> Result<Option<SessionRow>, SessionStoreError> {
-        self.0.row(id, now)
-    }
-
-    fn row_of(&self, id: &str, now: u64) -> Result<Option<SessionRow>, SessionStoreError> {
-        self.0.row_of(id, now)
-    }
-
-    fn list(
-        &self,
-        after: Option<Uuid>,
-        most: usize,
-        now: u64,
-    ) -> Result<Vec<SessionRow>, SessionStoreError> {
-        self.0.list(after, most, now)
-    }
-
-    fn put(&self, row: SessionRow, must_be_new: bool, now: u64) -> SessionReply<Put> {
-        self.0.put(row, must_be_new, now)
-    }
-
-    fn remove(&self, id: Uuid) -> SessionReply<()> {
-        self.0.remove(id)
-    }
+/// Returns a store where somebody else is busy.
+pub(super) fn disturbed(
+    store: &Store,
+    meanwhile: impl IntoIterator<Item = Meanwhile>,
+) -> Arc<dyn SessionStore> {
+    let meanwhile = meanwhile.into_iter().collect();
+    Arc::new(DisturbedSessions::new(store.sessions.clone(), meanwhile))
 }
 
 #[test]
 fn a_logout_that_the_store_cannot_do_is_not_told_as_done() {
     let store = Store::new();
-    let full = Arc::new(Full(store.sessions.clone()));
-    let case = with(json!({"storage": "kong"})).sessions(full);
+    let mut disturbed = DisturbedSessions::new(store.sessions.clone(), Vec::new());
+    disturbed.can_delete = false;
+    let case = with(json!({"storage": "kong"})).sessions(Arc::new(disturbed));
     let cookie = jar(&log_in(&case));
     let outcome = log_out(&case, &cookie);
     assert_eq!(outcome.client.status, 500);
