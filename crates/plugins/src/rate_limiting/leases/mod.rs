@@ -89,8 +89,10 @@ impl Leases {
             let clock = node.clock.clone();
             let shard = Shard::new(name.clone(), prefix, ledgers, server.clone(), clock);
             let shard = Arc::new(shard);
+            // A shutdown waits until the last permits are returned.
+            let closing = node.background.closing();
             node.background
-                .spawn_service(shard::serve(Arc::clone(&shard)));
+                .spawn(shard::serve(Arc::clone(&shard), closing));
             shard
         };
         let shards = match server.is_cluster() {

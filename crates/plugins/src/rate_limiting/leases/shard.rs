@@ -7,6 +7,7 @@ use super::message::{self, Ask, Digest, Reply};
 use services::Clock;
 use services::redis::Server;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -252,14 +253,17 @@ impl Shard {
     }
 }
 
-/// Exchanges messages with Redis until the shard is closed.
-pub(super) async fn serve(shard: Arc<Shard>) {
+/// Exchanges messages with Redis until the shard is closed or the gateway shuts down.
+pub(super) async fn serve(shard: Arc<Shard>, closing: impl Future<Output = ()>) {
+    let mut closing = pin!(closing);
     let mut next_tick = Instant::now();
     let mut next_try = next_tick;
     while !shard.is_closed.load(Ordering::Acquire) {
         if shard.is_idle() {
-            shard.wake.notified().await;
-            continue;
+            tokio::select! {
+                () = shard.wake.notified() => continue,
+                () = &mut closing => return,
+            }
         }
         let now = Instant::now();
         if now >= next_tick {
@@ -275,6 +279,7 @@ pub(super) async fn serve(shard: Arc<Shard>) {
         tokio::select! {
             () = sleep_until(next_tick) => {}
             () = shard.wake.notified() => {}
+            () = &mut closing => break,
         }
     }
     shard.end().await;

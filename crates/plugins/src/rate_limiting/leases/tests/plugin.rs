@@ -123,7 +123,7 @@ async fn headers_tell_what_remains_and_a_changed_limit_keeps_the_counts() {
 }
 
 #[tokio::test]
-async fn a_node_that_ends_returns_what_it_has_not_used() {
+async fn a_removed_plugin_and_a_shutdown_return_what_is_unused() {
     let Some(redis) = Redis::start() else {
         return;
     };
@@ -137,6 +137,16 @@ async fn a_node_that_ends_returns_what_it_has_not_used() {
     }
     drop(first);
     until("everything unused is returned", || granted(&redis) == used).await;
+    let second = node(config(&redis, 1000, json!({})));
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(700) {
+        used += u32::from(status(&second).await == 200);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    let background = second.node().background.clone();
+    assert!(background.shut_down(deadline).await, "nothing is cut off");
+    assert_eq!(granted(&redis), used);
 }
 
 #[tokio::test]
