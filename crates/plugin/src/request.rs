@@ -5,6 +5,7 @@ use crate::body::{ParsedBody, RequestBody};
 use crate::configured::Configured;
 use crate::edits::{HeaderEdits, UpstreamEdits};
 use crate::node::Node;
+use crate::response::Response;
 use crate::stream::TlsInfo;
 use bytes::Bytes;
 use compact_str::CompactString;
@@ -43,6 +44,8 @@ pub struct Request<'r> {
     pub peer: SocketAddr,
     /// Address that the client connected to. `None` if it is not known.
     pub local: Option<IpAddr>,
+    /// Number of the connection. Each connection of this process has another one; a stream of HTTP/2 counts as one.
+    pub connection_serial: u64,
     /// Number of requests on the connection, with this one.
     pub connection_requests: u32,
     pub scheme: Scheme,
@@ -72,7 +75,19 @@ pub struct Request<'r> {
     pub routed: RoutedUri,
     /// The client's body, if it was read. Plugins use [`Request::body_bytes`], which includes changes.
     pub body: RequestBody,
+    /// A limit for the client's body that a plugin has set. Boxed because it is rare.
+    pub body_limit: Option<Box<BodyLimit>>,
     pub upstream: UpstreamEdits,
+}
+
+/// A limit for the body of a request. The gateway counts the payload as it arrives, so that the plugin need not read the
+/// body into memory. It sends the response as soon as there is too much. A request whose body streams to the upstream may
+/// have reached it by then, but incomplete.
+#[derive(Debug, Clone)]
+pub struct BodyLimit {
+    /// Maximum payload in bytes.
+    pub most: u64,
+    pub refusal: Response,
 }
 
 /// The upstream path that routing has determined, and the prefix that the route stripped from it.
@@ -314,6 +329,7 @@ impl<'r> Request<'r> {
             },
             peer: client,
             local: Some(client.ip()),
+            connection_serial: 1,
             connection_requests: 1,
             scheme: Scheme::Http,
             http2: false,
@@ -329,6 +345,7 @@ impl<'r> Request<'r> {
             captures: Vec::new(),
             routed: RoutedUri::default(),
             body: RequestBody::Unread,
+            body_limit: None,
             upstream: UpstreamEdits::default(),
         }
     }

@@ -15,6 +15,7 @@ pub(super) struct Opening<'h> {
     pub(super) host: Cow<'h, str>,
     client: Client,
     trusted: bool,
+    connection_serial: u64,
     connection_requests: u32,
     pub(super) started: Instant,
 }
@@ -46,6 +47,7 @@ impl<'h> Opening<'h> {
                 port: client.port(),
             },
             trusted,
+            connection_serial: connection.serial,
             connection_requests: connection.requests,
             started: connection.now,
         }
@@ -60,6 +62,7 @@ impl<'h> Opening<'h> {
             client: self.client,
             peer: arrival.peer,
             local: None,
+            connection_serial: self.connection_serial,
             connection_requests: self.connection_requests,
             scheme: arrival.scheme,
             http2: arrival.http2,
@@ -75,6 +78,7 @@ impl<'h> Opening<'h> {
             captures: Vec::new(),
             routed: RoutedUri::default(),
             body: RequestBody::Unread,
+            body_limit: None,
             upstream: UpstreamEdits::default(),
         }
     }

@@ -8,7 +8,7 @@ use super::worker::{self, Worker};
 use super::{Connection, RequestBodyAt};
 use bytes::Bytes;
 use net::http1::{Body, Framing, RequestHead};
-use plugin::RequestBody;
+use plugin::{Request, RequestBody};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -87,8 +87,20 @@ fn largest_share(plane: &DataPlane) -> usize {
     (settings.body_memory / LARGEST_SHARE).max(settings.plugin_body)
 }
 
+/// Returns the maximum payload of a request's body: the limit of the node or that of a plugin, whichever is less.
+pub(super) fn most_payload(plane: &DataPlane, request: &Request<'_>) -> u64 {
+    let own = match plane.settings.max_body {
+        0 => u64::MAX,
+        most => most,
+    };
+    let set = request.body_limit.as_deref().map(|limit| limit.most);
+    set.map_or(own, |set| set.min(own))
+}
+
 /// The limits of a body that is read into memory. A larger body is streamed.
 struct Most {
+    /// Maximum payload of a body that is not refused.
+    allowed: u64,
     /// Maximum payload.
     payload: usize,
     /// Maximum memory. The framing of a body in chunks uses memory too.
@@ -111,13 +123,15 @@ impl Connection {
     /// Reads the whole body for plugins if it fits. Otherwise the bytes read stay in `carry`, to be streamed.
     pub(super) async fn buffer_body(
         &mut self,
-        head: &RequestHead,
+        request: &Request<'_>,
     ) -> Result<(RequestBody, BodyShare), BodyError> {
         let share = BodyShare::none(&self.plane);
+        let head = request.head;
         if head.framing() == Framing::None {
             return Ok((RequestBody::Whole(Default::default()), share));
         }
         let most = Most {
+            allowed: most_payload(&self.plane, request),
             payload: self.plane.settings.plugin_body,
             memory: largest_share(&self.plane),
         };
@@ -133,11 +147,13 @@ impl Connection {
     /// Any other body stays in `carry`.
     pub(super) async fn hold_body(
         &mut self,
-        head: &RequestHead,
+        request: &Request<'_>,
         share: Option<BodyShare>,
     ) -> Result<(Option<Bytes>, BodyShare), BodyError> {
+        let head = request.head;
         let memory = largest_share(&self.plane);
         let most = Most {
+            allowed: most_payload(&self.plane, request),
             payload: memory,
             memory,
         };
@@ -204,7 +220,7 @@ impl Connection {
                 .map_err(|_| BodyError::Malformed)?;
             to.seen += taken;
             to.payload += payload as u64;
-            if settings.max_body != 0 && to.payload > settings.max_body {
+            if to.payload > to.most.allowed {
                 return Poll::Ready(Err(BodyError::TooLarge));
             }
             if to.payload > to.most.payload as u64 {
