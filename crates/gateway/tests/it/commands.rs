@@ -136,9 +136,9 @@ fn check_names_settings_that_are_not_implemented_and_plugins_of_streams() {
                 services: [{name: all, url: 'http://h', routes: [\
                 {name: search, paths: [/s], plugins: [{name: rate-limiting, config: {hour: 1, policy: redis, redis: {host: r}}}]}]}]\n\
                 plugins:\n\
-                - {name: ip-restriction, protocols: [tcp, tls], config: {allow: [127.0.0.1]}}\n\
+                - {name: file-log, protocols: [tcp, tls], config: {path: /x}}\n\
                 - {name: rate-limiting, config: {hour: 1}}\n";
-    let warnings = "warning: plugin ip-restriction is not implemented: every stream it applies to (all streams) is closed\n\
+    let warnings = "warning: plugin file-log is not implemented: it is ignored (all streams)\n\
                     warning: plugin rate-limiting does not implement the policy redis: every request it applies to (routes: search) gets 500\n";
     assert_eq!(
         check(text, &[]),

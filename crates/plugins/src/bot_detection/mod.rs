@@ -73,7 +73,10 @@ fn known() -> Result<Arc<Patterns>, BuildError> {
     if let Some(known) = KNOWN.get() {
         return Ok(known.clone());
     }
-    let all = known::FAMILIES.iter().chain(&known::WORDS).chain(&known::NAMES);
+    let all = known::FAMILIES
+        .iter()
+        .chain(&known::WORDS)
+        .chain(&known::NAMES);
     let all: Vec<String> = all.map(|pattern| format!("(?:{pattern})")).collect();
     let compiled = Arc::new(Patterns::compile("the built-in list", [&*all.join("|")])?);
     Ok(KNOWN.get_or_init(|| compiled).clone())
@@ -87,8 +90,7 @@ impl BotDetection {
     }
 
     fn search(&self, agent: &[u8]) -> Result<bool, TooManySteps> {
-        Ok(self.allow.search(agent)?
-            || !(self.deny.search(agent)? || self.known.search(agent)?))
+        Ok(self.allow.search(agent)? || !(self.deny.search(agent)? || self.known.search(agent)?))
     }
 }
 

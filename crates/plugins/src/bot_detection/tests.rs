@@ -75,10 +75,15 @@ fn the_list_of_allowed_agents_comes_first() {
 #[test]
 fn two_user_agents_are_refused() {
     let case = bots(json!({"allow": ["."]}));
-    let request = case.request("GET /").lines(&["User-Agent: a", "user-agent: b"]);
+    let request = case
+        .request("GET /")
+        .lines(&["User-Agent: a", "user-agent: b"]);
     let outcome = request.run_now();
     assert_eq!(outcome.client.status, 400);
-    assert_eq!(outcome.client.message(), "Only one User-Agent header allowed");
+    assert_eq!(
+        outcome.client.message(),
+        "Only one User-Agent header allowed"
+    );
 }
 
 #[test]
@@ -116,7 +121,17 @@ fn detection_takes_time_in_proportion_to_the_agent() {
     testkit::cost::assert_linear(
         1_000,
         |size| {
-            let pieces = ["Google", "MSIE 1.1;", "a", "x", "/Abot", "Microsoft ", "bo", "favicon", "\u{e9}"];
+            let pieces = [
+                "Google",
+                "MSIE 1.1;",
+                "a",
+                "x",
+                "/Abot",
+                "Microsoft ",
+                "bo",
+                "favicon",
+                "\u{e9}",
+            ];
             pieces.map(|piece| piece.repeat(size))
         },
         |agents| {

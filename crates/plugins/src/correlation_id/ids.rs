@@ -73,7 +73,13 @@ pub(super) fn tracker(request: &Request<'_>, node: &Node) -> HeaderValue {
 fn uuid(random: &mut RequestIds) -> [u8; 36] {
     let digits = random.next_id();
     let mut text = [b'-'; 36];
-    for (to, from) in [(0, 0..8), (9, 8..12), (14, 12..16), (19, 16..20), (24, 20..32)] {
+    for (to, from) in [
+        (0, 0..8),
+        (9, 8..12),
+        (14, 12..16),
+        (19, 16..20),
+        (24, 20..32),
+    ] {
         let length = from.len();
         text[to..to + length].copy_from_slice(&digits[from]);
     }

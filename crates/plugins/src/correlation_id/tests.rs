@@ -71,7 +71,10 @@ fn a_tracker_says_where_and_when() {
 #[test]
 fn the_clients_id_is_kept_and_logged() {
     let case = case(def(), json!({"echo_downstream": true}));
-    let outcome = case.request("GET /").header("KONG-request-id", "mine").run_now();
+    let outcome = case
+        .request("GET /")
+        .header("KONG-request-id", "mine")
+        .run_now();
     assert_eq!(sent_id(&outcome), "mine");
     assert_eq!(outcome.client.header("kong-request-id"), Some("mine"));
     assert_eq!(logged_id(&outcome).as_deref(), Some("mine"));
@@ -80,7 +83,10 @@ fn the_clients_id_is_kept_and_logged() {
 #[test]
 fn an_empty_id_is_replaced() {
     let case = case(def(), json!({"generator": "uuid"}));
-    let outcome = case.request("GET /").header("Kong-Request-ID", "").run_now();
+    let outcome = case
+        .request("GET /")
+        .header("Kong-Request-ID", "")
+        .run_now();
     assert!(is_random(&sent_id(&outcome)));
     assert_eq!(logged_id(&outcome), Some(sent_id(&outcome)));
     assert_eq!(outcome.client.header("kong-request-id"), None);
@@ -89,7 +95,9 @@ fn an_empty_id_is_replaced() {
 #[test]
 fn an_id_cannot_add_headers_to_a_response() {
     let case = case(def(), json!({"echo_downstream": true}));
-    let request = case.request("GET /").header("Kong-Request-ID", b"a\xffb\tc");
+    let request = case
+        .request("GET /")
+        .header("Kong-Request-ID", b"a\xffb\tc");
     let outcome = request.run_now();
     let headers = &outcome.client.headers;
     assert_eq!(headers.all("kong-request-id").count(), 1);

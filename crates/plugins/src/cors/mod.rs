@@ -4,8 +4,8 @@
 mod config;
 mod origins;
 
-use config::Config;
 use crate::number;
+use config::Config;
 use model::Value;
 use model::schema::PluginSource;
 use origins::{Origins, normal};
@@ -68,7 +68,9 @@ impl Plugin for Cors {
             exposed: list(config.exposed_headers),
             headers: list(config.headers),
             methods: list(config.methods),
-            max_age: config.max_age.map(|age| HeaderValue::Text(number::text(age))),
+            max_age: config
+                .max_age
+                .map(|age| HeaderValue::Text(number::text(age))),
         })
     }
 

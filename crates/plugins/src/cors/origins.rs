@@ -113,14 +113,19 @@ pub(super) fn normal(text: &[u8]) -> Normal<'_> {
     if name.is_empty() {
         return raw;
     }
-    let is_default = matches!((scheme, port), (b"http", Some(b"80")) | (b"https", Some(b"443")));
+    let is_default = matches!(
+        (scheme, port),
+        (b"http", Some(b"80")) | (b"https", Some(b"443"))
+    );
     let kept = if is_default { name } else { server };
     let prefix = &text[..at + 3];
     let origin = match text.strip_prefix(prefix) == Some(kept) {
         true => Cow::Borrowed(text),
         false => Cow::Owned([prefix, kept].concat()),
     };
-    let bare = name.strip_prefix(b"[").and_then(|name| name.strip_suffix(b"]"));
+    let bare = name
+        .strip_prefix(b"[")
+        .and_then(|name| name.strip_suffix(b"]"));
     Normal {
         origin,
         host: Some(bare.unwrap_or(name)),
@@ -129,5 +134,7 @@ pub(super) fn normal(text: &[u8]) -> Normal<'_> {
 
 fn is_scheme(text: &[u8]) -> bool {
     text.first().is_some_and(u8::is_ascii_alphanumeric)
-        && text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
+        && text
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
 }

@@ -17,7 +17,9 @@ fn get(config: serde_json::Value, origin: &str) -> Outcome {
 fn preflight(config: serde_json::Value, lines: &[&str]) -> Outcome {
     let case = cors(config);
     let request = case.request("OPTIONS /").lines(lines);
-    request.header("Access-Control-Request-Method", "PUT").run_now()
+    request
+        .header("Access-Control-Request-Method", "PUT")
+        .run_now()
 }
 
 fn allowed(outcome: &Outcome) -> Option<&str> {
@@ -29,7 +31,10 @@ fn without_origins_all_may_read_responses() {
     let outcome = get(json!({"exposed_headers": ["x-a", "x-b"]}), "https://a.test");
     assert_eq!(allowed(&outcome), Some("*"));
     let client = &outcome.client;
-    assert_eq!(client.header("access-control-expose-headers"), Some("x-a,x-b"));
+    assert_eq!(
+        client.header("access-control-expose-headers"),
+        Some("x-a,x-b")
+    );
     assert_eq!(client.header("vary"), None);
     let without_origin = cors(json!({})).request("GET /").run_now();
     assert_eq!(allowed(&without_origin), Some("*"));
@@ -37,7 +42,12 @@ fn without_origins_all_may_read_responses() {
 
 #[test]
 fn origins_are_compared_without_their_default_port() {
-    let list = json!(["http://a.test:80", "https://b.test", "https://c.test:8443", "plain.test"]);
+    let list = json!([
+        "http://a.test:80",
+        "https://b.test",
+        "https://c.test:8443",
+        "plain.test"
+    ]);
     let cases = [
         ("http://a.test", Some("http://a.test")),
         ("http://a.test:80", Some("http://a.test")),
@@ -99,7 +109,10 @@ fn one_plain_entry_is_sent_whatever_the_origin_is() {
     let config = json!({"origins": ["https://a.test"]});
     let outcome = cors(config.clone()).request("GET /").run_now();
     assert_eq!(allowed(&outcome), Some("https://a.test"));
-    assert_eq!(allowed(&get(config, "https://evil.test")), Some("https://a.test"));
+    assert_eq!(
+        allowed(&get(config, "https://evil.test")),
+        Some("https://a.test")
+    );
 }
 
 #[test]
@@ -108,7 +121,10 @@ fn the_upstreams_own_headers_are_replaced_and_its_vary_is_kept() {
         let upstream = Upstream::new(200).header("Access-Control-Allow-Origin", "*");
         upstream.header("Vary", "Accept")
     };
-    for (origin, wanted) in [("http://a.test", Some("http://a.test")), ("http://c.test", None)] {
+    for (origin, wanted) in [
+        ("http://a.test", Some("http://a.test")),
+        ("http://c.test", None),
+    ] {
         let case = cors(json!({"origins": ["http://a.test", "http://b.test"]}));
         let request = case.request("GET /").header("Origin", origin);
         let outcome = request.answered(upstream()).run_now();
@@ -127,7 +143,10 @@ fn with_credentials_all_means_the_origin_of_the_request() {
         let outcome = get(config.clone(), "http://a.test:80");
         let client = &outcome.client;
         assert_eq!(allowed(&outcome), Some("http://a.test:80"));
-        assert_eq!(client.header("access-control-allow-credentials"), Some("true"));
+        assert_eq!(
+            client.header("access-control-allow-credentials"),
+            Some("true")
+        );
         let vary: Vec<_> = client.headers.all("vary").collect();
         assert_eq!(vary, ["Origin"], "{origins}");
     }
@@ -179,7 +198,10 @@ fn only_complete_preflight_requests_are_answered() {
     let without = preflight(json!({}), &[]);
     assert!(without.upstream.is_some());
     assert_eq!(allowed(&without), Some("*"));
-    let goes_on = preflight(json!({"preflight_continue": true}), &["Origin: http://a.test"]);
+    let goes_on = preflight(
+        json!({"preflight_continue": true}),
+        &["Origin: http://a.test"],
+    );
     assert!(goes_on.upstream.is_some());
     assert_eq!(allowed(&goes_on), None);
 }
@@ -224,7 +246,9 @@ fn risky_origins_are_reported() {
 fn an_origin_cannot_add_headers() {
     let config = json!({"credentials": true});
     let case = cors(config);
-    let request = case.request("GET /").header("Origin", b"http://a.test\t\xff");
+    let request = case
+        .request("GET /")
+        .header("Origin", b"http://a.test\t\xff");
     let outcome = request.run_now();
     let headers = &outcome.client.headers;
     assert_eq!(headers.all("access-control-allow-origin").count(), 1);
@@ -240,11 +264,18 @@ fn a_regex_that_is_too_large_is_refused() {
 
 #[test]
 fn matching_takes_time_in_proportion_to_the_origin() {
-    let entries = [r"(.*\.)*a\.test", r"https?://(.*[.])?b\.test", "http://c.test"];
+    let entries = [
+        r"(.*\.)*a\.test",
+        r"https?://(.*[.])?b\.test",
+        "http://c.test",
+    ];
     let origins = Origins::compile(&entries.map(str::to_owned)).expect("the entries are regexes");
     testkit::cost::assert_linear(
         2_000,
-        |size| ["a.", "http://", ":", "@", "[", "/"].map(|piece| "http://".to_owned() + &piece.repeat(size)),
+        |size| {
+            ["a.", "http://", ":", "@", "[", "/"]
+                .map(|piece| "http://".to_owned() + &piece.repeat(size))
+        },
         |texts| {
             for origin in &texts {
                 assert!(!origins.admits(&normal(origin.as_bytes())));

@@ -69,7 +69,9 @@ impl Plugin for IpRestriction {
             return Ok(StreamStep::Continue);
         }
         // A session cannot end with another status.
-        let status = self.status.filter(|status| matches!(status, 400 | 403 | 500 | 502 | 503));
+        let status = self
+            .status
+            .filter(|status| matches!(status, 400 | 403 | 500 | 502 | 503));
         Ok(StreamStep::Close(StreamEnd {
             status: status.unwrap_or(500),
             message: self.reason(address),

@@ -9,7 +9,11 @@ fn location(config: Value, line: &str) -> String {
     let outcome = case(def(), config).request(line).run_now();
     assert!(outcome.upstream.is_none());
     assert_eq!(outcome.client.text(), "redirecting");
-    outcome.client.header("location").expect("a location").to_owned()
+    outcome
+        .client
+        .header("location")
+        .expect("a location")
+        .to_owned()
 }
 
 #[test]
@@ -25,20 +29,43 @@ fn the_location_is_sent_as_it_is_configured() {
 #[test]
 fn a_location_cannot_add_headers() {
     let config = json!({"location": "https://a.test/\r\nSet-Cookie: a=b"});
-    assert_eq!(location(config, "GET /"), "https://a.test/%0D%0ASet-Cookie: a=b");
+    assert_eq!(
+        location(config, "GET /"),
+        "https://a.test/%0D%0ASet-Cookie: a=b"
+    );
 }
 
 #[test]
 fn path_and_query_of_the_request_are_kept() {
     let cases = [
-        ("https://a.test/old?x=1", "GET /a/b?c=2", "https://a.test/a/b?c=2"),
+        (
+            "https://a.test/old?x=1",
+            "GET /a/b?c=2",
+            "https://a.test/a/b?c=2",
+        ),
         ("https://a.test/old?x=1", "GET /a", "https://a.test/a"),
         ("https://a.test/old?x=1", "GET /a?", "https://a.test/a"),
         ("HTTPS://A.test:443#f", "GET /", "https://a.test/#f"),
-        ("http://u:p@a.test:81", "GET //evil.test/../x", "http://u:p@a.test:81/x"),
-        ("https://a.test", "GET //evil.test", "https://a.test/evil.test"),
-        ("https://a.test", "GET /a%20b?%0d%0a", "https://a.test/a%20b?%0d%0a"),
-        ("https://a.test", "GET /a%23b%3Fc", "https://a.test/a%23b%3Fc"),
+        (
+            "http://u:p@a.test:81",
+            "GET //evil.test/../x",
+            "http://u:p@a.test:81/x",
+        ),
+        (
+            "https://a.test",
+            "GET //evil.test",
+            "https://a.test/evil.test",
+        ),
+        (
+            "https://a.test",
+            "GET /a%20b?%0d%0a",
+            "https://a.test/a%20b?%0d%0a",
+        ),
+        (
+            "https://a.test",
+            "GET /a%23b%3Fc",
+            "https://a.test/a%23b%3Fc",
+        ),
     ];
     for (to, line, wanted) in cases {
         let config = json!({"location": to, "keep_incoming_path": true});

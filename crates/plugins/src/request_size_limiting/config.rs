@@ -29,6 +29,8 @@ impl Config {
             Unit::Kilobytes => 1 << 10,
             Unit::Bytes => 1,
         };
-        self.allowed_payload_size.unwrap_or(128).saturating_mul(factor)
+        self.allowed_payload_size
+            .unwrap_or(128)
+            .saturating_mul(factor)
     }
 }

@@ -42,7 +42,9 @@ fn units_are_powers_of_1024() {
     assert_eq!(post(&case, 1024).client.status, 200);
     assert_eq!(post(&case, 1025).client.status, 413);
     let length = |case: &Case, length: u64| {
-        let request = case.request("POST /").header("Content-Length", length.to_string());
+        let request = case
+            .request("POST /")
+            .header("Content-Length", length.to_string());
         request.run_now().client.status
     };
     let megabytes = limit(json!({"allowed_payload_size": 2}));

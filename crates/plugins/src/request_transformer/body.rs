@@ -76,7 +76,8 @@ fn transform_json(
     body: &[u8],
     environment: &dyn Environment,
 ) -> Result<Option<Vec<u8>>, BodyError> {
-    let parsed = serde_json::from_slice(body).or_else(|_| serde_json::from_str(&json_text::mended(body)));
+    let parsed =
+        serde_json::from_slice(body).or_else(|_| serde_json::from_str(&json_text::mended(body)));
     let mut object = match parsed {
         Ok(Value::Object(object)) => object,
         Err(_) if body.is_empty() => Object::new(),

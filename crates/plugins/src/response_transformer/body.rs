@@ -167,11 +167,16 @@ fn appended(old: Option<&Cow<'_, str>>, value: &str) -> String {
 fn free_number(names: &IndexMap<String, &RawValue>) -> usize {
     // There are not more numbers among the names than names.
     let is_taken = |number: &usize| names.contains_key(&*number.to_string());
-    (1..=names.len()).find(|number| !is_taken(number)).unwrap_or(names.len() + 1)
+    (1..=names.len())
+        .find(|number| !is_taken(number))
+        .unwrap_or(names.len() + 1)
 }
 
 fn written(members: &Members<'_>) -> Vec<u8> {
-    let length: usize = members.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+    let length: usize = members
+        .iter()
+        .map(|(name, value)| name.len() + value.len() + 4)
+        .sum();
     let mut out = Vec::with_capacity(length + 2);
     out.push(b'{');
     for (at, (name, value)) in members.iter().enumerate() {

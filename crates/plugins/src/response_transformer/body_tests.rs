@@ -20,7 +20,10 @@ fn rules_apply_in_their_order() {
         "replace": {"json": ["c:new", "d:no"]}, "add": {"json": ["e:1", "c:no"]}, "append": {"json": ["e:2"]},
     });
     let body = r#"{"a":1,"b":"old","z":[1.50, 1e400]}"#;
-    assert_eq!(changed(given, body), r#"{"z":[1.50, 1e400],"c":"new","e":["1","2"]}"#);
+    assert_eq!(
+        changed(given, body),
+        r#"{"z":[1.50, 1e400],"c":"new","e":["1","2"]}"#
+    );
 }
 
 #[test]
@@ -53,7 +56,10 @@ fn a_further_value_extends_lists_and_texts() {
         (r#"{"a":5}"#, r#"{"a":["v"]}"#),
         (r#"{"a":null}"#, r#"{"a":["v"]}"#),
         (r#"{"a":{}}"#, r#"{"a":["v"]}"#),
-        (r#"{"a":{"1":"x","b":2}}"#, r#"{"a":{"1":"x","b":2,"2":"v"}}"#),
+        (
+            r#"{"a":{"1":"x","b":2}}"#,
+            r#"{"a":{"1":"x","b":2,"2":"v"}}"#,
+        ),
         ("{}", r#"{"a":["v"]}"#),
     ];
     for (body, wanted) in cases {
@@ -65,11 +71,21 @@ fn a_further_value_extends_lists_and_texts() {
 #[test]
 fn a_member_cannot_hide_from_a_rule() {
     let remove = || json!({"remove": {"json": ["secret"]}});
-    let deep = format!(r#"{{"secret":1,"d":{}{}}}"#, "[".repeat(20_000), "]".repeat(20_000));
+    let deep = format!(
+        r#"{{"secret":1,"d":{}{}}}"#,
+        "[".repeat(20_000),
+        "]".repeat(20_000)
+    );
     assert!(!changed(remove(), &deep).contains("secret"));
-    assert_eq!(changed(remove(), r#"{"secret":1,"a":2,"secret":3}"#), r#"{"a":2}"#);
+    assert_eq!(
+        changed(remove(), r#"{"secret":1,"a":2,"secret":3}"#),
+        r#"{"a":2}"#
+    );
     assert_eq!(changed(remove(), r#"{"s\u0065cret":1}"#), "{}");
-    assert_eq!(changed(remove(), r#"{"secret":1,"x":"\ud800"}"#), r#"{"x":"\ud800"}"#);
+    assert_eq!(
+        changed(remove(), r#"{"secret":1,"x":"\ud800"}"#),
+        r#"{"x":"\ud800"}"#
+    );
     let mended = changed(remove(), r#"{"secret":1,"\ud800":2}"#);
     assert_eq!(mended, "{\"\u{fffd}\":2}");
     let bytes = rules(remove()).transform(b"{\"secret\":1,\"x\":\"\xff\"}");

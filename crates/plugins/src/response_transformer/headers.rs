@@ -27,9 +27,7 @@ impl Rules {
             remove: removed
                 .filter_map(|entry| Some(split(entry)?.0.into()))
                 .collect(),
-            rename: renamed
-                .map(|(old, new)| (old.into(), new.into()))
-                .collect(),
+            rename: renamed.map(|(old, new)| (old.into(), new.into())).collect(),
             replace: values(&config.replace.headers),
             add: values(&config.add.headers),
             append: values(&config.append.headers),
@@ -51,7 +49,8 @@ impl Rules {
             lines.map(HeaderValue::from_untrusted).collect()
         });
         let moved: SmallVec<[SmallVec<[HeaderValue; 1]>; 2]> = moved.collect();
-        let replaced: SmallVec<[bool; 8]> = self.replace.iter().map(|(name, _)| has(name)).collect();
+        let replaced: SmallVec<[bool; 8]> =
+            self.replace.iter().map(|(name, _)| has(name)).collect();
         let added: SmallVec<[bool; 8]> = self.add.iter().map(|(name, _)| !has(name)).collect();
 
         let headers = &mut cx.answer.headers;

@@ -10,11 +10,16 @@ fn transformer(config: Value) -> Case {
 }
 
 fn answered(config: Value, upstream: Upstream) -> Outcome {
-    transformer(config).request("GET /").answered(upstream).run_now()
+    transformer(config)
+        .request("GET /")
+        .answered(upstream)
+        .run_now()
 }
 
 fn json_of(body: &str) -> Upstream {
-    Upstream::new(200).header("Content-Type", "application/json").body(body.to_owned())
+    Upstream::new(200)
+        .header("Content-Type", "application/json")
+        .body(body.to_owned())
 }
 
 fn all<'o>(outcome: &'o Outcome, name: &str) -> Vec<&'o str> {
@@ -56,7 +61,12 @@ fn headers_are_changed_by_what_was_there_before() {
 
 #[test]
 fn headers_of_the_framing_cannot_be_set() {
-    for name in ["Content-Length", "transfer-encoding", "Connection", "Upgrade"] {
+    for name in [
+        "Content-Length",
+        "transfer-encoding",
+        "Connection",
+        "Upgrade",
+    ] {
         let config = json!({
             "rename": {"headers": [format!("X-A:{name}")]},
             "replace": {"headers": [format!("{name}:1")]},
@@ -83,7 +93,10 @@ fn a_value_cannot_add_headers() {
 fn a_json_body_is_changed_when_it_is_complete() {
     let config = json!({"add": {"json": ["b:2"]}, "remove": {"json": ["a"]}});
     let upstream = Upstream::new(200)
-        .header("Content-Type", "text/plain, Application/Problem+JSON; charset=utf-8")
+        .header(
+            "Content-Type",
+            "text/plain, Application/Problem+JSON; charset=utf-8",
+        )
         .piece("{\"a\":1,")
         .piece("\"c\"")
         .piece(":[]}");
@@ -100,7 +113,10 @@ fn responses_of_the_gateway_are_changed_too() {
     assert_eq!(outcome.client.status, 401);
     assert_eq!(outcome.client.header("x-c"), Some("yes"));
     let body = outcome.client.json();
-    assert_eq!((&body["extra"], &body["message"]), (&json!("1"), &json!("No API key found in request")));
+    assert_eq!(
+        (&body["extra"], &body["message"]),
+        (&json!("1"), &json!("No API key found in request"))
+    );
 }
 
 #[test]
@@ -110,9 +126,18 @@ fn other_bodies_stay_as_they_are() {
         let upstream = Upstream::new(200).header("Content-Type", kind);
         answered(config(), upstream.body(body.to_owned()))
     };
-    for kind in ["text/plain", "application/jsonp", "text/json", "application/json+x"] {
+    for kind in [
+        "text/plain",
+        "application/jsonp",
+        "text/json",
+        "application/json+x",
+    ] {
         let outcome = typed(kind, "{}");
-        assert_eq!((outcome.client.text(), outcome.client.length), ("{}", Some(2)), "{kind}");
+        assert_eq!(
+            (outcome.client.text(), outcome.client.length),
+            ("{}", Some(2)),
+            "{kind}"
+        );
     }
     assert_eq!(typed("application/json", "[1]").client.text(), "[1]");
     assert_eq!(typed("application/json", "no").client.text(), "no");
