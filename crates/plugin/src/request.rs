@@ -44,8 +44,6 @@ pub struct Request<'r> {
     pub peer: SocketAddr,
     /// Address that the client connected to. `None` if it is not known.
     pub local: Option<IpAddr>,
-    /// Number of the connection. Each connection of this process has another one; a stream of HTTP/2 counts as one.
-    pub connection_serial: u64,
     /// Number of requests on the connection, with this one.
     pub connection_requests: u32,
     pub scheme: Scheme,
@@ -75,8 +73,6 @@ pub struct Request<'r> {
     pub routed: RoutedUri,
     /// The client's body, if it was read. Plugins use [`Request::body_bytes`], which includes changes.
     pub body: RequestBody,
-    /// A limit for the client's body that a plugin has set. Boxed because it is rare.
-    pub body_limit: Option<Box<BodyLimit>>,
     pub upstream: UpstreamEdits,
 }
 
@@ -137,6 +133,8 @@ pub struct RequestState {
     pub interpreter: Option<Box<dyn Any + Send>>,
     /// The path of the last internal redirect.
     pub internal_path: Option<Bytes>,
+    /// A limit for the client's body that a plugin has set. Boxed because it is rare.
+    pub body_limit: Option<Box<BodyLimit>>,
 }
 
 /// Where a request goes on within the gateway (`ngx.exec`). Kong routes by the target that the client has sent, so the
@@ -201,7 +199,9 @@ impl RequestState {
             tried,
             interpreter,
             internal_path,
+            body_limit,
         } = self;
+        *body_limit = None;
         *interpreter = None;
         *internal_path = None;
         tried.clear();
@@ -329,7 +329,6 @@ impl<'r> Request<'r> {
             },
             peer: client,
             local: Some(client.ip()),
-            connection_serial: 1,
             connection_requests: 1,
             scheme: Scheme::Http,
             http2: false,
@@ -345,7 +344,6 @@ impl<'r> Request<'r> {
             captures: Vec::new(),
             routed: RoutedUri::default(),
             body: RequestBody::Unread,
-            body_limit: None,
             upstream: UpstreamEdits::default(),
         }
     }

@@ -4,6 +4,7 @@ use net::id::RequestIds;
 use plugin::{HeaderValue, Node, Request};
 use std::cell::RefCell;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 thread_local! {
     static WORKER: RefCell<Worker> = RefCell::new(Worker::new());
@@ -48,6 +49,10 @@ pub(super) fn counted() -> HeaderValue {
     })
 }
 
+/// The number of trackers of this process. Kong has nginx's number of the connection in its place, of which HTTP/2 has
+/// only one for many requests at the same time.
+static TRACKERS: AtomicU64 = AtomicU64::new(0);
+
 /// Returns an id that says where and when the request arrived.
 pub(super) fn tracker(request: &Request<'_>, node: &Node) -> HeaderValue {
     let now = node.clock.since_epoch();
@@ -61,7 +66,7 @@ pub(super) fn tracker(request: &Request<'_>, node: &Node) -> HeaderValue {
         "-{}-{}-{}-{}-{}.{:03}",
         request.port,
         std::process::id(),
-        request.connection_serial,
+        TRACKERS.fetch_add(1, Ordering::Relaxed) + 1,
         request.connection_requests,
         now.as_secs(),
         now.subsec_millis(),

@@ -58,14 +58,20 @@ fn a_counter_grows_on_each_worker_and_outlives_configurations() {
 }
 
 #[test]
-fn a_tracker_says_where_and_when() {
+fn a_tracker_says_where_and_when_and_is_unique() {
     let case = case(def(), json!({"generator": "tracker"}));
-    let outcome = case.request("GET /").run_now();
-    let id = sent_id(&outcome);
     let now = case.node().clock.since_epoch();
-    let time = format!("{}.{:03}", now.as_secs(), now.subsec_millis());
-    let process = std::process::id();
-    assert_eq!(id, format!("127.0.0.1-8000-{process}-1-1-{time}"));
+    let end = format!("-1-{}.{:03}", now.as_secs(), now.subsec_millis());
+    let begin = format!("127.0.0.1-8000-{}-", std::process::id());
+    let numbers = [(); 2].map(|()| {
+        let id = sent_id(&case.request("GET /").run_now());
+        let number = id
+            .strip_prefix(&begin)
+            .and_then(|rest| rest.strip_suffix(&end));
+        let number: Option<u64> = number.and_then(|number| number.parse().ok());
+        number.unwrap_or_else(|| panic!("{id}"))
+    });
+    assert!(numbers[0] < numbers[1], "{numbers:?}");
 }
 
 #[test]

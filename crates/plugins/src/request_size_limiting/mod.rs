@@ -61,7 +61,7 @@ impl Plugin for RequestSizeLimiting {
                 None => true,
                 Some(most) => {
                     let refusal = refusal(request);
-                    request.body_limit = Some(Box::new(BodyLimit { most, refusal }));
+                    cx.state.body_limit = Some(Box::new(BodyLimit { most, refusal }));
                     false
                 }
             },

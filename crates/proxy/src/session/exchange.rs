@@ -329,7 +329,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
         self.has_taken |= taken > 0;
         self.received += payload as u64;
         self.client.received += taken as u64;
-        if self.received > most_payload(&self.client.plane, self.terms.request) {
+        if self.received > most_payload(&self.client.plane, self.chain) {
             return Err(Failed::TooLarge);
         }
         Ok(())

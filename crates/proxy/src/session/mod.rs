@@ -57,16 +57,12 @@ use request_body::BodyShare;
 use routing::Routed;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::time::Instant;
 use tries::Tries;
 use tunnel::Tunnel;
-
-/// The number of the next connection.
-static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 /// A client connection. It owns no buffer between requests.
 struct Connection {
@@ -83,8 +79,6 @@ struct Connection {
     /// Bytes of response heads among the bytes sent for the current request.
     head_size: u64,
     tries: Tries,
-    /// Number of the connection. Each connection of this process has another one.
-    serial: u64,
     /// Number of requests on this connection, the current one included.
     requests: u32,
     /// Memory accounted for response bytes in `out` that were read ahead of a slow client.
@@ -202,7 +196,6 @@ impl Connection {
             received: 0,
             head_size: 0,
             tries: Tries::new(now),
-            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             requests: 0,
             deadline: Deadline::new(until),
             now,

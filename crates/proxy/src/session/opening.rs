@@ -15,7 +15,6 @@ pub(super) struct Opening<'h> {
     pub(super) host: Cow<'h, str>,
     client: Client,
     trusted: bool,
-    connection_serial: u64,
     connection_requests: u32,
     pub(super) started: Instant,
 }
@@ -47,7 +46,6 @@ impl<'h> Opening<'h> {
                 port: client.port(),
             },
             trusted,
-            connection_serial: connection.serial,
             connection_requests: connection.requests,
             started: connection.now,
         }
@@ -62,7 +60,6 @@ impl<'h> Opening<'h> {
             client: self.client,
             peer: arrival.peer,
             local: None,
-            connection_serial: self.connection_serial,
             connection_requests: self.connection_requests,
             scheme: arrival.scheme,
             http2: arrival.http2,
@@ -78,7 +75,6 @@ impl<'h> Opening<'h> {
             captures: Vec::new(),
             routed: RoutedUri::default(),
             body: RequestBody::Unread,
-            body_limit: None,
             upstream: UpstreamEdits::default(),
         }
     }

@@ -18,7 +18,7 @@ use super::{After, Connection, Outcome, RequestBodyAt};
 use crate::balance::{self, Hashing, NoPeer, PickInput, Tried};
 use crate::forward::{BodyLength, Outbound, write_request};
 use crate::health;
-use crate::plugins::{Access, Ended, FilterFailed, Plan};
+use crate::plugins::{Access, Chain, Ended, FilterFailed, Plan};
 use crate::redirect::Redirect;
 use crate::snapshot::{Chosen, RouteInfo, ServiceRef, Snapshot};
 use crate::upstream::{Http2, Target};
@@ -80,7 +80,7 @@ impl Connection {
             let response = Response::error(503, "no Service found with those values");
             return self.produce(response, Origin::Gateway, opening, handling);
         };
-        if self.has_too_much(&handling.request) {
+        if self.has_too_much(handling) {
             return self.refuse_body(BodyError::TooLarge, opening, handling);
         }
         let awaited = self.await_body(route, service, handling).await;
@@ -121,8 +121,9 @@ impl Connection {
     }
 
     /// Whether the part of a chunked body that has arrived is longer than the body may be.
-    fn has_too_much(&self, request: &Request<'_>) -> bool {
-        let most = most_payload(&self.plane, request);
+    fn has_too_much(&self, handling: &Handling<'_>) -> bool {
+        let Handling { request, chain, .. } = handling;
+        let most = most_payload(&self.plane, chain);
         if most == u64::MAX || request.head.framing() != Framing::Chunked {
             return false;
         }
@@ -135,9 +136,9 @@ impl Connection {
     }
 
     /// Returns the response of the plugin that has limited the body, if its limit is the one that a body exceeds.
-    fn refusal(&self, request: &Request<'_>) -> Option<Response> {
-        let limit = request.body_limit.as_deref()?;
-        let is_less = most_payload(&self.plane, request) == limit.most;
+    fn refusal(&self, chain: &Chain<'_>) -> Option<Response> {
+        let limit = chain.state()?.body_limit.as_deref()?;
+        let is_less = most_payload(&self.plane, chain) == limit.most;
         is_less.then(|| limit.refusal.clone())
     }
 
@@ -176,7 +177,8 @@ impl Connection {
         if self.is_too_large(request.head) {
             return Err(BodyError::TooLarge);
         }
-        let (body, share) = Box::pin(self.buffer_body(request)).await?;
+        let allowed = most_payload(&self.plane, &handling.chain);
+        let (body, share) = Box::pin(self.buffer_body(request.head, allowed)).await?;
         request.body = body;
         handling.body_share = Some(share);
         Ok(())
@@ -252,7 +254,8 @@ impl Connection {
             return Ok(());
         }
         let share = handling.body_share.take();
-        let (body, share) = Box::pin(self.hold_body(request, share)).await?;
+        let allowed = most_payload(&self.plane, &handling.chain);
+        let (body, share) = Box::pin(self.hold_body(request.head, allowed, share)).await?;
         if let Some(body) = body {
             request.body = RequestBody::Whole(body);
         }
@@ -273,7 +276,7 @@ impl Connection {
                 400
             }
             BodyError::TooLarge => {
-                if let Some(refusal) = self.refusal(&handling.request) {
+                if let Some(refusal) = self.refusal(&handling.chain) {
                     let mut outcome = self.produce(refusal, Origin::Plugin, opening, handling);
                     outcome.after = After::Linger;
                     return outcome;
@@ -612,7 +615,7 @@ impl Connection {
                 Failed::Upstream(_) => ServerError::from(502),
                 Failed::ClientTimeout => ServerError::from(408),
                 Failed::ClientBody | Failed::ClientRequest => ServerError::from(400),
-                Failed::TooLarge => match self.refusal(&handling.request) {
+                Failed::TooLarge => match self.refusal(&handling.chain) {
                     Some(refusal) => {
                         return self.produce(refusal, Origin::Plugin, call.opening, handling);
                     }

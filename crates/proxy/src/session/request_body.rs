@@ -6,9 +6,10 @@ use super::pace::Pace;
 use super::plane::DataPlane;
 use super::worker::{self, Worker};
 use super::{Connection, RequestBodyAt};
+use crate::plugins::Chain;
 use bytes::Bytes;
 use net::http1::{Body, Framing, RequestHead};
-use plugin::{Request, RequestBody};
+use plugin::RequestBody;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -88,13 +89,13 @@ fn largest_share(plane: &DataPlane) -> usize {
 }
 
 /// Returns the maximum payload of a request's body: the limit of the node or that of a plugin, whichever is less.
-pub(super) fn most_payload(plane: &DataPlane, request: &Request<'_>) -> u64 {
+pub(super) fn most_payload(plane: &DataPlane, chain: &Chain<'_>) -> u64 {
     let own = match plane.settings.max_body {
         0 => u64::MAX,
         most => most,
     };
-    let set = request.body_limit.as_deref().map(|limit| limit.most);
-    set.map_or(own, |set| set.min(own))
+    let set = chain.state().and_then(|state| state.body_limit.as_deref());
+    set.map_or(own, |set| set.most.min(own))
 }
 
 /// The limits of a body that is read into memory. A larger body is streamed.
@@ -120,18 +121,18 @@ struct Gathering {
 }
 
 impl Connection {
-    /// Reads the whole body for plugins if it fits. Otherwise the bytes read stay in `carry`, to be streamed.
+    /// Reads the whole body for plugins if it fits. A body with more payload than `allowed` is an error. Otherwise the bytes read stay in `carry`, to be streamed.
     pub(super) async fn buffer_body(
         &mut self,
-        request: &Request<'_>,
+        head: &RequestHead,
+        allowed: u64,
     ) -> Result<(RequestBody, BodyShare), BodyError> {
         let share = BodyShare::none(&self.plane);
-        let head = request.head;
         if head.framing() == Framing::None {
             return Ok((RequestBody::Whole(Default::default()), share));
         }
         let most = Most {
-            allowed: most_payload(&self.plane, request),
+            allowed,
             payload: self.plane.settings.plugin_body,
             memory: largest_share(&self.plane),
         };
@@ -143,17 +144,17 @@ impl Connection {
         Ok((body, share))
     }
 
-    /// Reads the whole body for an upstream if it fits. Returns a chunked body, so that it gets a length as in Kong.
+    /// Reads the whole body for an upstream if it fits. A body with more payload than `allowed` is an error. Returns a chunked body, so that it gets a length as in Kong.
     /// Any other body stays in `carry`.
     pub(super) async fn hold_body(
         &mut self,
-        request: &Request<'_>,
+        head: &RequestHead,
+        allowed: u64,
         share: Option<BodyShare>,
     ) -> Result<(Option<Bytes>, BodyShare), BodyError> {
-        let head = request.head;
         let memory = largest_share(&self.plane);
         let most = Most {
-            allowed: most_payload(&self.plane, request),
+            allowed,
             payload: memory,
             memory,
         };

@@ -78,7 +78,7 @@ fn a_request_refused_before_its_access_phase_is_filtered_by_global_plugins() {
 fn limiter() -> Arc<PluginDef> {
     let acts = Acts::new().access(|cx, _| {
         let refusal = Response::message(417, "limited");
-        cx.request.body_limit = Some(Box::new(BodyLimit { most: 4, refusal }));
+        cx.state.body_limit = Some(Box::new(BodyLimit { most: 4, refusal }));
         Ok(Step::Continue)
     });
     acts.define::<0>()
@@ -90,7 +90,9 @@ fn the_limit_of_a_plugin_ends_a_body_before_it_has_arrived() {
     run(async {
         for buffering in [true, false] {
             let address = upstream(vec![
-                script(|mut peer: Peer| async move { peer.rest().await }),
+                script(|mut peer: Peer| async move {
+                    peer.rest().await;
+                }),
                 answers(OK),
             ]);
             let mut setup = Setup::new(address.await);
@@ -120,8 +122,10 @@ fn a_body_within_the_limit_of_a_plugin_passes() {
             setup.plugins = vec![limiter()];
             setup.route.request_buffering = buffering;
             let body = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n1234\r\n0\r\n\r\n";
-            let answer = setup.start().exchange(body).await;
-            assert_eq!(status(&answer), "200");
+            let gateway = setup.start();
+            let mut client = gateway.client().await;
+            client.send(body).await;
+            assert_eq!(status(&client.answer().await), "200");
         }
     });
 }
