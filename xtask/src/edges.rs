@@ -17,7 +17,9 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ("lua", &["model", "net", "plugin", "services"]),
     (
         "plugins",
-        &["lua", "model", "net", "plugin", "services", "tokens"],
+        &[
+            "expr", "lua", "model", "net", "plugin", "services", "tokens",
+        ],
     ),
     ("proxy", &["model", "net", "plugin", "router", "tables"]),
     ("admin", &["model", "net", "plugin", "store", "tokens"]),

@@ -2,7 +2,7 @@
 //! a limit on backtracking. Both search bytes.
 
 use crate::bounds;
-use crate::pattern::{Dialect, RegexError};
+use crate::pattern::{Dialect, RegexError, TooManySteps};
 use fancy_regex::BytesMode;
 use regex_automata::meta;
 use regex_automata::util::primitives::PatternID;
@@ -58,7 +58,10 @@ impl Engine {
                 Ok(Self::Linear(linear(pattern)?))
             }
             Dialect::Pcre => {
-                let (regex, hard) = backtracking(pattern, BytesMode::Ascii)?;
+                // PCRE has Unicode properties in byte patterns too, `fancy-regex` only in patterns of characters.
+                let (regex, hard) = backtracking(pattern, BytesMode::Ascii).or_else(|error| {
+                    backtracking(pattern, BytesMode::Unicode).map_err(|_| error)
+                })?;
                 Ok(Self::Backtracking { regex, hard })
             }
         }
@@ -72,11 +75,11 @@ impl Engine {
         }
     }
 
-    pub(crate) fn is_match(&self, text: &[u8]) -> bool {
+    /// Whether the regex matches. Fails if the search exceeds the backtracking limit.
+    pub(crate) fn search(&self, text: &[u8]) -> Result<bool, TooManySteps> {
         match self {
-            Self::Linear(regex) => regex.is_match(text),
-            // A search that exceeds the backtracking limit counts as no match, as in Kong.
-            Self::Backtracking { regex, .. } => regex.is_match(text).unwrap_or(false),
+            Self::Linear(regex) => Ok(regex.is_match(text)),
+            Self::Backtracking { regex, .. } => regex.is_match(text).map_err(|_| TooManySteps),
         }
     }
 

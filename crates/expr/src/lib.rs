@@ -38,7 +38,7 @@ pub use evaluate::{NoObserver, Observer};
 pub use field::{AddressField, Fields, NumberField, TextField};
 pub use former::modernized;
 pub use nearest::nearest;
-pub use pattern::{Dialect, Group, Regex, RegexError, check_pcre};
+pub use pattern::{Dialect, Group, Regex, RegexError, TooManySteps, check_pcre};
 pub use reasons::{Distance, Reason};
 pub use steps::{ByteSet, Class, Step, Steps};
 pub use syntax::{Error, Parsed, Subsystem, Typed, parse, read};

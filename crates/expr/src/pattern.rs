@@ -67,6 +67,11 @@ pub enum RegexError {
     TooComplex(#[from] TooComplex),
 }
 
+/// A search was stopped because it needs more backtracking than it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the regex needs too many steps for this text")]
+pub struct TooManySteps;
+
 impl Regex {
     /// Compiles the pattern. Fails if that could exceed the limits on work and memory.
     pub fn new(pattern: &str, dialect: Dialect) -> Result<Self, RegexError> {
@@ -138,10 +143,17 @@ impl Regex {
         }
     }
 
+    /// Whether the regex matches. A search that exceeds the backtracking limit counts as no match, as in Kong's router.
     pub fn is_match(&self, text: &[u8]) -> bool {
+        self.search(text).unwrap_or(false)
+    }
+
+    /// Whether the regex matches. Fails if the search exceeds the backtracking limit, for callers that must not take that
+    /// for "no match".
+    pub fn search(&self, text: &[u8]) -> Result<bool, TooManySteps> {
         match &self.0.matcher {
-            Matcher::Steps { .. } => self.walk(text).is_some(),
-            Matcher::Engine(engine) => engine.is_match(text),
+            Matcher::Steps { .. } => Ok(self.walk(text).is_some()),
+            Matcher::Engine(engine) => engine.search(text),
         }
     }
 

@@ -126,6 +126,7 @@ mod tests {
                 without: "Nothing happens.",
             },
             shortcoming: None,
+            risk: None,
         })
     }
 

@@ -389,6 +389,9 @@ pub struct PluginDef {
     pub implementation: Implementation,
     /// Finds the setting of a configuration that the plugin does not implement. `None` if it implements all settings.
     pub shortcoming: Option<fn(&model::Value) -> Option<Shortcoming>>,
+    /// Finds a setting that works as in Kong, but that probably does something that its author does not intend. `None` if
+    /// there is no such setting.
+    pub risk: Option<fn(&model::Value) -> Option<Risk>>,
 }
 
 impl PluginDef {
@@ -407,6 +410,16 @@ impl PluginDef {
             scopes,
             implementation: Implementation::Ready(Arc::new(Erased::<P>(PhantomData))),
             shortcoming: None,
+            risk: None,
+        }
+    }
+
+    /// Sets the function that finds a setting with an effect that is probably not intended.
+    #[must_use]
+    pub fn with_risk(self, find: fn(&model::Value) -> Option<Risk>) -> Self {
+        Self {
+            risk: Some(find),
+            ..self
         }
     }
 
@@ -477,6 +490,11 @@ pub struct Shortcoming {
     /// to.
     pub instead: Option<&'static str>,
 }
+
+/// A setting that works, but probably not as its author intends. The text is a sentence without full stop that says what
+/// the setting does, such as `origins: every website may read responses`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Risk(pub &'static str);
 
 /// Information for building plugins.
 pub struct BuildCx<'a> {

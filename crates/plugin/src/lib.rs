@@ -37,8 +37,8 @@ pub use body::{Multipart, ParsedBody, RequestBody};
 pub use configured::{Configured, ConfiguredName, ConfiguredNames, NoNames, Scope, ScopeSet};
 pub use def::{
     BUNDLED_VERSION, BuildCx, BuildError, Filtered, Flow, Implementation, Lack, LuaSettings,
-    NodeIdentity, Phases, Plugin, PluginDef, PluginError, Scopes, Shortcoming, Step, UntrustedLua,
-    Wait, downcast,
+    NodeIdentity, Phases, Plugin, PluginDef, PluginError, Risk, Scopes, Shortcoming, Step,
+    UntrustedLua, Wait, downcast,
 };
 pub use edits::{
     HeaderChange, HeaderEdits, HeaderName, HeaderValue, NameLengths, TargetEdits, UpstreamEdits,
@@ -54,7 +54,7 @@ pub use handler::{Handler, Maker, OwnSlot, OwnStates};
 pub use log::{Latencies, LogCx, LogEntry, RecordError, Try, TryEnd, write_entity};
 pub use node::{BODY_BUFFER, CACHE_SIZE, Connections, CountConnections, Node, NodeParts};
 pub use request::{
-    Capture, Client, Consumer, Credential, EntityRef, Field, InternalRedirect, LogField,
+    BodyLimit, Capture, Client, Consumer, Credential, EntityRef, Field, InternalRedirect, LogField,
     LogFieldMode, Request, RequestCx, RequestState, RoutedUri, Scheme, ToldCredential, cookie_in,
 };
 pub use response::{Answer, Chunk, Origin, Response, ResponseBody, ResponseCx};

@@ -1,7 +1,7 @@
 //! Notices for users about configured plugins that are not implemented, or whose configuration uses a setting that is
-//! not. The log, `silverback check` and the Admin API use the same words.
+//! not implemented or is risky. The log, `silverback check` and the Admin API use the same words.
 
-use crate::def::{Implementation, Lack, PluginDef, Shortcoming};
+use crate::def::{Implementation, Lack, PluginDef, Risk, Shortcoming};
 use model::EntityKind;
 use model::entities::Plugin;
 use std::borrow::Cow;
@@ -15,12 +15,12 @@ const MAX_NAMES: usize = 5;
 /// Maximum number of characters of a name in a notice.
 const MAX_NAME_BYTES: usize = 64;
 
-/// A plugin that does not do what is configured, and the entities that it is configured for.
+/// A plugin that does not do what is configured, or probably not what is intended, and the entities that it is
+/// configured for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     pub plugin: Cow<'static, str>,
-    /// The setting that is not implemented. `None` if the whole plugin is not.
-    shortcoming: Option<Shortcoming>,
+    cause: Cause,
     pub lack: Lack,
     traffic: Traffic,
     /// Whether the plugin is configured without a scope, so that it applies to all requests or streams.
@@ -30,6 +30,16 @@ pub struct Notice {
     consumers: Vec<String>,
     /// Number of further scopes that are not named.
     more: usize,
+}
+
+/// The reason for a notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Cause {
+    /// The plugin is not implemented.
+    Plugin,
+    /// A setting is not implemented.
+    Setting(Shortcoming),
+    Risk(Risk),
 }
 
 /// The traffic that a notice is about. A plugin that applies to both is reported for requests.
@@ -46,7 +56,7 @@ pub fn of<'p>(
     configured: impl IntoIterator<Item = &'p Plugin>,
     name: impl Fn(EntityKind, Uuid) -> Option<String>,
 ) -> Vec<Notice> {
-    let mut notices: BTreeMap<(&str, Option<Shortcoming>, Traffic), Notice> = BTreeMap::new();
+    let mut notices: BTreeMap<(&str, Cause, Traffic), Notice> = BTreeMap::new();
     for plugin in configured {
         // The table is short and most changes configure at most one plugin, so building a map would cost more.
         let Some(def) = table.iter().find(|def| *def.name == *plugin.name) else {
@@ -57,42 +67,48 @@ pub fn of<'p>(
             (false, true) => Traffic::Streams,
             (false, false) => continue,
         };
-        let Some((lack, shortcoming)) = lack(def, plugin) else {
-            continue;
-        };
-        let notice = notices.entry((&def.name, shortcoming, traffic));
-        let notice = notice.or_insert_with(|| Notice {
-            plugin: def.name.clone(),
-            shortcoming,
-            lack,
-            traffic,
-            is_global: false,
-            routes: Vec::new(),
-            services: Vec::new(),
-            consumers: Vec::new(),
-            more: 0,
-        });
-        notice.add(plugin, &name);
+        for (lack, cause) in causes(def, plugin) {
+            let notice = notices.entry((&def.name, cause, traffic));
+            let notice = notice.or_insert_with(|| Notice {
+                plugin: def.name.clone(),
+                cause,
+                lack,
+                traffic,
+                is_global: false,
+                routes: Vec::new(),
+                services: Vec::new(),
+                consumers: Vec::new(),
+                more: 0,
+            });
+            notice.add(plugin, &name);
+        }
     }
     notices.into_values().collect()
 }
 
 /// Whether configured plugins with this definition can get a notice. For others, their configuration need not be read.
 pub fn is_possible(def: &PluginDef) -> bool {
-    matches!(def.implementation, Implementation::Later { .. }) || def.shortcoming.is_some()
+    let is_later = matches!(def.implementation, Implementation::Later { .. });
+    is_later || def.shortcoming.is_some() || def.risk.is_some()
 }
 
-/// Returns what is not implemented, and the effect.
-fn lack(def: &PluginDef, plugin: &Plugin) -> Option<(Lack, Option<Shortcoming>)> {
-    if let Implementation::Later { lack, .. } = def.implementation {
-        return Some((lack, None));
-    }
-    let shortcoming = def.shortcoming.and_then(|find| find(&plugin.config))?;
-    let lack = match shortcoming.instead {
-        Some(_) => Lack::Feature,
-        None => Lack::Protection,
+/// Returns the reasons for notices about a configured plugin.
+fn causes(def: &PluginDef, plugin: &Plugin) -> impl Iterator<Item = (Lack, Cause)> {
+    let later = match def.implementation {
+        Implementation::Later { lack, .. } => Some((lack, Cause::Plugin)),
+        Implementation::Ready(_) => None,
     };
-    Some((lack, Some(shortcoming)))
+    let shortcoming = def.shortcoming.and_then(|find| find(&plugin.config));
+    let setting = shortcoming.map(|shortcoming| {
+        let lack = match shortcoming.instead {
+            Some(_) => Lack::Feature,
+            None => Lack::Protection,
+        };
+        (lack, Cause::Setting(shortcoming))
+    });
+    let risk = def.risk.and_then(|find| find(&plugin.config));
+    let risk = risk.map(|risk| (Lack::Feature, Cause::Risk(risk)));
+    later.into_iter().chain(setting).chain(risk)
 }
 
 /// Shortens a name and replaces its control characters, because a notice becomes a log line or a response header.
@@ -169,13 +185,19 @@ impl Notice {
 impl fmt::Display for Notice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (plugin, scopes) = (&self.plugin, self.scopes());
-        match self.shortcoming {
-            Some(Shortcoming { setting, .. }) => {
-                write!(formatter, "plugin {plugin} does not implement {setting}: ")?;
+        let instead = match self.cause {
+            Cause::Risk(Risk(effect)) => {
+                return write!(formatter, "plugin {plugin}: {effect} ({scopes})");
             }
-            None => write!(formatter, "plugin {plugin} is not implemented: ")?,
-        }
-        let instead = self.shortcoming.and_then(|missing| missing.instead);
+            Cause::Setting(Shortcoming { setting, instead }) => {
+                write!(formatter, "plugin {plugin} does not implement {setting}: ")?;
+                instead
+            }
+            Cause::Plugin => {
+                write!(formatter, "plugin {plugin} is not implemented: ")?;
+                None
+            }
+        };
         match (self.lack, self.traffic) {
             (Lack::Protection, Traffic::Requests) => {
                 write!(formatter, "every request it applies to ({scopes}) gets 500")
@@ -209,6 +231,7 @@ mod tests {
             scopes,
             implementation: Implementation::Later { lack, without: "" },
             shortcoming: None,
+            risk: None,
         })
     }
 
@@ -246,6 +269,10 @@ mod tests {
                 setting: "the store shared",
                 instead: Some("it keeps all here"),
             }),
+            _ => None,
+        });
+        let def = def.with_risk(|config| match config.as_object()?.str("store")? {
+            "shared" => Some(Risk("store: everybody reads it")),
             _ => None,
         });
         Arc::new(def)
@@ -349,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_is_not_implemented_gets_a_notice() {
+    fn a_setting_that_is_not_implemented_or_risky_gets_a_notice() {
         let configured = [
             ("limit", json!({"store": "remote", "route": 1})),
             ("limit", json!({"store": "shared"})),
@@ -359,6 +386,7 @@ mod tests {
             "plugin limit does not implement the store remote: every request it applies to (routes: r1; services: s2) \
              gets 500",
             "plugin limit does not implement the store shared: it keeps all here (all requests)",
+            "plugin limit: store: everybody reads it (all requests)",
         ];
         assert_eq!(notices(&configured), wanted);
     }

@@ -5,6 +5,7 @@ use crate::body::{ParsedBody, RequestBody};
 use crate::configured::Configured;
 use crate::edits::{HeaderEdits, UpstreamEdits};
 use crate::node::Node;
+use crate::response::Response;
 use crate::stream::TlsInfo;
 use bytes::Bytes;
 use compact_str::CompactString;
@@ -75,6 +76,16 @@ pub struct Request<'r> {
     pub upstream: UpstreamEdits,
 }
 
+/// A limit for the body of a request. The gateway counts the payload as it arrives, so that the plugin need not read the
+/// body into memory. It sends the response as soon as there is too much. A request whose body streams to the upstream may
+/// have reached it by then, but incomplete.
+#[derive(Debug, Clone)]
+pub struct BodyLimit {
+    /// Maximum payload in bytes.
+    pub most: u64,
+    pub refusal: Response,
+}
+
 /// The upstream path that routing has determined, and the prefix that the route stripped from it.
 #[derive(Debug, Clone, Default)]
 pub struct RoutedUri {
@@ -122,6 +133,8 @@ pub struct RequestState {
     pub interpreter: Option<Box<dyn Any + Send>>,
     /// The path of the last internal redirect.
     pub internal_path: Option<Bytes>,
+    /// A limit for the client's body that a plugin has set. Boxed because it is rare.
+    pub body_limit: Option<Box<BodyLimit>>,
 }
 
 /// Where a request goes on within the gateway (`ngx.exec`). Kong routes by the target that the client has sent, so the
@@ -186,7 +199,9 @@ impl RequestState {
             tried,
             interpreter,
             internal_path,
+            body_limit,
         } = self;
+        *body_limit = None;
         *interpreter = None;
         *internal_path = None;
         tried.clear();

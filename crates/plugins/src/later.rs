@@ -45,18 +45,10 @@ fn later(
         scopes,
         implementation: Implementation::Later { lack, without },
         shortcoming: None,
+        risk: None,
     }
 }
 
-pub(crate) fn correlation_id() -> PluginDef {
-    ignored(
-        "correlation-id",
-        100_001,
-        Phases::ACCESS.with(Phases::HEADER_FILTER),
-        Scopes::ALL,
-        "No header with an id is added to requests and responses.",
-    )
-}
 pub(crate) fn zipkin() -> PluginDef {
     ignored(
         "zipkin",
@@ -67,24 +59,6 @@ pub(crate) fn zipkin() -> PluginDef {
             .with(Phases::LOG),
         Scopes::ALL,
         "No traces are sent to Zipkin.",
-    )
-}
-pub(crate) fn bot_detection() -> PluginDef {
-    closed(
-        "bot-detection",
-        2_500,
-        Phases::ACCESS,
-        Scopes::NO_CONSUMER,
-        "Clients are not checked by their User-Agent header.",
-    )
-}
-pub(crate) fn cors() -> PluginDef {
-    closed(
-        "cors",
-        2_000,
-        Phases::ACCESS.with(Phases::HEADER_FILTER),
-        Scopes::NO_CONSUMER,
-        "No CORS headers are added, and preflight requests are not answered.",
     )
 }
 pub(crate) fn acme() -> PluginDef {
@@ -105,42 +79,6 @@ pub(crate) fn grpc_gateway() -> PluginDef {
             .with(Phases::BODY_FILTER),
         Scopes::ALL,
         "JSON requests are not converted to gRPC.",
-    )
-}
-pub(crate) fn ip_restriction() -> PluginDef {
-    closed(
-        "ip-restriction",
-        990,
-        Phases::ACCESS,
-        Scopes::ALL,
-        "Clients are not checked by their address.",
-    )
-}
-pub(crate) fn request_size_limiting() -> PluginDef {
-    closed(
-        "request-size-limiting",
-        951,
-        Phases::ACCESS,
-        Scopes::ALL,
-        "The size of request bodies is not limited by the plugin.",
-    )
-}
-pub(crate) fn response_transformer() -> PluginDef {
-    closed(
-        "response-transformer",
-        800,
-        Phases::HEADER_FILTER.with(Phases::BODY_FILTER),
-        Scopes::ALL,
-        "Responses are not changed.",
-    )
-}
-pub(crate) fn redirect() -> PluginDef {
-    closed(
-        "redirect",
-        779,
-        Phases::ACCESS,
-        Scopes::ALL,
-        "Clients are not redirected.",
     )
 }
 pub(crate) fn ai_request_transformer() -> PluginDef {

@@ -23,9 +23,11 @@ mod file_log;
 mod functions;
 mod grpc_gateway;
 mod grpc_web;
+mod headers;
 mod hmac_auth;
 mod http_log;
 mod ip_restriction;
+mod json_text;
 mod jwt;
 mod key_auth;
 mod later;
@@ -36,6 +38,7 @@ mod loggly;
 mod number;
 mod oauth2;
 mod opentelemetry;
+mod patterns;
 mod post_function;
 mod pre_function;
 mod prometheus;
@@ -177,10 +180,10 @@ pub fn bundled() -> &'static [Arc<PluginDef>] {
 fn load() -> Vec<Arc<PluginDef>> {
     let defs = [
         pre_function::def(),
-        later::correlation_id(),
+        correlation_id::def(),
         later::zipkin(),
-        later::bot_detection(),
-        later::cors(),
+        bot_detection::def(),
+        cors::def(),
         session::def(),
         later::acme(),
         jwt::def(),
@@ -190,14 +193,14 @@ fn load() -> Vec<Arc<PluginDef>> {
         basic_auth::def(),
         hmac_auth::def(),
         later::grpc_gateway(),
-        later::ip_restriction(),
-        later::request_size_limiting(),
+        ip_restriction::def(),
+        request_size_limiting::def(),
         acl::def(),
         rate_limiting::def().with_shortcoming(limits::shortcoming),
         response_ratelimiting::def().with_shortcoming(limits::shortcoming),
         request_transformer::def(),
-        later::response_transformer(),
-        later::redirect(),
+        response_transformer::def(),
+        redirect::def(),
         later::ai_request_transformer(),
         later::ai_prompt_template(),
         later::ai_prompt_decorator(),

@@ -87,7 +87,6 @@ fn only_plugins_that_observe_or_save_work_are_left_out_until_they_work() {
     assert_eq!(
         left_out,
         [
-            "correlation-id",
             "zipkin",
             "acme",
             "opentelemetry",

@@ -19,11 +19,29 @@ fn of_engine(engine: &Engine, text: &[u8]) -> (bool, Option<Range<usize>>, Vec<S
         let name = located.name.map(Group::Name);
         groups.extend(name.map(|name| format!("{name:?}={value}")));
     });
-    (engine.is_match(text), engine.find(text), groups)
+    let found = engine.search(text).unwrap_or(false);
+    (found, engine.find(text), groups)
 }
 
 fn has_engine(regex: &Regex) -> bool {
     matches!(regex.0.matcher, Matcher::Engine(_))
+}
+
+#[test]
+fn a_search_with_too_many_steps_is_no_match_for_routes_and_an_error_for_others() {
+    let regex = Regex::new(r"(?=x)x(a|b|ab)*(a+)\2d", Dialect::Pcre).unwrap();
+    let text = format!("x{}", "ab".repeat(40));
+    assert_eq!(regex.search(text.as_bytes()), Err(TooManySteps));
+    assert!(!regex.is_match(text.as_bytes()));
+    assert_eq!(regex.search(b"xabaad"), Ok(true));
+}
+
+#[test]
+fn unicode_properties_work_in_patterns_of_pcre() {
+    let regex = Regex::new(r"^\p{Greek}+$", Dialect::Pcre).unwrap();
+    assert!(regex.is_match("λ".as_bytes()));
+    assert!(!regex.is_match(b"l"));
+    assert!(!regex.is_match(b"\xff"));
 }
 
 #[test]

@@ -134,9 +134,9 @@ fn check_warns_of_a_name_given_twice() {
 fn check_names_plugins_of_streams_that_are_not_implemented() {
     let text = "_format_version: '3.0'\n\
                 plugins:\n\
-                - {name: ip-restriction, protocols: [tcp, tls], config: {allow: [127.0.0.1]}}\n\
+                - {name: file-log, protocols: [tcp, tls], config: {path: /x}}\n\
                 - {name: rate-limiting, config: {hour: 1}}\n";
-    let warning = "warning: plugin ip-restriction is not implemented: every stream it applies to (all streams) is closed\n";
+    let warning = "warning: plugin file-log is not implemented: it is ignored (all streams)\n";
     assert_eq!(
         check(text, &[]),
         (0, "parse successful\n".to_owned(), warning.to_owned())

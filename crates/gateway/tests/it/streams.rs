@@ -168,15 +168,28 @@ fn a_connection_that_cannot_be_forwarded_is_closed_and_logged() {
     assert_eq!(gateway.post_config(without_service).status, 201);
     assert!(is_closed(connect(address)));
     gateway.wait_for_log("no Service found with those values");
-    let guarded = configuration(&[service(
-        "g",
-        "tcp",
-        named_echo("g").address,
-        "protocols: [tcp], sources: [{ip: 127.0.0.1}], plugins: [{name: ip-restriction, config: {allow: [127.0.0.1]}}]",
-    )]);
-    assert_eq!(gateway.post_config(&guarded).status, 201);
-    assert!(is_closed(connect(address)), "the plugin is not implemented");
-    gateway.wait_for_log("a stream is closed: plugin ip-restriction is not implemented");
+}
+
+#[test]
+fn addresses_are_restricted_on_streams() {
+    let echo = named_echo("up:");
+    let gateway = stream_launch("127.0.0.1:0").set("database", "off").start();
+    let address = gateway.listening("stream")[0];
+    let restrict = |config: &str| {
+        let route = format!(
+            "protocols: [tcp], sources: [{{ip: 127.0.0.1}}], plugins: [{{name: ip-restriction, config: {config}}}]"
+        );
+        let text = configuration(&[service("g", "tcp", echo.address, &route)]);
+        assert_eq!(gateway.post_config(&text).status, 201);
+    };
+    for config in ["{deny: [127.0.0.0/8]}", "{allow: [10.0.0.1], status: 451}"] {
+        restrict(config);
+        assert!(is_closed(connect(address)), "{config}");
+    }
+    for config in ["{deny: [10.0.0.1]}", "{allow: [127.0.0.1]}"] {
+        restrict(config);
+        assert_eq!(ask(connect(address), "a"), "up:a", "{config}");
+    }
 }
 
 #[test]

@@ -281,7 +281,12 @@ impl Walk<'_> {
         }
         match response {
             Some(response) => Ending::Responds(response, origin),
-            None => Ending::Forward,
+            None => match (&self.state.body_limit, &body) {
+                (Some(limit), RequestBody::Whole(body)) if body.len() as u64 > limit.most => {
+                    Ending::Responds(limit.refusal.clone(), Origin::Plugin)
+                }
+                _ => Ending::Forward,
+            },
         }
     }
 

@@ -3,6 +3,7 @@
 use super::arguments;
 use super::rules::{Failure, RuleSet};
 use super::template::Environment;
+use crate::json_text;
 use model::{Object, Value};
 use plugin::args;
 use plugin::body::Multipart;
@@ -75,7 +76,8 @@ fn transform_json(
     body: &[u8],
     environment: &dyn Environment,
 ) -> Result<Option<Vec<u8>>, BodyError> {
-    let parsed = serde_json::from_slice(body).or_else(|_| serde_json::from_str(&mended(body)));
+    let parsed =
+        serde_json::from_slice(body).or_else(|_| serde_json::from_str(&json_text::mended(body)));
     let mut object = match parsed {
         Ok(Value::Object(object)) => object,
         Err(_) if body.is_empty() => Object::new(),
@@ -91,39 +93,6 @@ fn transform_json(
 /// Whether a body is JSON, however deep it nests and however large its numbers are.
 fn is_json(body: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
-}
-
-/// Replaces what is no Unicode: bytes that are not UTF-8, and escaped halves of surrogate pairs. Kong and many upstreams
-/// accept it, so that a client could otherwise pass a field that the rules remove.
-fn mended(json: &[u8]) -> String {
-    let text = String::from_utf8_lossy(json);
-    let mut out = String::with_capacity(text.len());
-    let mut rest = &*text;
-    while let Some(at) = rest.find('\\') {
-        let (before, escape) = rest.split_at(at);
-        out.push_str(before);
-        let length = match (code_unit(escape), escape.get(6..).and_then(code_unit)) {
-            (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => 12,
-            (Some(0xD800..=0xDFFF), _) => {
-                out.push_str("\\ufffd");
-                rest = &escape[6..];
-                continue;
-            }
-            // The backslash, and the character after it, which may be a backslash itself.
-            _ => 1 + escape[1..].chars().next().map_or(0, char::len_utf8),
-        };
-        out.push_str(&escape[..length]);
-        rest = &escape[length..];
-    }
-    out.push_str(rest);
-    out
-}
-
-/// Returns the number of an escape such as `\u0041` at the beginning of a text.
-fn code_unit(text: &str) -> Option<u16> {
-    let digits = text.strip_prefix("\\u")?.get(..4)?;
-    let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    u16::from_str_radix(digits, 16).ok().filter(|_| is_hex)
 }
 
 fn transform_object(

@@ -9,6 +9,7 @@ fn pairs(entries: &[(&str, &str)]) -> Box<[Rule]> {
     let rule = |&(name, value): &(&str, &str)| Rule {
         name: name.into(),
         value: compile(value),
+        breaks: false,
     };
     entries.iter().map(rule).collect()
 }

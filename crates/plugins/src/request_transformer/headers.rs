@@ -1,6 +1,6 @@
 //! The rules for headers. They are evaluated on the headers as they are before the plugin, and give a list of changes.
 
-use super::rules::{Failure, Rule, RuleSet};
+use super::rules::{Failure, Rule, RuleSet, has_breaks};
 use super::template::{Environment, Template};
 use compact_str::CompactString;
 use plugin::{HeaderChange, HeaderValue};
@@ -43,12 +43,21 @@ enum Value<'v> {
     Rendered(Cow<'v, [u8]>),
 }
 
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HeaderError {
+    #[error(transparent)]
+    Render(#[from] Failure),
+    /// An expression has put a line break or NUL of the client into a header.
+    #[error("the value of {0} has a line break or NUL")]
+    Broken(CompactString),
+}
+
 /// Returns the changes that the rules make to the headers.
 pub(super) fn transform<'v>(
     rules: &'v RuleSet,
     lines: &'v dyn Lines,
     environment: &'v dyn Environment,
-) -> Result<Changes<'v>, Failure> {
+) -> Result<Changes<'v>, HeaderError> {
     let mut state = State {
         lines,
         changes: Changes::default(),
@@ -90,11 +99,15 @@ fn is_host(name: &str) -> bool {
 }
 
 impl<'v> Value<'v> {
-    fn of(rule: &'v Rule, environment: &'v dyn Environment) -> Result<Self, Failure> {
+    fn of(rule: &'v Rule, environment: &'v dyn Environment) -> Result<Self, HeaderError> {
         match &rule.value {
             Template::Plain { header, .. } => Ok(Self::Plain(header)),
             Template::Pieces { .. } | Template::Lua(_) | Template::Off => {
-                rule.render(environment).map(Self::Rendered)
+                let rendered = rule.render(environment)?;
+                match !rule.breaks && has_breaks(&rendered) {
+                    true => Err(HeaderError::Broken(rule.name.clone())),
+                    false => Ok(Self::Rendered(rendered)),
+                }
             }
         }
     }

@@ -164,6 +164,23 @@ fn templates_see_values_that_the_same_rules_remove() {
 }
 
 #[test]
+fn a_line_break_of_the_client_is_refused() {
+    for value in ["a\r\nX: 1", "a\nb", "a\rb", "a\0b"] {
+        let request = Request::with_headers(&[("x-r", value)]);
+        for kind in ["replace", "add", "append"] {
+            let name = if kind == "replace" { "x-r" } else { "x-new" };
+            let entry = format!("{name}:a $(headers.x_r)");
+            let rules = rules(&[(kind, &[&entry])]);
+            let refused = transform(&rules, &request, &request);
+            assert!(
+                matches!(refused, Err(HeaderError::Broken(_))),
+                "{kind} {value:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_value_after_the_changes_is_found() {
     let request = Request::with_headers(&[("content-type", "old")]);
     for (entries, wanted) in [

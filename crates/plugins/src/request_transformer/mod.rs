@@ -18,7 +18,7 @@ use body::{BodyError, Kind};
 use bytes::Bytes;
 use compact_str::CompactString;
 use config::Config;
-use headers::Changes;
+use headers::{Changes, HeaderError};
 use plugin::{
     BuildCx, BuildError, Phases, Plugin, PluginDef, PluginError, Request, RequestBody, RequestCx,
     Response, Scopes, Step, UntrustedLua, args,
@@ -184,7 +184,11 @@ impl RequestTransformer {
         let changes = if self.rules.headers.is_empty() {
             Changes::default()
         } else {
-            headers::transform(&self.rules.headers, view, view).map_err(failed)?
+            match headers::transform(&self.rules.headers, view, view) {
+                Ok(changes) => changes,
+                Err(HeaderError::Broken(_)) => return Err(NoEdits::Refused(400)),
+                Err(error) => return Err(failed(error).into()),
+            }
         };
         if let Some(kind) = self.body_kind(view.request, &changes) {
             if must_read(view.request) {

@@ -29,6 +29,9 @@ pub(super) struct RuleSet {
 pub(super) struct Rule {
     pub(super) name: CompactString,
     pub(super) value: Template,
+    /// Whether the configured value has line breaks or NUL. They are percent-encoded in headers, as in Kong. Those that
+    /// come from a client are refused.
+    pub(super) breaks: bool,
 }
 
 /// A value that cannot be rendered for this request.
@@ -104,8 +107,14 @@ fn compile_pairs(entries: &[String], expressions: Expressions<'_>) -> Box<[Rule]
     let rule = |(name, value): (&str, &str)| Rule {
         name: name.into(),
         value: Template::compile(value, expressions),
+        breaks: has_breaks(value.as_bytes()),
     };
     pairs.map(rule).collect()
+}
+
+/// Whether a text has characters that end a header line for some servers.
+pub(super) fn has_breaks(text: &[u8]) -> bool {
+    memchr::memchr3(b'\r', b'\n', 0, text).is_some()
 }
 
 /// Splits `name:value` at its first colons. Returns `None` if there is no name.

@@ -95,6 +95,17 @@ fn an_empty_configuration_takes_part_in_no_phase() {
 }
 
 #[test]
+fn a_client_that_puts_a_line_break_into_a_header_gets_400() {
+    let config = serde_json::json!({"add": {"headers": ["x-q:$(query_params.q)"]}});
+    let case = crate::testing::case(def(), config);
+    for (query, status) in [("a%0d%0ax:1", 400), ("a%00", 400), ("a%09b", 200)] {
+        let outcome = case.request(&format!("GET /?q={query}")).run_now();
+        assert_eq!(outcome.client.status, status, "{query}");
+        assert_eq!(outcome.upstream.is_some(), status == 200);
+    }
+}
+
+#[test]
 fn all_parts_of_a_request_change_and_templates_see_it_as_it_was() {
     let config = r#"{
         "http_method": "PUT",

@@ -12,6 +12,7 @@ use super::failure::{Failed, ReportedStatus, UpstreamFailure};
 use super::filtering::{CHUNK_END, Filtering, write_chunk_size};
 use super::pace::Pace;
 use super::receive::is_worth_parsing;
+use super::request_body::most_payload;
 use super::worker::{self, Worker};
 use super::{Connection, RequestBodyAt};
 use crate::forward_response::{ClientFraming, write_interim};
@@ -328,8 +329,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
         self.has_taken |= taken > 0;
         self.received += payload as u64;
         self.client.received += taken as u64;
-        let most = self.client.plane.settings.max_body;
-        if most != 0 && self.received > most {
+        if self.received > most_payload(&self.client.plane, self.chain) {
             return Err(Failed::TooLarge);
         }
         Ok(())

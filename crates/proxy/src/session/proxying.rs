@@ -9,7 +9,7 @@ use super::failure::{Failed, Owner, ReportedStatus, TryFailure, UpstreamFailure}
 use super::handling::Handling;
 use super::hashing::Hashed;
 use super::opening::Opening;
-use super::request_body::BodyError;
+use super::request_body::{BodyError, most_payload};
 use super::routing::Routed;
 use super::tries::{Rules, Verdict, is_idempotent};
 use super::tunnel::Tunnel;
@@ -18,7 +18,7 @@ use super::{After, Connection, Outcome, RequestBodyAt};
 use crate::balance::{self, Hashing, NoPeer, PickInput, Tried};
 use crate::forward::{BodyLength, Outbound, write_request};
 use crate::health;
-use crate::plugins::{Access, Ended, FilterFailed, Plan};
+use crate::plugins::{Access, Chain, Ended, FilterFailed, Plan};
 use crate::redirect::Redirect;
 use crate::snapshot::{Chosen, RouteInfo, ServiceRef, Snapshot};
 use crate::upstream::{Http2, Target};
@@ -80,6 +80,9 @@ impl Connection {
             let response = Response::error(503, "no Service found with those values");
             return self.produce(response, Origin::Gateway, opening, handling);
         };
+        if self.has_too_much(handling) {
+            return self.refuse_body(BodyError::TooLarge, opening, handling);
+        }
         let awaited = self.await_body(route, service, handling).await;
         if let Err(error) = awaited {
             return self.refuse_body(error, opening, handling);
@@ -117,6 +120,28 @@ impl Connection {
         matches!(head.framing(), Framing::Length(length) if most != 0 && length > most)
     }
 
+    /// Whether the part of a chunked body that has arrived is longer than the body may be.
+    fn has_too_much(&self, handling: &Handling<'_>) -> bool {
+        let Handling { request, chain, .. } = handling;
+        let most = most_payload(&self.plane, chain);
+        if most == u64::MAX || request.head.framing() != Framing::Chunked {
+            return false;
+        }
+        match &request.body {
+            RequestBody::Whole(body) => body.len() as u64 > most,
+            // A body that is malformed is refused when it is read.
+            _ => (Body::new(Framing::Chunked).measure(&self.carry))
+                .is_ok_and(|(_, payload)| payload as u64 > most),
+        }
+    }
+
+    /// Returns the response of the plugin that has limited the body, if its limit is the one that a body exceeds.
+    fn refusal(&self, chain: &Chain<'_>) -> Option<Response> {
+        let limit = chain.state()?.body_limit.as_deref()?;
+        let is_less = most_payload(&self.plane, chain) == limit.most;
+        is_less.then(|| limit.refusal.clone())
+    }
+
     /// Runs the rewrite phase. Returns the response of a plugin that has ended the request.
     pub(super) async fn run_rewrite(
         &mut self,
@@ -152,7 +177,8 @@ impl Connection {
         if self.is_too_large(request.head) {
             return Err(BodyError::TooLarge);
         }
-        let (body, share) = Box::pin(self.buffer_body(request.head)).await?;
+        let allowed = most_payload(&self.plane, &handling.chain);
+        let (body, share) = Box::pin(self.buffer_body(request.head, allowed)).await?;
         request.body = body;
         handling.body_share = Some(share);
         Ok(())
@@ -228,7 +254,8 @@ impl Connection {
             return Ok(());
         }
         let share = handling.body_share.take();
-        let (body, share) = Box::pin(self.hold_body(request.head, share)).await?;
+        let allowed = most_payload(&self.plane, &handling.chain);
+        let (body, share) = Box::pin(self.hold_body(request.head, allowed, share)).await?;
         if let Some(body) = body {
             request.body = RequestBody::Whole(body);
         }
@@ -248,7 +275,14 @@ impl Connection {
                 tracing::debug!(request_id, "a request gets 400: malformed request body");
                 400
             }
-            BodyError::TooLarge => 413,
+            BodyError::TooLarge => {
+                if let Some(refusal) = self.refusal(&handling.chain) {
+                    let mut outcome = self.produce(refusal, Origin::Plugin, opening, handling);
+                    outcome.after = After::Linger;
+                    return outcome;
+                }
+                413
+            }
             BodyError::Timeout => 408,
             BodyError::Gone => return self.gone(None),
         };
@@ -581,7 +615,12 @@ impl Connection {
                 Failed::Upstream(_) => ServerError::from(502),
                 Failed::ClientTimeout => ServerError::from(408),
                 Failed::ClientBody | Failed::ClientRequest => ServerError::from(400),
-                Failed::TooLarge => ServerError::from(413),
+                Failed::TooLarge => match self.refusal(&handling.chain) {
+                    Some(refusal) => {
+                        return self.produce(refusal, Origin::Plugin, call.opening, handling);
+                    }
+                    None => ServerError::from(413),
+                },
                 Failed::TooLargeToHold | Failed::Incomplete => ServerError::from(502),
                 Failed::RequestFilter if told.is_none() => {
                     let response = Response::unexpected_error();

@@ -6,6 +6,7 @@ use super::pace::Pace;
 use super::plane::DataPlane;
 use super::worker::{self, Worker};
 use super::{Connection, RequestBodyAt};
+use crate::plugins::Chain;
 use bytes::Bytes;
 use net::http1::{Body, Framing, RequestHead};
 use plugin::RequestBody;
@@ -87,8 +88,20 @@ fn largest_share(plane: &DataPlane) -> usize {
     (settings.body_memory / LARGEST_SHARE).max(settings.plugin_body)
 }
 
+/// Returns the maximum payload of a request's body: the limit of the node or that of a plugin, whichever is less.
+pub(super) fn most_payload(plane: &DataPlane, chain: &Chain<'_>) -> u64 {
+    let own = match plane.settings.max_body {
+        0 => u64::MAX,
+        most => most,
+    };
+    let set = chain.state().and_then(|state| state.body_limit.as_deref());
+    set.map_or(own, |set| set.most.min(own))
+}
+
 /// The limits of a body that is read into memory. A larger body is streamed.
 struct Most {
+    /// Maximum payload of a body that is not refused.
+    allowed: u64,
     /// Maximum payload.
     payload: usize,
     /// Maximum memory. The framing of a body in chunks uses memory too.
@@ -108,16 +121,18 @@ struct Gathering {
 }
 
 impl Connection {
-    /// Reads the whole body for plugins if it fits. Otherwise the bytes read stay in `carry`, to be streamed.
+    /// Reads the whole body for plugins if it fits. A body with more payload than `allowed` is an error. Otherwise the bytes read stay in `carry`, to be streamed.
     pub(super) async fn buffer_body(
         &mut self,
         head: &RequestHead,
+        allowed: u64,
     ) -> Result<(RequestBody, BodyShare), BodyError> {
         let share = BodyShare::none(&self.plane);
         if head.framing() == Framing::None {
             return Ok((RequestBody::Whole(Default::default()), share));
         }
         let most = Most {
+            allowed,
             payload: self.plane.settings.plugin_body,
             memory: largest_share(&self.plane),
         };
@@ -129,15 +144,17 @@ impl Connection {
         Ok((body, share))
     }
 
-    /// Reads the whole body for an upstream if it fits. Returns a chunked body, so that it gets a length as in Kong.
+    /// Reads the whole body for an upstream if it fits. A body with more payload than `allowed` is an error. Returns a chunked body, so that it gets a length as in Kong.
     /// Any other body stays in `carry`.
     pub(super) async fn hold_body(
         &mut self,
         head: &RequestHead,
+        allowed: u64,
         share: Option<BodyShare>,
     ) -> Result<(Option<Bytes>, BodyShare), BodyError> {
         let memory = largest_share(&self.plane);
         let most = Most {
+            allowed,
             payload: memory,
             memory,
         };
@@ -204,7 +221,7 @@ impl Connection {
                 .map_err(|_| BodyError::Malformed)?;
             to.seen += taken;
             to.payload += payload as u64;
-            if settings.max_body != 0 && to.payload > settings.max_body {
+            if to.payload > to.most.allowed {
                 return Poll::Ready(Err(BodyError::TooLarge));
             }
             if to.payload > to.most.payload as u64 {

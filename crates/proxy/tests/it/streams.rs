@@ -127,6 +127,7 @@ fn a_guard_in_a_scope_that_its_plugin_refuses_is_as_if_absent() {
             without: "",
         },
         shortcoming: None,
+        risk: None,
     };
     let settings = BuildSettings {
         plugins: vec![Arc::new(global)],
@@ -171,6 +172,7 @@ fn a_stream_gets_the_plugin_of_the_most_specific_scope_and_none_of_a_consumer() 
                 without: "",
             },
             shortcoming: None,
+            risk: None,
         })
     };
     let settings = BuildSettings {

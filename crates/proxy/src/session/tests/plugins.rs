@@ -2,7 +2,7 @@
 
 use super::acts::Acts;
 use super::*;
-use plugin::{Filtered, RequestBody, Response, Step};
+use plugin::{BodyLimit, Filtered, RequestBody, Response, Step};
 use std::sync::atomic::Ordering;
 
 /// Marks every response that it filters.
@@ -72,6 +72,62 @@ fn a_request_refused_before_its_access_phase_is_filtered_by_global_plugins() {
     let refused = refused_for_its_length(false);
     assert_eq!(status(&refused), "413");
     assert_eq!(header(&refused, "x-mark"), Some("seen"));
+}
+
+/// Limits bodies to four bytes.
+fn limiter() -> Arc<PluginDef> {
+    let acts = Acts::new().access(|cx, _| {
+        let refusal = Response::message(417, "limited");
+        cx.state.body_limit = Some(Box::new(BodyLimit { most: 4, refusal }));
+        Ok(Step::Continue)
+    });
+    acts.define::<0>()
+}
+
+#[test]
+fn the_limit_of_a_plugin_ends_a_body_before_it_has_arrived() {
+    const HEAD: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    run(async {
+        for buffering in [true, false] {
+            let address = upstream(vec![
+                script(|mut peer: Peer| async move {
+                    peer.rest().await;
+                }),
+                answers(OK),
+            ]);
+            let mut setup = Setup::new(address.await);
+            setup.plugins = vec![limiter()];
+            setup.route.request_buffering = buffering;
+            let gateway = setup.start();
+            let whole = format!("{HEAD}5\r\n12345\r\n0\r\n\r\n");
+            let whole = gateway.exchange(&whole).await;
+            assert_eq!(status(&whole), "417");
+            assert!(whole.contains("limited"), "{whole}");
+            // The rest of this body never comes.
+            let mut client = gateway.client().await;
+            client.send(&format!("{HEAD}3\r\n123\r\n")).await;
+            client.send("2\r\n45\r\n").await;
+            let streamed = client.answer().await;
+            assert_eq!(status(&streamed), "417");
+            assert!(streamed.contains("limited"), "{streamed}");
+        }
+    });
+}
+
+#[test]
+fn a_body_within_the_limit_of_a_plugin_passes() {
+    run(async {
+        for buffering in [true, false] {
+            let mut setup = Setup::new(upstream(vec![answers(OK)]).await);
+            setup.plugins = vec![limiter()];
+            setup.route.request_buffering = buffering;
+            let body = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n1234\r\n0\r\n\r\n";
+            let gateway = setup.start();
+            let mut client = gateway.client().await;
+            client.send(body).await;
+            assert_eq!(status(&client.answer().await), "200");
+        }
+    });
 }
 
 #[test]
