@@ -1,7 +1,9 @@
 //! Tests of the storage, alone and with many workers at once.
 
+use super::collector::{Collector, NoRoom};
+use super::entry::{Body, Entry, Lines, Terms};
 use super::key::{CacheKey, KeyText, Owner};
-use super::storage::{Body, Collector, Entry, Lines, NoRoom, Storage};
+use super::storage::Storage;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::thread;
@@ -31,6 +33,7 @@ fn entry(len: usize) -> Entry {
         stored_at: NOW,
         ttl: 60,
         expires_at: NOW + 60,
+        terms: Terms::default(),
     }
 }
 
@@ -205,7 +208,7 @@ fn a_body_beyond_its_share_is_not_collected_further() {
     collector.add(&[0; 8 * KIB]).unwrap();
     assert_eq!(collector.add(&[0]), Err(NoRoom));
     drop(collector);
-    assert_eq!(storage.collecting(), 0);
+    assert_eq!(storage.collecting.bytes(), 0);
 }
 
 #[test]
@@ -218,7 +221,7 @@ fn many_bodies_at_once_take_no_more_than_their_share() {
     assert_eq!(added.count(), 16);
     assert_eq!(collected(&mut collectors[0]).len(), KIB);
     drop(collectors);
-    assert_eq!(storage.collecting(), 0);
+    assert_eq!(storage.collecting.bytes(), 0);
 }
 
 #[test]
@@ -232,5 +235,5 @@ fn large_bodies_that_are_read_slowly_leave_room_for_small_ones() {
     assert_eq!(large.len(), 10);
     let small: Vec<Collector> = (0..100).filter_map(|_| collect(60 * KIB)).collect();
     assert_eq!(small.len(), 17);
-    assert!(storage.collecting() <= 2 * 1024 * KIB);
+    assert!(storage.collecting.bytes() <= 2 * 1024 * KIB);
 }
