@@ -203,7 +203,8 @@ impl ProxyCache {
     /// Whether the settings allow to store a response with this status and media type.
     fn may_keep(&self, cx: &ResponseCx<'_, '_>) -> bool {
         // A part of a response, or the news that a client's own copy is still valid, is no response for other clients.
-        let is_for_one_client = matches!(cx.answer.status, 206 | 304);
+        // nginx closes the connection in place of sending a response of a plugin with one of the other statuses.
+        let is_for_one_client = matches!(cx.answer.status, 206 | 304 | 408 | 444 | 499);
         if is_for_one_client || !self.config.response_code.contains(&cx.answer.status) {
             return false;
         }

@@ -15,8 +15,8 @@ const HEURISTIC_SHARE: u64 = 10;
 /// Maximum number of names in `Vary`. A response with more is not stored.
 const MAX_VARY: usize = 16;
 
-/// Seconds for which a response with a validator stays in the storage after it has become stale.
-pub(super) const KEPT_STALE: u64 = 24 * 60 * 60;
+/// Seconds for which a response stays in the storage after it has become stale, at least.
+const KEPT_STALE: u64 = 24 * 60 * 60;
 
 /// The header fields of a response that decide.
 #[derive(Debug, Default)]
@@ -139,9 +139,14 @@ impl<'f> Fields<'f> {
         };
         let has_validator = self.has_etag || self.last_modified.is_some();
         let stale_use = terms.while_revalidate.max(terms.if_error);
-        let stale_use = stale_use.max(if has_validator { KEPT_STALE } else { 0 });
+        let is_sent_as_it_is = lifetime.saturating_add(stale_use) > terms.age && !rules.no_cache;
+        // Clients may ask for stale responses, too. What nobody uses is evicted.
+        let stale_use = match has_validator || !forbids_stale {
+            true => stale_use.max(KEPT_STALE),
+            false => stale_use,
+        };
         let keep = lifetime.saturating_add(stale_use).saturating_sub(terms.age);
-        let is_of_use = has_validator || !rules.no_cache;
+        let is_of_use = has_validator || is_sent_as_it_is;
         (keep > 0 && is_of_use).then_some(Verdict {
             lifetime,
             terms,
