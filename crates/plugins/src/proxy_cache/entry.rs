@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 /// Bytes that each stored item takes beside its texts: its positions in the map and in the order of eviction, and its
 /// allocations. A test compares it with what an allocator counts.
-const OVERHEAD: usize = 768;
+const OVERHEAD: usize = 560;
 
 /// Bytes that each header line takes beside its text.
 const HEADER_OVERHEAD: usize = std::mem::size_of::<Line>();

@@ -5,7 +5,7 @@ use super::control::Directives;
 use super::entry::{Entry, Terms};
 use super::flights::{Flight, Later, Place, Waiting};
 use super::key::{CacheKey, KeyText};
-use super::{Own, ProxyCache, Shown, Status, forwarded_values, header_values};
+use super::{Own, ProxyCache, Shown, Status, forwarded_values, header_values, owner};
 use plugin::{
     Chunk, Flow, PluginError, Request, RequestCx, Response, ResponseBody, ResponseCx, Step, args,
 };
@@ -82,7 +82,9 @@ impl ProxyCache {
             None => Status::Miss,
         };
         let mut flight = None;
-        if self.config.collapse_timeout.is_some() && !storage.flights.is_unshared(&key, now) {
+        // The response to HEAD has no body, so that it is not stored.
+        let may_collapse = self.config.collapse_timeout.is_some() && cx.request.method() != "HEAD";
+        if may_collapse && !storage.flights.is_unshared(&key, now) {
             match storage.take_off(key) {
                 Place::First(first) => flight = Some(first),
                 Place::Later(later) if may_wait => {
@@ -185,7 +187,7 @@ impl ProxyCache {
 
     fn key(&self, cx: &RequestCx<'_, '_>) -> CacheKey {
         let (config, request) = (&self.config, &*cx.request);
-        let mut text = KeyText::new(self.owner(cx), request.method());
+        let mut text = KeyText::new(owner(request, cx.state), request.method());
         let ignores_case = config.ignore_uri_case.unwrap_or(false);
         text.request_line(&request_line(request), ignores_case);
         if let Some(path) = &request.upstream.path {
@@ -203,7 +205,9 @@ impl ProxyCache {
         text.end_arguments();
         let names = config.vary_headers.as_deref().unwrap_or_default();
         text.fields(names.iter().map(|name| name.as_str()), |name| {
-            forwarded_values(request, name).map(Some).collect()
+            forwarded_values(request.head, &request.upstream.headers, name)
+                .map(Some)
+                .collect()
         });
         text.finish()
     }

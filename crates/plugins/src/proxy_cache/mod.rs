@@ -12,6 +12,8 @@ mod flights;
 mod key;
 mod kong;
 mod order;
+#[cfg(test)]
+mod policies_tests;
 mod rfc9111;
 pub(crate) mod source;
 mod storage;
@@ -28,10 +30,11 @@ use control::MediaType;
 use entry::Entry;
 use key::{CacheKey, Owner};
 use kong::Pending;
-use net::http1::{KnownHeader, list_contains};
+use net::http1::{KnownHeader, RequestHead, list_contains};
 use plugin::{
     BuildCx, BuildError, Chunk, Filtered, HeaderEdits, HeaderValue, Node, Phases, Plugin,
-    PluginDef, PluginError, Request, RequestCx, ResponseCx, Scopes, Shortcoming, Step,
+    PluginDef, PluginError, Request, RequestCx, RequestState, ResponseCx, Scopes, Shortcoming,
+    Step,
 };
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -188,14 +191,6 @@ impl ProxyCache {
         self.config.collapse_max_waiting.unwrap_or(MAX_WAITING)
     }
 
-    fn owner(&self, cx: &RequestCx<'_, '_>) -> Owner {
-        Owner {
-            consumer: cx.state.consumer.as_ref().map(|consumer| consumer.id.0),
-            credential: cx.state.credential.as_ref().map(|credential| credential.id),
-            route: cx.request.route.map(|route| route.id),
-        }
-    }
-
     fn cache_ttl(&self) -> u64 {
         self.config.cache_ttl.unwrap_or(CACHE_TTL)
     }
@@ -216,6 +211,15 @@ impl ProxyCache {
         let media_type = content_type.and_then(MediaType::parse);
         let mut included = self.media_types.iter();
         included.any(|configured| configured.includes(media_type.as_ref()))
+    }
+}
+
+/// Returns for whom a response is stored.
+fn owner(request: &Request<'_>, state: &RequestState) -> Owner {
+    Owner {
+        consumer: state.consumer.as_ref().map(|consumer| consumer.id.0),
+        credential: state.credential.as_ref().map(|credential| credential.id),
+        route: request.route.map(|route| route.id),
     }
 }
 
@@ -278,8 +282,12 @@ fn header_values<'s>(request: &'s Request<'_>, name: &str) -> impl Iterator<Item
 
 /// Returns the values of a header as the upstream gets them. A line that `Connection` names is not forwarded. If it were
 /// a part of the key, a client could have the response without it stored for the clients that really send it.
-fn forwarded_values<'s>(request: &'s Request<'_>, name: &str) -> impl Iterator<Item = &'s [u8]> {
-    let (head, edits) = (request.head, &request.upstream.headers);
+/// `edits` are the changes that plugins have made.
+fn forwarded_values<'s>(
+    head: &'s RequestHead,
+    edits: &'s HeaderEdits,
+    name: &str,
+) -> impl Iterator<Item = &'s [u8]> {
     let is_hop = |name: &str| {
         let mut lists = head.known(KnownHeader::Connection);
         lists.any(|list| list_contains(list, name.as_bytes()))

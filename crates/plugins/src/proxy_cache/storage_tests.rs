@@ -5,8 +5,13 @@ use super::entry::{Body, Entry, Lines, Terms};
 use super::key::{CacheKey, KeyText, Owner};
 use super::storage::Storage;
 use bytes::Bytes;
+use std::alloc::System;
 use std::sync::Arc;
 use std::thread;
+use testkit::memory::{Counting, Counts};
+
+#[global_allocator]
+static ALLOCATOR: Counting<System> = Counting(System);
 
 const KIB: usize = 1024;
 const NOW: u64 = 1_800_000_000;
@@ -236,4 +241,35 @@ fn large_bodies_that_are_read_slowly_leave_room_for_small_ones() {
     let small: Vec<Collector> = (0..100).filter_map(|_| collect(60 * KIB)).collect();
     assert_eq!(small.len(), 17);
     assert!(storage.collecting.bytes() <= 2 * 1024 * KIB);
+}
+
+#[test]
+fn the_memory_that_is_really_held_stays_within_the_bytes_and_is_used() {
+    const BYTES: usize = 64 * 1024 * KIB;
+    let headers = [
+        ("Content-Type", "application/json; charset=utf-8"),
+        ("Cache-Control", "public, max-age=3600"),
+        ("ETag", "\"0123456789abcdef0123456789abcdef\""),
+        ("Last-Modified", "Thu, 01 Jan 1998 00:00:00 GMT"),
+        ("Date", "Thu, 01 Jan 1998 00:00:00 GMT"),
+        ("Vary", "Accept-Encoding"),
+    ];
+    let pairs = headers
+        .iter()
+        .map(|(name, value)| (*name, value.as_bytes()));
+    let before = Counts::of_this_thread();
+    let storage = Storage::new(BYTES);
+    let mut most = 0;
+    for number in 0..40_000 {
+        let mut entry = entry(2 * KIB);
+        entry.headers = Lines::new(pairs.clone());
+        storage.put(key(&number.to_string()), entry, NOW);
+        most = most.max(Counts::since(before).held);
+    }
+    let (count, accounted) = storage.size();
+    let most = usize::try_from(most).unwrap();
+    println!("{count} responses, {accounted} bytes accounted, {most} held at most");
+    assert!(accounted <= BYTES / 4 * 3);
+    assert!(most <= accounted, "{most} of {accounted}");
+    assert!(most >= accounted / 10 * 7, "{most} of {accounted}");
 }

@@ -427,7 +427,7 @@ async fn requests_wait_for_another_one_up_to_a_number() {
     let served = [&one, &two, &three].map(served);
     assert_eq!(
         served,
-        [stored("onetwo"), stored("onetwo"), asked("Refresh")]
+        [stored("onetwo"), stored("onetwo"), asked("Miss")]
     );
     drop(storage);
 }

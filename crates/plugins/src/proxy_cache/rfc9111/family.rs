@@ -6,10 +6,11 @@
 
 use crate::proxy_cache::config::Config;
 use crate::proxy_cache::entry::{Entry, Family};
-use crate::proxy_cache::forwarded_values;
 use crate::proxy_cache::key::{CacheKey, KeyParts, Owner};
 use crate::proxy_cache::storage::{Item, Storage};
-use plugin::{Request, args};
+use crate::proxy_cache::{forwarded_values, has_name};
+use net::http1::RequestHead;
+use plugin::{HeaderEdits, Request, args};
 use std::sync::Arc;
 
 /// Maximum number of different values of the headers in `Vary` for a URI. A further one replaces the oldest, so that a
@@ -20,12 +21,38 @@ const MAX_VARIANTS: usize = 64;
 const MAX_NAMES: usize = 32;
 
 /// Where the responses to a request are.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) uri: CacheKey,
     /// A digest of what else distinguishes responses for the gateway: the client, the route, and what plugins have
     /// changed in the request for the upstream.
     owner: CacheKey,
+}
+
+/// A request as it was when its response was looked up, and as it was sent.
+pub(super) struct Seen<'s> {
+    pub(super) head: &'s RequestHead,
+    /// The changes of plugins to its headers before the look-up.
+    pub(super) before: &'s HeaderEdits,
+    /// All changes of plugins to its headers.
+    pub(super) sent: &'s HeaderEdits,
+    /// Invalidations of the URI before it was sent.
+    pub(super) stamp: u32,
+}
+
+impl Seen<'_> {
+    /// Whether a plugin that runs after the look-up has changed a header.
+    fn was_changed_later(&self, name: &str) -> bool {
+        let values = |edits: &HeaderEdits| -> Vec<Vec<u8>> {
+            let added = edits.added().filter(|(other, _)| has_name(other, name));
+            added.map(|(_, value)| value.to_vec()).collect()
+        };
+        let drops = |edits: &HeaderEdits| {
+            let mut received = self.head.headers();
+            received.any(|(other, _)| has_name(other, name) && edits.drops(other))
+        };
+        values(self.before) != values(self.sent) || drops(self.before) != drops(self.sent)
+    }
 }
 
 /// What was found for a request.
@@ -122,12 +149,19 @@ impl<'u> Uri<'u> {
 
 impl Place {
     pub(super) fn of(request: &Request<'_>, owner: &Owner, config: &Config) -> Self {
+        let target = request.upstream.target.as_deref();
         let mut key = KeyParts::new();
         for id in [owner.consumer, owner.credential, owner.route] {
             key.optional(id.as_ref().map(|id| id.as_bytes().as_slice()));
         }
         key.optional(request.upstream.path.as_deref().map(str::as_bytes));
         key.optional(request.upstream.query.as_deref());
+        let host = target.and_then(|target| target.address.as_ref());
+        key.optional(host.map(|(host, _)| host.as_bytes()));
+        let port = host.map(|(_, port)| port.to_le_bytes());
+        key.optional(port.as_ref().map(|port| port.as_slice()));
+        let upstream = target.and_then(|target| target.upstream.as_deref());
+        key.optional(upstream.map(str::as_bytes));
         Self {
             uri: Uri::of(request).key(config),
             owner: key.finish(),
@@ -140,7 +174,7 @@ impl Place {
             let key = self.key(0, None);
             return Found { key, entry: None };
         };
-        let variant = variant(request, &family.vary);
+        let variant = variant(request.head, &request.upstream.headers, &family.vary);
         let key = self.key(family.number, variant.as_ref());
         let is_known = variant.is_none_or(|variant| {
             let digest = variant.fingerprint();
@@ -161,17 +195,16 @@ impl Place {
         key.finish()
     }
 
-    /// Stores a response, which depends on the headers in `vary`. `stamp` is that of the URI when the request was sent.
+    /// Stores a response, which depends on the headers in `vary`.
     pub(super) fn store(
         &self,
         storage: &Storage,
-        request: &Request<'_>,
+        asked: &Seen<'_>,
         vary: Vec<Box<str>>,
         entry: Entry,
-        stamp: u32,
         now: u64,
     ) {
-        if storage.stamp(&self.uri) != stamp {
+        if storage.stamp(&self.uri) != asked.stamp {
             return;
         }
         let known = storage.family(&self.uri, now);
@@ -184,7 +217,12 @@ impl Place {
         if names.len() > MAX_NAMES {
             return;
         }
-        let variant = variant(request, &names);
+        let variant = variant(asked.head, asked.before, &names);
+        if names.iter().any(|name| asked.was_changed_later(name)) {
+            // Other requests are looked up before the plugin runs that has changed the header, so that nothing
+            // distinguishes them.
+            return;
+        }
         let same = known.as_ref().filter(|known| *known.vary == *names);
         // Other names lead to other keys. The responses that were stored before are not found any more.
         let number = same.map_or_else(|| storage.next_family(), |known| known.number);
@@ -210,7 +248,7 @@ impl Place {
         if known.is_none_or(|known| *known != family) {
             storage.put_item(self.uri, Item::Family(Arc::new(family)), now);
         }
-        if storage.stamp(&self.uri) != stamp {
+        if storage.stamp(&self.uri) != asked.stamp {
             // It was invalidated in between, perhaps before the family was stored.
             storage.purge(&self.uri, now);
         }
@@ -219,14 +257,14 @@ impl Place {
 
 /// Returns a digest of the values of some headers, as the upstream gets them. `None` if there are no names. Blanks and
 /// the number of lines do not count (RFC 9111, section 4.1).
-fn variant(request: &Request<'_>, names: &[Box<str>]) -> Option<CacheKey> {
+fn variant(head: &RequestHead, edits: &HeaderEdits, names: &[Box<str>]) -> Option<CacheKey> {
     if names.is_empty() {
         return None;
     }
     let mut key = KeyParts::new();
     for name in names {
         let mut value: Option<Vec<u8>> = None;
-        for line in forwarded_values(request, name) {
+        for line in forwarded_values(head, edits, name) {
             let value = value.get_or_insert_default();
             for member in line.split(|&byte| byte == b',') {
                 value.extend_from_slice(member.trim_ascii());

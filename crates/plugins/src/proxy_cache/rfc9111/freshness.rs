@@ -50,6 +50,13 @@ pub(super) struct Asked {
     pub(super) at: u64,
 }
 
+impl Asked {
+    /// Whether the request itself leaves it open who may get its response.
+    pub(super) fn is_for_all(&self) -> bool {
+        !self.is_authorized && !self.directives.no_store
+    }
+}
+
 impl<'f> Fields<'f> {
     pub(super) fn read(lines: impl Iterator<Item = (&'f str, &'f [u8])>) -> Self {
         let mut fields = Self::default();
@@ -89,7 +96,7 @@ impl<'f> Fields<'f> {
             .flat_map(|line| line.split(|&byte| byte == b','));
         for member in members.map(<[u8]>::trim_ascii) {
             let name = std::str::from_utf8(member).ok()?.to_ascii_lowercase();
-            if name == "*" {
+            if name == "*" || is_set_by_gateway(&name) {
                 return None;
             }
             if !name.is_empty() && !names.iter().any(|other| **other == *name) {
@@ -178,6 +185,12 @@ impl<'f> Fields<'f> {
         let apparent = self.date.map_or(0, |date| now.saturating_sub(date));
         apparent.max(self.age.saturating_add(now.saturating_sub(asked_at)))
     }
+}
+
+/// Whether the gateway sends its own value in place of the client's, so that the value of the client does not show which
+/// response the upstream chooses.
+fn is_set_by_gateway(name: &str) -> bool {
+    name.starts_with("x-forwarded-") || matches!(name, "x-real-ip" | "x-kong-request-id")
 }
 
 /// Reads `Age`. Only the first member of a list counts, and what is no number is ignored (section 5.1).

@@ -19,16 +19,17 @@ use super::entry::{Entry, Lines};
 use super::flights::{Flight, Later, Place as Turn, Waiting};
 use super::key::CacheKey;
 use super::storage::Storage;
-use super::{AGE, Own, ProxyCache, Shown, Status, header_values};
+use super::{AGE, Own, ProxyCache, Shown, Status, header_values, owner};
 use answers::{in_place_of, stored};
 use compact_str::CompactString;
 use conditions::Conditions;
 use directives::RequestDirectives;
-use family::{Found, Place, Uri};
+use family::{Found, Place, Seen, Uri};
 use freshness::{Asked, Fields, Use, Verdict};
 use net::http1::Framing;
 use plugin::{
-    Chunk, Filtered, Flow, Origin, PluginError, Request, RequestCx, Response, ResponseCx, Step,
+    Chunk, Filtered, Flow, HeaderEdits, Origin, PluginError, Request, RequestCx, Response,
+    ResponseCx, Step,
 };
 use std::sync::Arc;
 
@@ -54,6 +55,8 @@ pub(super) struct Fetch {
     /// Invalidations of the URI before the request was sent.
     stamp: u32,
     personal: Personal,
+    /// The changes of earlier plugins to the headers of the request.
+    edits: HeaderEdits,
     flight: Option<Flight>,
     storing: Option<Storing>,
 }
@@ -130,7 +133,7 @@ impl ProxyCache {
             directives.no_cache = pragma.any(|value| value.eq_ignore_ascii_case(b"no-cache"));
         }
         Ask {
-            place: Place::of(request, &self.owner(cx), &self.config),
+            place: Place::of(request, &owner(request, cx.state), &self.config),
             asked: Asked {
                 directives,
                 is_authorized: request.head.header("authorization").is_some(),
@@ -196,11 +199,13 @@ impl ProxyCache {
         };
         ask.shown.status(&mut cx.state.headers, status);
         let stamp = storage.stamp(&ask.place.uri);
+        let edits = cx.request.upstream.headers.clone();
         let validates = entry
             .as_ref()
             .is_some_and(|entry| conditions::validate(cx.request, entry));
         *own = Own::Fetch(Box::new(Fetch {
             personal: Personal::new(&cx.state.headers),
+            edits,
             ask,
             entry,
             key,
@@ -216,8 +221,7 @@ impl ProxyCache {
     /// wait for nothing.
     fn may_collapse(&self, storage: &Storage, asked: &Asked, key: &CacheKey, now: u64) -> bool {
         self.config.collapse_timeout.is_some()
-            && !asked.is_authorized
-            && !asked.directives.no_store
+            && asked.is_for_all()
             && !storage.flights.is_unshared(key, now)
     }
 
@@ -255,7 +259,8 @@ impl ProxyCache {
             .then(|| fields.judge(status, &fetch.ask.asked, self.cache_ttl(), now));
         let (Some(verdict), Some(vary)) = (verdict.flatten(), fields.vary()) else {
             shown.status(&mut cx.answer.headers, Status::Bypass);
-            if fetch.entry.is_some() && !ERRORS.contains(&status) {
+            let replaces = fetch.entry.is_some() && !ERRORS.contains(&status);
+            if replaces && fetch.ask.asked.is_for_all() {
                 // The stored response has been replaced by one that must not be stored.
                 storage.purge(&fetch.key, now);
             }
@@ -303,8 +308,8 @@ impl ProxyCache {
     }
 
     /// Stores a response that is complete. Requests that wait for it are woken afterwards.
-    fn end(&self, cx: &ResponseCx<'_, '_>, fetch: Fetch, now: u64) {
-        let Some(storing) = fetch.storing else {
+    fn end(&self, cx: &ResponseCx<'_, '_>, mut fetch: Fetch, now: u64) {
+        let Some(storing) = fetch.storing.take() else {
             return;
         };
         let Some(gathered) = storing.gathering.finish(cx) else {
@@ -312,9 +317,30 @@ impl ProxyCache {
         };
         let entry = self.entry(gathered, &storing.verdict, now);
         let vary = self.with_configured(storing.vary);
-        let (place, storage) = (&fetch.ask.place, self.storage(cx.node));
-        place.store(storage, cx.request, vary, entry, fetch.stamp, now);
+        self.store(cx, &fetch, vary, entry, now);
         drop(fetch.flight);
+    }
+
+    fn store(
+        &self,
+        cx: &ResponseCx<'_, '_>,
+        fetch: &Fetch,
+        vary: Vec<Box<str>>,
+        entry: Entry,
+        now: u64,
+    ) {
+        let (request, place) = (cx.request, fetch.ask.place);
+        if Place::of(request, &owner(request, cx.state), &self.config) != place {
+            // A plugin that runs later has led the request elsewhere, or has found another client.
+            return;
+        }
+        let asked = Seen {
+            head: request.head,
+            before: &fetch.edits,
+            sent: &request.upstream.headers,
+            stamp: fetch.stamp,
+        };
+        place.store(self.storage(cx.node), &asked, vary, entry, now);
     }
 
     /// Updates a stored response after a 304, and sends it (RFC 9111, section 4.3.4).
@@ -341,7 +367,6 @@ impl ProxyCache {
         let fields = Fields::read(merged.iter().copied().chain(own_age));
         let asked = &fetch.ask.asked;
         let verdict = fields.judge(entry.status, asked, self.cache_ttl(), now);
-        let storage = self.storage(cx.node);
         let mut fresh = Entry {
             headers,
             stored_at: now,
@@ -355,13 +380,12 @@ impl ProxyCache {
                     body: fresh.body,
                 };
                 fresh = self.entry(gathered, &verdict, now);
-                let (vary, again) = (self.with_configured(vary), fresh.clone());
-                let place = &fetch.ask.place;
-                place.store(storage, cx.request, vary, again, fetch.stamp, now);
+                self.store(cx, fetch, self.with_configured(vary), fresh.clone(), now);
             }
-            _ => {
-                storage.purge(&fetch.key, now);
+            _ if fetch.ask.asked.is_for_all() => {
+                self.storage(cx.node).purge(&fetch.key, now);
             }
+            _ => {}
         }
         let response = stored(&fresh, &fresh.headers, &fetch.ask, Status::Revalidated, now);
         Filtered::Replace(response)

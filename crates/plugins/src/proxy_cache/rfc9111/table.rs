@@ -175,6 +175,26 @@ const TABLE: &[(&str, &[Request])] = &[
             ("+0 GET /;200", "ask 200 2"),
         ],
     ),
+    (
+        "what the gateway sets for each client is nothing that requests can be compared by",
+        &[
+            (
+                "+0 GET /|X-Real-IP: 1;200|#max-age=9|Vary: X-Real-IP",
+                "ask 200 1",
+            ),
+            ("+0 GET /|X-Real-IP: 1;200", "ask 200 2"),
+        ],
+    ),
+    (
+        "no client can remove a response for others",
+        &[
+            ("+0 GET /;200|#max-age=9|ETag: \"a\"", "ask 200 1"),
+            ("+0 GET /|#no-store, no-cache;304|ETag: \"a\"", "cond 200 1"),
+            ("+0 GET /|#no-store, no-cache;200|#max-age=9", "cond 200 3"),
+            ("+0 GET /|Authorization: a|#no-cache;200", "ask 200 4"),
+            ("+0 GET /;200", "- 200 1"),
+        ],
+    ),
     // Section 4.2: freshness.
     (
         "a response is fresh until its age reaches max-age",

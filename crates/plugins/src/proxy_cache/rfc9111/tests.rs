@@ -1,7 +1,7 @@
 //! Tests of the plugin with `rfc9111`, beside the table of statements.
 
 use super::Turn;
-use super::family::Place;
+use super::family::{Place, Seen};
 use crate::proxy_cache::entry::{Body, Entry, Lines, Terms};
 use crate::proxy_cache::flights::Flight;
 use crate::proxy_cache::key::{CacheKey, Owner};
@@ -9,8 +9,11 @@ use crate::proxy_cache::storage::Storage;
 use crate::proxy_cache::{def, zones};
 use crate::testing::case;
 use net::http1::{Limits, RequestHead};
-use plugin::Request;
 use plugin::testing::{Call, Case, Outcome, Upstream};
+use plugin::{
+    BuildCx, BuildError, HeaderEdits, Phases, Plugin, PluginDef, PluginError, Request, RequestCx,
+    Scopes, Step,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -249,7 +252,14 @@ fn a_response_that_was_asked_for_before_an_invalidation_is_not_stored() {
     };
     let stamp = storage.stamp(&place.uri);
     let stores = |stamp| {
-        place.store(&storage, &request, Vec::new(), entry.clone(), stamp, 1);
+        let edits = HeaderEdits::new();
+        let asked = Seen {
+            head: &head,
+            before: &edits,
+            sent: &edits,
+            stamp,
+        };
+        place.store(&storage, &asked, Vec::new(), entry.clone(), 1);
         place.find(&storage, &request, 1).entry.is_some()
     };
     assert!(stores(stamp));
@@ -362,4 +372,45 @@ async fn a_private_response_is_not_shared_with_requests_that_wait() {
     let (one, two) = tokio::join!(private(), private());
     assert!(one.upstream.is_some() && two.upstream.is_some());
     assert_eq!(begun.elapsed(), Duration::ZERO);
+}
+
+/// A plugin that runs after proxy-cache, and sets a header on which the response depends.
+struct Later;
+
+impl Plugin for Later {
+    type Config = serde::de::IgnoredAny;
+    type Own = ();
+
+    fn build(_: serde::de::IgnoredAny, _: &BuildCx<'_>) -> Result<Self, BuildError> {
+        Ok(Self)
+    }
+
+    fn access<'a>(&'a self, cx: RequestCx<'a, '_>, _: &'a mut ()) -> Result<Step<'a>, PluginError> {
+        cx.request.upstream.headers.set("X-User", "ann");
+        Ok(Step::Continue)
+    }
+}
+
+#[test]
+fn a_header_that_a_later_plugin_sets_does_not_lead_to_a_response_for_another_client() {
+    let later = PluginDef::bundled::<Later>("later", -1, Phases::ACCESS, Scopes::ALL);
+    let config = json!({"strategy": "memory", "rfc9111": true, "content_type": ["text/plain"]});
+    let case = case(def(), config).and_complete(later, json!({}));
+    case.node();
+    for line in [
+        "X-User: ann",
+        "X-User: ann",
+        "X-User: bob",
+        "X-User: bob",
+        "X-A: 1",
+        "X-A: 1",
+    ] {
+        let response = upstream(1, "200|Cache-Control: max-age=9|Vary: X-User");
+        let outcome = case
+            .request("GET /")
+            .lines(&[line])
+            .answered(response)
+            .run_now();
+        assert!(outcome.upstream.is_some(), "{line}");
+    }
 }
