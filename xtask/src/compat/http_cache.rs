@@ -1,6 +1,7 @@
 //! cache-tests (cache-tests.fyi) examines how a cache in front of its origin server behaves. git fetches it into the target
-//! directory, because the package in npm's registry is some years older. Its own text says that it is no conformance suite: some cases test what no RFC demands of a gateway.
-//! They are left out by name, with the reason.
+//! directory, because the package in npm's registry is some years older. Its own text says that it is no conformance
+//! suite: some cases test what no RFC demands of a gateway. They are left out by name, with the reason. So are cases
+//! whose precondition is a behaviour that the suite does not require.
 //!
 //! If nginx is installed, the same cases run through it, and its numbers are noted beside those of the gateway.
 
@@ -179,9 +180,17 @@ fn judge(said: &str) -> Outcome {
     for line in lines(said).filter(|line| line.kind == "required") {
         let why = line.why.clone().unwrap_or_else(|| line.result.clone());
         let reason = LEFT_OUT.iter().find(|(part, _)| line.case.contains(part));
+        let reason = reason.map(|(_, reason)| (*reason).to_owned());
+        // The suite tells cases that do not apply from those that fail.
+        let reason = reason.or_else(|| match line.result.as_str() {
+            "pass" | "fail" => None,
+            other => Some(format!(
+                "{other}: it needs a behaviour that the suite does not require: {why}"
+            )),
+        });
         match (line.result == "pass", reason) {
             (true, _) => outcome.count(&line.case, None),
-            (false, Some((_, reason))) => outcome.left_out.push(Case::new(line.case, *reason)),
+            (false, Some(reason)) => outcome.left_out.push(Case::new(line.case, reason)),
             (false, None) => outcome.count(&line.case, Some(why)),
         }
     }
@@ -213,12 +222,19 @@ mod tests {
             {\"case\": \"a\", \"kind\": \"required\", \"result\": \"pass\", \"why\": null}\n\
             {\"case\": \"b\", \"kind\": \"required\", \"result\": \"fail\", \"why\": \"it is\"}\n\
             {\"case\": \"cdn-x\", \"kind\": \"required\", \"result\": \"fail\", \"why\": \"it is\"}\n\
+            {\"case\": \"d\", \"kind\": \"required\", \"result\": \"setup_fail\", \"why\": \"it is\"}\n\
             {\"case\": \"c\", \"kind\": \"optimal\", \"result\": \"optional_fail\", \"why\": \"x\"}\n";
         let outcome = judge(said);
         assert_eq!(outcome.passed, 1);
         assert_eq!(outcome.failed, [Case::new("b", "it is")]);
-        assert_eq!(outcome.left_out, [Case::new("cdn-x", LEFT_OUT[0].1)]);
-        let wanted = "x: 1 of 3 required, 0 of 1 optimal, and yes to 0 of 0 questions";
+        let not_applicable =
+            "setup_fail: it needs a behaviour that the suite does not require: it is";
+        let left_out = [
+            Case::new("cdn-x", LEFT_OUT[0].1),
+            Case::new("d", not_applicable),
+        ];
+        assert_eq!(outcome.left_out, left_out);
+        let wanted = "x: 1 of 4 required, 0 of 1 optimal, and yes to 0 of 0 questions";
         assert_eq!(note("x", said), wanted);
     }
 }

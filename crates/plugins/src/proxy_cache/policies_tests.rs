@@ -14,6 +14,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 /// Answers whether a key is cached, and caches it.
 type Policy = Box<dyn FnMut(u64) -> bool>;
 
+/// Makes a policy for a number of items.
+type Make = fn(usize) -> Policy;
+
 /// The order of eviction as the storage uses it.
 fn ours(capacity: usize) -> Policy {
     let uses: RefCell<HashMap<CacheKey, u8>> = RefCell::default();
@@ -105,11 +108,11 @@ fn sieve(capacity: usize) -> Policy {
                 queue.retain(Option::is_some);
                 hand = 0;
             }
-            if let Some(candidate) = queue[hand] {
-                if used.insert(candidate, false) != Some(true) {
-                    used.remove(&candidate);
-                    queue[hand] = None;
-                }
+            if let Some(candidate) = queue[hand]
+                && used.insert(candidate, false) != Some(true)
+            {
+                used.remove(&candidate);
+                queue[hand] = None;
             }
             hand += 1;
         }
@@ -214,7 +217,7 @@ fn best_fixed(capacity: usize) -> Policy {
     Box::new(move |key| popular.contains(&key))
 }
 
-const POLICIES: [(&str, fn(usize) -> Policy); 6] = [
+const POLICIES: [(&str, Make); 6] = [
     ("S3-FIFO (ours)", ours),
     ("W-TinyLFU", tiny_lfu),
     ("SIEVE", sieve),

@@ -425,9 +425,6 @@ async fn requests_wait_for_another_one_up_to_a_number() {
     assert_eq!(begun.elapsed(), Duration::from_secs(1));
     // There was no room for the third to wait. It asked the upstream, and the others got what it had stored.
     let served = [&one, &two, &three].map(served);
-    assert_eq!(
-        served,
-        [stored("onetwo"), stored("onetwo"), asked("Miss")]
-    );
+    assert_eq!(served, [stored("onetwo"), stored("onetwo"), asked("Miss")]);
     drop(storage);
 }

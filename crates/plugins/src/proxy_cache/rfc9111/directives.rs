@@ -84,11 +84,7 @@ impl ResponseDirectives {
         let names = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
         let names = names.filter(|name| !name.is_empty());
         let names: Vec<CompactString> = names
-            .map(|name| {
-                CompactString::from_utf8_lossy(name)
-                    .to_ascii_lowercase()
-                    .into()
-            })
+            .map(|name| CompactString::from_utf8_lossy(name).to_ascii_lowercase())
             .collect();
         let is_readable = !names.is_empty() && self.hidden.len() + names.len() <= MAX_NAMES;
         if is_readable {
