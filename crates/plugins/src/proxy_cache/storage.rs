@@ -25,6 +25,9 @@ const STAMPS: usize = 1024;
 /// Expired items that each storing removes, as long as they are the oldest ones.
 const EXPIRED_AT_ONCE: usize = 4;
 
+/// Items of one part that are evicted before those of the next one.
+const EVICTED_AT_ONCE: usize = 32;
+
 /// Responses that a removal of all removes at a time, so that requests that store need not wait for the rest.
 const REMOVED_AT_ONCE: usize = 256;
 
@@ -197,24 +200,35 @@ impl Storage {
         true
     }
 
-    /// Evicts items until there are this many more bytes: those of one part, and if it has too few, those of the others.
+    /// Evicts items until there are this many more bytes. A few items of one part leave at a time, so that storing a large
+    /// response neither empties a part nor keeps its lock.
     fn make_room(&self, first: usize, wanted: usize, now: u64) {
+        let (mut freed, mut at, mut empty) = (0, first, 0);
+        while freed < wanted && empty < self.parts.len() {
+            let evicted = self.evict(at, wanted - freed, now);
+            empty = if evicted == 0 { empty + 1 } else { 0 };
+            freed += evicted;
+            at = (at + 1) % self.parts.len();
+        }
+    }
+
+    /// Evicts some items of a part. Returns their bytes, which are 0 if there are none.
+    fn evict(&self, part: usize, wanted: usize, now: u64) -> usize {
+        let mut order = self.part(part);
         let mut freed = 0;
-        for distance in 0..self.parts.len() {
+        for _ in 0..EVICTED_AT_ONCE {
+            let evicted = order.evict(now, |key, left| self.take_uses(key, left));
+            let Some((key, held)) = evicted else {
+                break;
+            };
+            freed += held.weight;
+            self.bytes.fetch_sub(held.weight, Ordering::Relaxed);
+            self.empty(&key);
             if freed >= wanted {
-                return;
-            }
-            let mut order = self.part((first + distance) % self.parts.len());
-            while freed < wanted {
-                let Some((key, held)) = order.evict(now, |key, left| self.take_uses(key, left))
-                else {
-                    break;
-                };
-                freed += held.weight;
-                self.bytes.fetch_sub(held.weight, Ordering::Relaxed);
-                self.empty(&key);
+                break;
             }
         }
+        freed
     }
 
     /// Returns how often an item was used, and leaves the number that `left` makes of it.

@@ -273,3 +273,55 @@ fn the_memory_that_is_really_held_stays_within_the_bytes_and_is_used() {
     assert!(most <= accounted, "{most} of {accounted}");
     assert!(most >= accounted / 10 * 7, "{most} of {accounted}");
 }
+
+#[test]
+fn the_bytes_are_bounded_also_with_many_parts_and_responses_of_very_different_sizes() {
+    const BYTES: usize = 32 * 1024 * KIB;
+    let storage = Storage::new(BYTES);
+    thread::scope(|scope| {
+        for worker in 0..4_usize {
+            let storage = &storage;
+            scope.spawn(move || {
+                for number in 0..1500_usize {
+                    let len = if number % 100 == 0 {
+                        2048 * KIB
+                    } else {
+                        10 * KIB
+                    };
+                    put(storage, &format!("{worker}-{number}"), len);
+                    has(storage, &format!("{worker}-{}", number / 2));
+                }
+            });
+        }
+    });
+    let (count, bytes) = storage.size();
+    assert!(bytes <= BYTES / 4 * 3, "{bytes}");
+    assert!(bytes >= BYTES / 2, "{bytes} in {count} responses");
+    storage.purge_all();
+    assert_eq!(storage.size(), (0, 0));
+}
+
+#[test]
+fn a_large_response_leaves_most_of_those_that_are_used() {
+    let storage = Storage::new(32 * 1024 * KIB);
+    let name = |number: usize| number.to_string();
+    for number in 0..2000 {
+        put(&storage, &name(number), 4 * KIB);
+        has(&storage, &name(number));
+        has(&storage, &name(number));
+    }
+    for large in 0..2 {
+        assert!(put(&storage, &format!("large {large}"), 3 * 1024 * KIB));
+    }
+    let left = (0..2000)
+        .filter(|number| has(&storage, &name(*number)))
+        .count();
+    assert!(left > 1800, "{left}");
+    for number in 0..20_000 {
+        put(&storage, &format!("scan {number}"), 4 * KIB);
+    }
+    let left = (0..2000)
+        .filter(|number| has(&storage, &name(*number)))
+        .count();
+    assert!(left > 1800, "{left} after a scan");
+}

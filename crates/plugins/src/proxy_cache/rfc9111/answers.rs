@@ -6,7 +6,7 @@ use crate::proxy_cache::collect;
 use crate::proxy_cache::entry::{Entry, Lines};
 use crate::proxy_cache::{AGE, Status};
 use compact_str::CompactString;
-use plugin::{HeaderChange, HeaderEdits, Response, ResponseBody, ResponseCx};
+use plugin::{HeaderEdits, Response, ResponseBody, ResponseCx};
 
 /// Builds the response from a stored one: 304 if the client has it already. A stored response without its age would look
 /// younger than it is, so that the age is always shown (RFC 9111, section 4).
@@ -31,13 +31,12 @@ pub(super) fn stored(
     }
 }
 
-/// Adds the removal of the headers of the response that another one replaces.
-pub(super) fn in_place_of(cx: &ResponseCx<'_, '_>, headers: HeaderEdits) -> HeaderEdits {
+/// Removes the headers of the response that a stored one replaces.
+pub(super) fn remove_replaced(cx: &ResponseCx<'_, '_>, headers: &mut HeaderEdits) {
     let replaced = cx.upstream.into_iter().flat_map(|head| head.headers());
-    let removed = replaced.filter(|(name, _)| !headers.drops(name));
-    let removed: Vec<CompactString> = removed.map(|(name, _)| name.into()).collect();
-    let removed = removed.into_iter().map(|name| (name, HeaderChange::Remove));
-    let mut edits = HeaderEdits::from_ordered(removed);
-    edits.apply(headers);
-    edits
+    for (name, _) in replaced {
+        if !headers.drops(name) {
+            headers.remove(CompactString::from(name));
+        }
+    }
 }

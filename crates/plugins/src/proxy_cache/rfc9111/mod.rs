@@ -20,7 +20,7 @@ use super::flights::{Flight, Later, Place as Turn, Waiting};
 use super::key::CacheKey;
 use super::storage::Storage;
 use super::{AGE, Own, ProxyCache, Shown, Status, header_values, owner};
-use answers::{in_place_of, stored};
+use answers::{remove_replaced, stored};
 use compact_str::CompactString;
 use conditions::Conditions;
 use directives::RequestDirectives;
@@ -240,7 +240,7 @@ impl ProxyCache {
             && freshness::stands_in_for_error(entry, &fetch.ask.asked, now)
         {
             let mut response = stored(entry, &entry.headers, &fetch.ask, Status::Stale, now);
-            response.headers = in_place_of(cx, response.headers);
+            remove_replaced(cx, &mut response.headers);
             return (Filtered::Replace(response), Own::None);
         }
         if cx.upstream.is_none() {
