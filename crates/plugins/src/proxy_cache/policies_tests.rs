@@ -1,5 +1,5 @@
-//! Measures the hit ratio of the order of eviction beside those of other policies, on traces with a Zipf distribution and
-//! with scans. All items have the same weight here.
+//! Measures the hit ratio of the order of eviction beside those of other policies, on traces with a Zipf distribution
+//! and with scans. All items have the same weight here.
 //!
 //! `cargo test -p plugins --lib --release policies -- --ignored --nocapture` prints the table of
 //! `docs/design/0018-cache-eviction.md`.

@@ -200,8 +200,8 @@ impl Storage {
         true
     }
 
-    /// Evicts items until there are this many more bytes. A few items of one part leave at a time, so that storing a large
-    /// response neither empties a part nor keeps its lock.
+    /// Evicts items until there are this many more bytes. A few items of one part leave at a time, so that storing a
+    /// large response neither empties a part nor keeps its lock.
     fn make_room(&self, first: usize, wanted: usize, now: u64) {
         let (mut freed, mut at, mut empty) = (0, first, 0);
         while freed < wanted && empty < self.parts.len() {
