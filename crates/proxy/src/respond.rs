@@ -277,7 +277,8 @@ impl GatewayResponse {
         (self.body, self.more) = (framed.into(), Vec::new());
     }
 
-    /// Appends the head and the first piece of the body (if any) to `out`. Returns the place of the line `Date`.
+    /// Appends the head and the first piece of the body (if any) to `out`. Returns the place of the line `Date`, which is
+    /// empty if the response has a date of its own.
     pub fn write(
         &self,
         facts: &Facts<'_>,
@@ -291,8 +292,17 @@ impl GatewayResponse {
         out.extend_from_slice(status::reason(self.status).as_bytes());
         out.extend_from_slice(b"\r\n");
         let date = out.len();
-        line(out, "Date", facts.date.as_bytes());
-        let date = date..out.len();
+        // A stored response keeps its date, from which clients compute its age (RFC 9111, section 4.2.3).
+        let date = match self.headers.value("date") {
+            Some(kept) => {
+                line(out, "Date", kept);
+                date..date
+            }
+            None => {
+                line(out, "Date", facts.date.as_bytes());
+                date..out.len()
+            }
+        };
         self.write_own_headers(settings, out);
         let connection = match (self.upgrades(), facts.keep_alive) {
             (false, true) => "keep-alive",

@@ -9,6 +9,7 @@ mod deck;
 mod go;
 mod go_kong;
 mod h2spec;
+mod http_cache;
 mod interop;
 mod oauth2;
 mod process;
@@ -34,6 +35,7 @@ usage: cargo xtask compat [SUITE...] [--gateway PROGRAM] [--direct] [--short] [-
   grpc-web      the same suite: clients of gRPC-Web, a server of gRPC, and the plugin grpc-web between them
   deck          Kong's decK, through all its commands
   go-kong       the tests of Kong's client library for Go
+  http-cache    the public suite for HTTP caches, through proxy-cache with rfc9111, and through nginx
   oauth2        OAuth2 clients for Node.js, Python and Go, through their grants
 
   --gateway PROGRAM   a gateway that is built already; without it one is built as for the demo
@@ -43,8 +45,8 @@ usage: cargo xtask compat [SUITE...] [--gateway PROGRAM] [--direct] [--short] [-
                       a step of deck, a pattern of go-kong ('TestRoute'), a case of oauth2 ('refresh')
   --record            writes the results into docs/compatibility.md; only with every suite and a gateway
 
-Needs Go (on the PATH or in /usr/local/go) and, the first time, the network. oauth2 needs Node.js with npm and Python
-with venv, too.
+Needs Go (on the PATH or in /usr/local/go) and, the first time, the network. http-cache and oauth2 need Node.js with npm,
+and oauth2 Python with venv, too.
 ";
 
 /// A suite's name and the function that runs it.
@@ -53,7 +55,7 @@ struct Suite {
     run: fn(&Bench<'_>) -> Result<Vec<Outcome>, String>,
 }
 
-const SUITES: [Suite; 7] = [
+const SUITES: [Suite; 8] = [
     Suite {
         name: "h2spec",
         run: h2spec::run,
@@ -77,6 +79,10 @@ const SUITES: [Suite; 7] = [
     Suite {
         name: "go-kong",
         run: go_kong::run,
+    },
+    Suite {
+        name: "http-cache",
+        run: http_cache::run,
     },
     Suite {
         name: "oauth2",

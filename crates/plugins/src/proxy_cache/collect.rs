@@ -1,8 +1,8 @@
 //! Collects a response that is to be stored, while it is sent to the client.
 
-use super::key::CacheKey;
-use super::storage::{Collector, Entry, Lines, NoRoom};
-use super::{AGE, CACHE_KEY, CACHE_STATUS, Shown};
+use super::collector::{Collector, NoRoom};
+use super::entry::{Body, Lines};
+use super::{AGE, CACHE_KEY, CACHE_STATUS};
 use compact_str::CompactString;
 use plugin::{HeaderChange, HeaderEdits, HeaderValue, ResponseCx};
 use std::collections::HashSet;
@@ -26,110 +26,91 @@ const OF_ONE_MESSAGE: [&str; 12] = [
 /// The id of a request, which a response to another one does not have.
 const REQUEST_ID: &str = "X-Kong-Request-Id";
 
-/// A request whose response is stored if it turns out to be storable.
-pub(super) struct Pending {
-    pub(super) key: CacheKey,
-    pub(super) shown: Shown,
-    /// Names of the headers that earlier plugins have set for this client, such as its remaining requests or the cookie
-    /// of its session. Kong stores them and sends them to other clients.
-    personal: Vec<CompactString>,
-    begun: Option<Begun>,
+/// The headers that earlier plugins have set for one client, such as its remaining requests or the cookie of its
+/// session. Kong stores them and sends them to other clients.
+pub(super) struct Personal(Vec<CompactString>);
+
+impl Personal {
+    pub(super) fn new(early: &HeaderEdits) -> Self {
+        Self(early.added().map(|(name, _)| name.into()).collect())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let mut names = self.0.iter();
+        names.any(|other| other.eq_ignore_ascii_case(name))
+    }
 }
 
-/// The response, since its head is known.
-struct Begun {
+/// A response that is being collected, since its head is known.
+pub(super) struct Gathering {
     status: u16,
     headers: Lines,
-    ttl: u64,
     /// The body's length in the head, if it has one.
     length: Option<usize>,
     collector: Collector,
 }
 
-impl Pending {
-    pub(super) fn new(key: CacheKey, shown: Shown, early: &HeaderEdits) -> Self {
-        let personal = early.added().map(|(name, _)| name.into()).collect();
-        Self {
-            key,
-            shown,
-            personal,
-            begun: None,
-        }
-    }
+/// A response that was collected.
+pub(super) struct Gathered {
+    pub(super) status: u16,
+    pub(super) headers: Lines,
+    pub(super) body: Body,
+}
 
-    /// Takes over the head of the response.
-    pub(super) fn begin(&mut self, cx: &ResponseCx<'_, '_>, ttl: u64, collector: Collector) {
+impl Gathering {
+    /// Takes over the head of a response, without the headers that `hides` names.
+    pub(super) fn begin(
+        cx: &ResponseCx<'_, '_>,
+        personal: &Personal,
+        hides: impl Fn(&str) -> bool,
+        collector: Collector,
+    ) -> Self {
         let length = cx.header("content-length");
-        let length = length.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
-        self.begun = Some(Begun {
+        Self {
             status: cx.answer.status,
-            headers: self.headers(cx),
-            ttl,
-            length,
+            headers: storable_lines(cx, personal, hides),
+            length: length.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok()),
             collector,
-        });
-    }
-
-    /// Returns the headers to store. Those of the upstream are stored also if they have the name of a personal one.
-    fn headers(&self, cx: &ResponseCx<'_, '_>) -> Lines {
-        let edits = &cx.answer.headers;
-        let of_upstream = cx.upstream.into_iter();
-        let of_upstream = of_upstream.flat_map(|head| head.headers());
-        let of_upstream = of_upstream.filter(|(name, _)| !edits.drops(name));
-        let added = edits.added().filter(|(name, _)| !self.is_personal(name));
-        let listed = cx.header_lines("connection").flat_map(tokens);
-        let listed: HashSet<Vec<u8>> = listed.map(<[u8]>::to_ascii_lowercase).collect();
-        let is_listed = |name: &str| {
-            !listed.is_empty() && listed.contains(&name.to_ascii_lowercase().into_bytes())
-        };
-        let stored = of_upstream.chain(added);
-        let stored = stored.filter(|(name, _)| is_storable(name) && !is_listed(name));
-        let stored: Vec<(&str, &[u8])> = stored.collect();
-        Lines::new(stored.into_iter())
-    }
-
-    fn is_personal(&self, name: &str) -> bool {
-        let mut personal = self.personal.iter();
-        personal.any(|other| other.eq_ignore_ascii_case(name))
+        }
     }
 
     /// Adds a piece of the body. After [`NoRoom`] the response cannot be stored.
     pub(super) fn add(&mut self, data: &[u8]) -> Result<(), NoRoom> {
-        match &mut self.begun {
-            Some(begun) => begun.collector.add(data),
-            None => Err(NoRoom),
-        }
+        self.collector.add(data)
     }
 
     /// Returns the response, now that it is complete. `None` if it cannot be sent again: a part of the body is missing,
     /// or it has trailers.
-    pub(super) fn finish(
-        self,
-        cx: &ResponseCx<'_, '_>,
-        storage_ttl: Option<i64>,
-        now: u64,
-    ) -> Option<Entry> {
-        let mut begun = self.begun?;
-        let body = begun.collector.finish();
-        let is_whole = begun.length.is_none_or(|length| length == body.len);
-        if !is_whole || !cx.answer.trailers.is_empty() {
-            return None;
-        }
-        let seconds = match storage_ttl {
-            None => begun.ttl,
-            // In nginx's shared memory, zero means that an entry does not expire.
-            Some(0) => u64::MAX,
-            Some(seconds) => u64::try_from(seconds).ok()?,
-        };
-        Some(Entry {
-            status: begun.status,
-            headers: begun.headers,
+    pub(super) fn finish(mut self, cx: &ResponseCx<'_, '_>) -> Option<Gathered> {
+        let body = self.collector.finish();
+        let is_whole = self.length.is_none_or(|length| length == body.len);
+        (is_whole && cx.answer.trailers.is_empty()).then_some(Gathered {
+            status: self.status,
+            headers: self.headers,
             body,
-            stored_at: now,
-            ttl: begun.ttl,
-            expires_at: now.saturating_add(seconds),
         })
     }
+}
+
+/// Returns the headers to store. Those of the upstream are stored also if they have the name of a personal one.
+pub(super) fn storable_lines(
+    cx: &ResponseCx<'_, '_>,
+    personal: &Personal,
+    hides: impl Fn(&str) -> bool,
+) -> Lines {
+    let edits = &cx.answer.headers;
+    let of_upstream = cx.upstream.into_iter();
+    let of_upstream = of_upstream.flat_map(|head| head.headers());
+    let of_upstream = of_upstream.filter(|(name, _)| !edits.drops(name));
+    let added = edits.added().filter(|(name, _)| !personal.has(name));
+    let listed = cx.header_lines("connection").flat_map(tokens);
+    let listed: HashSet<Vec<u8>> = listed.map(<[u8]>::to_ascii_lowercase).collect();
+    let is_listed =
+        |name: &str| !listed.is_empty() && listed.contains(&name.to_ascii_lowercase().into_bytes());
+    let stored = of_upstream.chain(added);
+    let stored = stored.filter(|(name, _)| is_storable(name) && !is_listed(name) && !hides(name));
+    let stored: Vec<(&str, &[u8])> = stored.collect();
+    Lines::new(stored.into_iter())
 }
 
 fn is_storable(name: &str) -> bool {

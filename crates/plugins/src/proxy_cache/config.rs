@@ -29,6 +29,14 @@ pub(super) struct Config {
     /// Names of the request headers that distinguish responses. Default: none.
     pub(super) vary_headers: Option<Vec<CompactString>>,
     pub(super) response_headers: ResponseHeaders,
+    /// Whether RFC 9111 decides. Kong does not have this field. Default: false.
+    pub(super) rfc9111: Option<bool>,
+    /// Seconds for which a request waits for another one that fetches the same response. Kong does not have this field.
+    /// Default: it does not wait.
+    pub(super) collapse_timeout: Option<f64>,
+    /// Maximum number of requests that wait for a storage at the same time. Kong does not have this field.
+    /// Default: 1000.
+    pub(super) collapse_max_waiting: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -81,7 +81,7 @@ fn seconds(text: &[u8]) -> Option<u64> {
 }
 
 /// Returns the seconds since 1970 of a date in HTTP's form.
-fn http_date(text: &[u8]) -> Option<u64> {
+pub(super) fn http_date(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     let time = httpdate::parse_http_date(text.trim()).ok()?;
     let since = time.duration_since(SystemTime::UNIX_EPOCH);

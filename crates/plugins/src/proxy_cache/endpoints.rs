@@ -1,7 +1,8 @@
 //! The paths of the Admin API that show and remove stored responses. Source: kong/plugins/proxy-cache/api.lua.
 
+use super::entry::{Entry, Lines};
 use super::key::CacheKey;
-use super::storage::{Entry, Lines, Storage};
+use super::storage::{Item, Storage};
 use super::{NAME, zones};
 use model::EntityKind;
 use plugin::{Endpoint, EndpointAnswer, EndpointReply, EndpointRequest, Node};
@@ -92,10 +93,19 @@ fn now(node: &Node) -> u64 {
 fn show(request: EndpointRequest, node: &Node, storages: Vec<Arc<Storage>>) -> EndpointReply {
     let (key, now) = (CacheKey::parse(request.parameter("cache_key")), now(node));
     let mut storages = storages.iter();
-    let found = key.and_then(|key| storages.find_map(|storage| storage.get(&key, now)));
+    let found = key.and_then(|key| storages.find_map(|storage| found(storage, &key, now)));
     match found {
         Some(entry) => apart(move || EndpointAnswer::json(200, &Stored::from(&*entry))),
         None => EndpointAnswer::empty(404).into(),
+    }
+}
+
+/// Returns the response of a key. With `rfc9111`, the key that clients see is that of all responses of a URI. Of these,
+/// the one that was stored last is shown.
+fn found(storage: &Storage, key: &CacheKey, now: u64) -> Option<Arc<Entry>> {
+    match storage.item(key, now)? {
+        Item::Response(entry) => Some(entry),
+        Item::Family(family) => storage.get(&family.latest, now),
     }
 }
 

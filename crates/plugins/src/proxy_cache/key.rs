@@ -40,6 +40,45 @@ impl CacheKey {
             && lower.decode_mut(text.as_bytes(), &mut key).is_ok();
         is_key.then_some(Self(key))
     }
+
+    /// Returns 64 bits of the hash, which distribute keys evenly.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.0[..8]);
+        u64::from_le_bytes(bytes)
+    }
+}
+
+/// Hashes the parts of a key with their lengths, so that no two lists of parts have the same hash. Used where the text
+/// need not be Kong's.
+pub(super) struct KeyParts(Context);
+
+impl KeyParts {
+    pub(super) fn new() -> Self {
+        Self(Context::new(&SHA256))
+    }
+
+    pub(super) fn part(&mut self, part: &[u8]) {
+        self.0.update(&(part.len() as u64).to_le_bytes());
+        self.0.update(part);
+    }
+
+    /// Adds a part that may be absent.
+    pub(super) fn optional(&mut self, part: Option<&[u8]>) {
+        match part {
+            Some(part) => self.part(part),
+            // No part has this length.
+            None => self.0.update(&u64::MAX.to_le_bytes()),
+        }
+    }
+
+    pub(super) fn key(&mut self, key: &CacheKey) {
+        self.0.update(&key.0);
+    }
+
+    pub(super) fn finish(self) -> CacheKey {
+        CacheKey::of(self.0.finish().as_ref())
+    }
 }
 
 impl fmt::Display for CacheKey {

@@ -1,211 +1,198 @@
 //! The stored responses of a node, within a fixed number of bytes. Workers share them: a hit reads a concurrent map and
-//! takes no lock. Storing, removing and evicting take one short lock, which no hit waits for.
+//! takes no lock. Storing, removing and evicting take the lock of one part of the keys for a short time, which no hit
+//! waits for.
 //!
-//! When there is no room, the response that was used least recently goes. The order is exact for the time of storing. A
-//! hit only marks the response, and a marked one gets a second chance when its turn comes (the "clock" form of least
-//! recently used), because a hit that moved it in the order would need the lock.
-//!
-//! The bytes are split. Three quarters are for stored responses, and one quarter for responses that are being collected:
-//! many at once must not take more memory than the storage has. A single response may have an eighth of all. Bodies of
-//! more than [`SMALL`] bytes get only half of the quarter: a few clients that read large responses slowly must not keep
-//! all others from being stored.
+//! The bytes are split. Three quarters are for stored responses, and one quarter for responses that are being collected
+//! ([`super::collector`]). A single response may have an eighth of all. [`super::order`] decides which response leaves
+//! when there is no room.
 
+use super::collector::{Collecting, Collector};
+use super::entry::{Entry, Family};
+use super::flights::Flights;
 use super::key::CacheKey;
+use super::order::{Held, MAX_USES, Order};
 use arc_swap::ArcSwapOption;
-use bytes::{Bytes, BytesMut};
-use lru::LruCache;
-use std::collections::HashSet;
-use std::collections::hash_map::RandomState;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that each stored response takes beside its headers and its body: its places in the map and in the order.
-const OVERHEAD: usize = 512;
+/// Bytes of a storage for which there is a part with a lock of its own, and the maximum number of parts.
+const BYTES_PER_PART: usize = 4 * 1024 * 1024;
+const MAX_PARTS: usize = 64;
 
-/// Bytes that each header line takes beside its text.
-const HEADER_OVERHEAD: usize = std::mem::size_of::<Line>();
+/// Number of counters of invalidations. URIs share them.
+const STAMPS: usize = 1024;
 
-/// Length of the pieces in which a body is kept and sent.
-const PIECE: usize = 64 * 1024;
+/// Expired items that each storing removes, as long as they are the oldest ones.
+const EXPIRED_AT_ONCE: usize = 4;
 
-/// Length of a body up to which it may use all the bytes for responses that are being collected.
-const SMALL: usize = 64 * 1024;
-
-/// Second chances at one eviction. More would make one request pay for many hits of others.
-const MAX_CHANCES: usize = 16;
-
-/// Responses at the end of the order that each storing examines for their age.
-const EXAMINED: usize = 4;
+/// Items of one part that are evicted before those of the next one.
+const EVICTED_AT_ONCE: usize = 32;
 
 /// Responses that a removal of all removes at a time, so that requests that store need not wait for the rest.
 const REMOVED_AT_ONCE: usize = 256;
 
-/// A stored response.
-#[derive(Debug, Clone)]
-pub(super) struct Entry {
-    pub(super) status: u16,
-    pub(super) headers: Lines,
-    pub(super) body: Body,
-    /// Time of storing, in seconds since 1970.
-    pub(super) stored_at: u64,
-    /// Seconds for which the response may be sent.
-    pub(super) ttl: u64,
-    /// Time at which the response leaves the storage, in seconds since 1970.
-    pub(super) expires_at: u64,
-}
-
-/// Header lines in order. Their texts are in one buffer, because a buffer for each would take more memory than most
-/// texts.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Lines(Box<[Line]>);
-
-#[derive(Debug, Clone)]
-pub(super) struct Line {
-    /// The name as received.
-    pub(super) name: Bytes,
-    pub(super) value: Bytes,
-    /// Whether no earlier line has this name.
-    pub(super) is_first: bool,
-}
-
-impl Lines {
-    pub(super) fn new<'l>(lines: impl Iterator<Item = (&'l str, &'l [u8])> + Clone) -> Self {
-        let length = |(name, value): (&str, &[u8])| name.len() + value.len();
-        let mut texts = BytesMut::with_capacity(lines.clone().map(length).sum());
-        for (name, value) in lines.clone() {
-            texts.extend_from_slice(name.as_bytes());
-            texts.extend_from_slice(value);
-        }
-        let mut texts = texts.freeze();
-        let mut names = HashSet::new();
-        let lines = lines.map(|(name, value)| Line {
-            name: texts.split_to(name.len()),
-            value: texts.split_to(value.len()),
-            is_first: names.insert(name.to_ascii_lowercase()),
-        });
-        Self(lines.collect())
-    }
-
-    pub(super) fn iter(&self) -> std::slice::Iter<'_, Line> {
-        self.0.iter()
-    }
-}
-
-/// A body in pieces. They belong to the stored response alone and keep no buffer of a connection.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Body {
-    pub(super) pieces: Box<[Bytes]>,
-    pub(super) len: usize,
-}
-
-impl Entry {
-    fn weight(&self) -> usize {
-        let line = |line: &Line| line.name.len() + line.value.len() + HEADER_OVERHEAD;
-        OVERHEAD + self.headers.iter().map(line).sum::<usize>() + self.body.len
-    }
-}
-
 pub(super) struct Storage {
     slots: papaya::HashMap<CacheKey, Slot>,
-    order: Mutex<Order>,
+    parts: Box<[Mutex<Order>]>,
+    /// Bytes of all stored items, those included that are being stored.
+    bytes: AtomicUsize,
     /// Counts the removals of all. Responses of an earlier generation are not sent any more.
     generation: AtomicU64,
-    /// Bytes of the bodies that are being collected.
-    collecting: AtomicUsize,
+    /// Counts the invalidations of URIs, so that a response to an earlier request is not stored after one.
+    stamps: Box<[AtomicU32]>,
+    /// The number of the last family.
+    families: AtomicU64,
+    pub(super) collecting: Collecting,
+    pub(super) flights: Flights,
     limits: Limits,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     stored: usize,
-    collecting: usize,
     entry: usize,
 }
 
-/// The place of a key in the map. The map frees removed values late, so that the response is emptied out of its slot.
+/// What is stored under a key.
+#[derive(Debug, Clone)]
+pub(super) enum Item {
+    Response(Arc<Entry>),
+    Family(Arc<Family>),
+}
+
+/// The place of a key in the map. The map frees removed values late, so that the item is emptied out of its slot.
 struct Slot {
     kept: ArcSwapOption<Kept>,
-    is_used: AtomicBool,
+    uses: AtomicU8,
 }
 
 struct Kept {
-    entry: Arc<Entry>,
+    item: Item,
+    expires_at: u64,
     generation: u64,
 }
 
-/// The keys of all stored responses, and their bytes.
-struct Order {
-    keys: LruCache<CacheKey, Held, RandomState>,
-    bytes: usize,
-}
+impl Item {
+    fn weight(&self) -> usize {
+        match self {
+            Self::Response(entry) => entry.weight(),
+            Self::Family(family) => family.weight(),
+        }
+    }
 
-#[derive(Debug, Clone, Copy)]
-struct Held {
-    weight: usize,
-    expires_at: u64,
+    fn expires_at(&self) -> u64 {
+        match self {
+            Self::Response(entry) => entry.expires_at,
+            // A family without responses is not used any more, and leaves when its turn comes.
+            Self::Family(_) => u64::MAX,
+        }
+    }
 }
 
 impl Storage {
     /// Creates a storage that takes at most this number of bytes.
     pub(super) fn new(bytes: usize) -> Self {
+        let parts = (bytes / BYTES_PER_PART).clamp(1, MAX_PARTS);
+        let entry = bytes / 8;
         Self {
             slots: papaya::HashMap::new(),
-            order: Mutex::new(Order {
-                keys: LruCache::unbounded_with_hasher(RandomState::new()),
-                bytes: 0,
-            }),
+            parts: (0..parts).map(|_| Mutex::new(Order::new())).collect(),
+            bytes: AtomicUsize::new(0),
             generation: AtomicU64::new(0),
-            collecting: AtomicUsize::new(0),
+            stamps: (0..STAMPS).map(|_| AtomicU32::new(0)).collect(),
+            families: AtomicU64::new(0),
+            collecting: Collecting::new(bytes / 4, entry),
+            flights: Flights::default(),
             limits: Limits {
                 stored: bytes - bytes / 4,
-                collecting: bytes / 4,
-                entry: bytes / 8,
+                entry,
             },
         }
     }
 
-    /// Returns the response of a key.
-    pub(super) fn get(&self, key: &CacheKey, now: u64) -> Option<Arc<Entry>> {
+    /// Returns the item of a key, and counts this as a use.
+    pub(super) fn item(&self, key: &CacheKey, now: u64) -> Option<Item> {
         let slots = self.slots.pin();
         let slot = slots.get(key)?;
         let kept = slot.kept.load();
         let kept = kept.as_ref()?;
-        if kept.entry.expires_at <= now || kept.generation != self.generation() {
+        if kept.expires_at <= now || kept.generation != self.generation() {
             return None;
         }
-        // Most hits find the mark set, and then do not take the cache line away from other workers.
-        if !slot.is_used.load(Ordering::Relaxed) {
-            slot.is_used.store(true, Ordering::Relaxed);
+        // Most uses find the counter at its maximum, and then do not take the cache line away from other workers.
+        let uses = slot.uses.load(Ordering::Relaxed);
+        if uses < MAX_USES {
+            slot.uses.store(uses + 1, Ordering::Relaxed);
         }
-        Some(Arc::clone(&kept.entry))
+        Some(kept.item.clone())
+    }
+
+    /// Returns the response of a key.
+    pub(super) fn get(&self, key: &CacheKey, now: u64) -> Option<Arc<Entry>> {
+        match self.item(key, now)? {
+            Item::Response(entry) => Some(entry),
+            Item::Family(_) => None,
+        }
+    }
+
+    /// Returns what the responses of a URI have in common.
+    pub(super) fn family(&self, key: &CacheKey, now: u64) -> Option<Arc<Family>> {
+        match self.item(key, now)? {
+            Item::Family(family) => Some(family),
+            Item::Response(_) => None,
+        }
+    }
+
+    /// Returns a number for a new family, which no other one has.
+    pub(super) fn next_family(&self) -> u64 {
+        self.families.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Stores a response in place of the one that has the key. Returns whether it has room.
     pub(super) fn put(&self, key: CacheKey, entry: Entry, now: u64) -> bool {
-        let weight = entry.weight();
-        if weight > self.limits.entry || entry.expires_at <= now {
+        self.put_item(key, Item::Response(Arc::new(entry)), now)
+    }
+
+    /// Stores an item in place of the one that has the key. Returns whether it has room.
+    pub(super) fn put_item(&self, key: CacheKey, item: Item, now: u64) -> bool {
+        let (weight, expires_at) = (item.weight(), item.expires_at());
+        if weight > self.limits.entry || expires_at <= now {
             return false;
         }
-        let held = Held {
-            weight,
-            expires_at: entry.expires_at,
-        };
-        let mut order = self.order();
-        // Read under the lock: a removal of all that begins later also removes this response.
+        let at = self.part_of(&key);
+        let before = self.bytes.fetch_add(weight, Ordering::Relaxed);
+        self.make_room(
+            at,
+            (before + weight).saturating_sub(self.limits.stored),
+            now,
+        );
+        let mut order = self.part(at);
+        for _ in 0..EXPIRED_AT_ONCE {
+            let Some((key, weight)) = order.take_expired(now) else {
+                break;
+            };
+            self.bytes.fetch_sub(weight, Ordering::Relaxed);
+            self.empty(&key);
+        }
+        // Read under the lock: a removal of all that begins later also removes this item.
+        let generation = self.generation();
         let kept = Arc::new(Kept {
-            entry: Arc::new(entry),
-            generation: self.generation(),
+            item,
+            expires_at,
+            generation,
         });
-        order.take(&key);
-        self.make_room(&mut order, weight, now);
-        order.bytes += weight;
-        order.keys.put(key, held);
+        let replaced = order.put(
+            key,
+            Held {
+                weight,
+                expires_at,
+                generation,
+            },
+        );
+        self.bytes.fetch_sub(replaced, Ordering::Relaxed);
         let slots = self.slots.pin();
         match slots.get(&key) {
-            Some(slot) => {
-                slot.is_used.store(false, Ordering::Relaxed);
-                slot.kept.store(Some(kept));
-            }
+            Some(slot) => slot.kept.store(Some(kept)),
             None => {
                 slots.insert(key, Slot::new(kept));
             }
@@ -213,121 +200,132 @@ impl Storage {
         true
     }
 
-    /// Removes responses from the end of the order: a few that are too old, and as many as are needed for the room.
-    fn make_room(&self, order: &mut Order, weight: usize, now: u64) {
-        for _ in 0..EXAMINED {
-            match order.keys.peek_lru() {
-                Some((key, held)) if held.expires_at <= now => {
-                    let key = *key;
-                    self.remove(order, &key);
-                }
-                _ => break,
-            }
+    /// Evicts items until there are this many more bytes. A few items of one part leave at a time, so that storing a
+    /// large response neither empties a part nor keeps its lock.
+    fn make_room(&self, first: usize, wanted: usize, now: u64) {
+        let (mut freed, mut at, mut empty) = (0, first, 0);
+        while freed < wanted && empty < self.parts.len() {
+            let evicted = self.evict(at, wanted - freed, now);
+            empty = if evicted == 0 { empty + 1 } else { 0 };
+            freed += evicted;
+            at = (at + 1) % self.parts.len();
         }
-        let mut chances = 0;
-        while order.bytes + weight > self.limits.stored {
-            let Some((key, held)) = order.keys.peek_lru() else {
-                return;
+    }
+
+    /// Evicts some items of a part. Returns their bytes, which are 0 if there are none.
+    fn evict(&self, part: usize, wanted: usize, now: u64) -> usize {
+        let mut order = self.part(part);
+        let mut freed = 0;
+        for _ in 0..EVICTED_AT_ONCE {
+            let evicted = order.evict(now, |key, left| self.take_uses(key, left));
+            let Some((key, held)) = evicted else {
+                break;
             };
-            let (key, is_old) = (*key, held.expires_at <= now);
-            if !is_old && chances < MAX_CHANCES && self.take_mark(&key) {
-                chances += 1;
-                order.keys.promote(&key);
-            } else {
-                self.remove(order, &key);
+            freed += held.weight;
+            self.bytes.fetch_sub(held.weight, Ordering::Relaxed);
+            self.empty(&key);
+            if freed >= wanted {
+                break;
             }
         }
+        freed
     }
 
-    /// Whether the response was sent since its last turn.
-    fn take_mark(&self, key: &CacheKey) -> bool {
+    /// Returns how often an item was used, and leaves the number that `left` makes of it.
+    fn take_uses(&self, key: &CacheKey, left: fn(u8) -> u8) -> u8 {
         let slots = self.slots.pin();
-        let slot = slots.get(key);
-        slot.is_some_and(|slot| slot.is_used.swap(false, Ordering::Relaxed))
+        let Some(slot) = slots.get(key) else {
+            return 0;
+        };
+        let uses = slot.uses.load(Ordering::Relaxed);
+        if uses > 0 {
+            slot.uses.store(left(uses), Ordering::Relaxed);
+        }
+        uses
     }
 
-    fn remove(&self, order: &mut Order, key: &CacheKey) {
-        order.take(key);
+    /// Removes the slot of a key. The caller holds the lock of its part.
+    fn empty(&self, key: &CacheKey) {
         let slots = self.slots.pin();
         if let Some(slot) = slots.remove(key) {
             slot.kept.store(None);
         }
     }
 
-    /// Removes the response of a key. Returns whether there was one.
+    fn remove(&self, key: &CacheKey) {
+        let mut order = self.part(self.part_of(key));
+        self.bytes.fetch_sub(order.take(key), Ordering::Relaxed);
+        self.empty(key);
+    }
+
+    /// Removes the item of a key. Returns whether there was one.
     pub(super) fn purge(&self, key: &CacheKey, now: u64) -> bool {
-        let is_there = self.get(key, now).is_some();
-        self.remove(&mut self.order(), key);
+        let is_there = self.item(key, now).is_some();
+        self.remove(key);
         is_there
     }
 
-    /// Removes all responses. None of them is sent after the call has begun.
+    /// Removes all items. None of them is sent after the call has begun.
     pub(super) fn purge_all(&self) {
-        let mut left = {
-            let order = self.order();
-            self.generation.fetch_add(1, Ordering::AcqRel);
-            order.keys.len()
-        };
-        while left > 0 {
-            let mut order = self.order();
-            for _ in 0..left.min(REMOVED_AT_ONCE) {
-                let Some((key, _)) = order.keys.peek_lru() else {
-                    return;
-                };
-                let key = *key;
-                self.remove_or_promote(&mut order, &key);
+        let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
+        for part in 0..self.parts.len() {
+            let mut left = self.part(part).len();
+            while left > 0 {
+                let mut order = self.part(part);
+                for (key, weight) in order.take_older(generation, REMOVED_AT_ONCE) {
+                    self.bytes.fetch_sub(weight, Ordering::Relaxed);
+                    self.empty(&key);
+                }
+                left = left.saturating_sub(REMOVED_AT_ONCE);
             }
-            left = left.saturating_sub(REMOVED_AT_ONCE);
         }
     }
 
-    /// Removes a response unless it was stored after the last removal of all.
-    fn remove_or_promote(&self, order: &mut Order, key: &CacheKey) {
-        let is_current = {
-            let slots = self.slots.pin();
-            let kept = slots.get(key).map(|slot| slot.kept.load());
-            let generation = self.generation();
-            kept.is_some_and(|kept| {
-                kept.as_ref()
-                    .is_some_and(|kept| kept.generation == generation)
-            })
-        };
-        if is_current {
-            order.keys.promote(key);
-        } else {
-            self.remove(order, key);
+    /// Makes all responses of a URI invalid, those included that are on their way.
+    pub(super) fn invalidate(&self, uri: &CacheKey) {
+        // In this order: a response that is stored in between finds the new stamp afterwards, and removes itself.
+        self.stamp_counter(uri).fetch_add(1, Ordering::AcqRel);
+        if self.slots.pin().contains_key(uri) {
+            self.remove(uri);
         }
+    }
+
+    /// Returns the number of invalidations so far, of this URI and some others.
+    pub(super) fn stamp(&self, uri: &CacheKey) -> u32 {
+        self.stamp_counter(uri).load(Ordering::Acquire)
+    }
+
+    fn stamp_counter(&self, uri: &CacheKey) -> &AtomicU32 {
+        // The remainder is below the length.
+        &self.stamps[(uri.fingerprint() % STAMPS as u64) as usize]
     }
 
     /// Begins to collect a body.
     pub(super) fn collect(self: &Arc<Self>) -> Collector {
-        Collector {
-            storage: Arc::clone(self),
-            pieces: Vec::new(),
-            last: BytesMut::new(),
-            len: 0,
-        }
+        Collector::new(self)
     }
 
     fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The lock is held only by code that does not panic. Should it do so all the same, the order is still valid.
-    fn order(&self) -> MutexGuard<'_, Order> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    fn part_of(&self, key: &CacheKey) -> usize {
+        // The upper half, so that parts and stamps do not depend on the same bits.
+        (key.fingerprint() >> 32) as usize % self.parts.len()
     }
 
-    /// Returns the number of stored responses and their bytes.
+    /// The lock is held only by code that does not panic. Should it do so all the same, the order is still valid.
+    fn part(&self, at: usize) -> MutexGuard<'_, Order> {
+        self.parts[at]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of stored items and their bytes.
     #[cfg(test)]
     pub(super) fn size(&self) -> (usize, usize) {
-        let order = self.order();
-        (order.keys.len(), order.bytes)
-    }
-
-    #[cfg(test)]
-    pub(super) fn collecting(&self) -> usize {
-        self.collecting.load(Ordering::Relaxed)
+        let items = (0..self.parts.len()).map(|at| self.part(at).len());
+        (items.sum(), self.bytes.load(Ordering::Relaxed))
     }
 }
 
@@ -335,89 +333,7 @@ impl Slot {
     fn new(kept: Arc<Kept>) -> Self {
         Self {
             kept: ArcSwapOption::new(Some(kept)),
-            is_used: AtomicBool::new(false),
+            uses: AtomicU8::new(0),
         }
-    }
-}
-
-impl Order {
-    fn take(&mut self, key: &CacheKey) {
-        if let Some(held) = self.keys.pop(key) {
-            self.bytes -= held.weight;
-        }
-    }
-}
-
-/// Collects a body that is to be stored, while it is sent to the client. It copies the body, so that the stored one
-/// keeps no larger buffers of the connection.
-pub(super) struct Collector {
-    storage: Arc<Storage>,
-    pieces: Vec<Bytes>,
-    last: BytesMut,
-    len: usize,
-}
-
-/// The body has become too large to be stored, or too many bodies are being collected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NoRoom;
-
-impl Collector {
-    /// Adds a piece. After [`NoRoom`] the collector must be dropped, which gives its memory back.
-    pub(super) fn add(&mut self, mut data: &[u8]) -> Result<(), NoRoom> {
-        self.reserve(data.len())?;
-        while !data.is_empty() {
-            let room = PIECE - self.last.len();
-            let (now, later) = data.split_at(data.len().min(room));
-            self.last.extend_from_slice(now);
-            if self.last.len() == PIECE {
-                self.end_piece();
-            }
-            data = later;
-        }
-        Ok(())
-    }
-
-    fn reserve(&mut self, bytes: usize) -> Result<(), NoRoom> {
-        let limits = self.storage.limits;
-        if bytes > limits.entry.saturating_sub(self.len) {
-            return Err(NoRoom);
-        }
-        let most = match self.len + bytes <= SMALL {
-            true => limits.collecting,
-            false => limits.collecting / 2,
-        };
-        let add = |all: usize| all.checked_add(bytes).filter(|all| *all <= most);
-        let collecting = &self.storage.collecting;
-        collecting
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
-            .map_err(|_| NoRoom)?;
-        self.len += bytes;
-        Ok(())
-    }
-
-    fn end_piece(&mut self) {
-        // A copy of the exact length: the buffer has grown by doubling.
-        let piece = Bytes::copy_from_slice(&self.last);
-        self.last.clear();
-        self.pieces.push(piece);
-    }
-
-    /// Returns the body that was collected.
-    pub(super) fn finish(&mut self) -> Body {
-        if !self.last.is_empty() {
-            self.end_piece();
-        }
-        Body {
-            pieces: std::mem::take(&mut self.pieces).into_boxed_slice(),
-            len: self.len,
-        }
-    }
-}
-
-impl Drop for Collector {
-    fn drop(&mut self) {
-        self.storage
-            .collecting
-            .fetch_sub(self.len, Ordering::Relaxed);
     }
 }

@@ -1,10 +1,17 @@
 //! Tests of the storage, alone and with many workers at once.
 
+use super::collector::{Collector, NoRoom};
+use super::entry::{Body, Entry, Lines, Terms};
 use super::key::{CacheKey, KeyText, Owner};
-use super::storage::{Body, Collector, Entry, Lines, NoRoom, Storage};
+use super::storage::Storage;
 use bytes::Bytes;
+use std::alloc::System;
 use std::sync::Arc;
 use std::thread;
+use testkit::memory::{Counting, Counts};
+
+#[global_allocator]
+static ALLOCATOR: Counting<System> = Counting(System);
 
 const KIB: usize = 1024;
 const NOW: u64 = 1_800_000_000;
@@ -31,6 +38,7 @@ fn entry(len: usize) -> Entry {
         stored_at: NOW,
         ttl: 60,
         expires_at: NOW + 60,
+        terms: Terms::default(),
     }
 }
 
@@ -205,7 +213,7 @@ fn a_body_beyond_its_share_is_not_collected_further() {
     collector.add(&[0; 8 * KIB]).unwrap();
     assert_eq!(collector.add(&[0]), Err(NoRoom));
     drop(collector);
-    assert_eq!(storage.collecting(), 0);
+    assert_eq!(storage.collecting.bytes(), 0);
 }
 
 #[test]
@@ -218,7 +226,7 @@ fn many_bodies_at_once_take_no_more_than_their_share() {
     assert_eq!(added.count(), 16);
     assert_eq!(collected(&mut collectors[0]).len(), KIB);
     drop(collectors);
-    assert_eq!(storage.collecting(), 0);
+    assert_eq!(storage.collecting.bytes(), 0);
 }
 
 #[test]
@@ -232,5 +240,88 @@ fn large_bodies_that_are_read_slowly_leave_room_for_small_ones() {
     assert_eq!(large.len(), 10);
     let small: Vec<Collector> = (0..100).filter_map(|_| collect(60 * KIB)).collect();
     assert_eq!(small.len(), 17);
-    assert!(storage.collecting() <= 2 * 1024 * KIB);
+    assert!(storage.collecting.bytes() <= 2 * 1024 * KIB);
+}
+
+#[test]
+fn the_memory_that_is_really_held_stays_within_the_bytes_and_is_used() {
+    const BYTES: usize = 64 * 1024 * KIB;
+    let headers = [
+        ("Content-Type", "application/json; charset=utf-8"),
+        ("Cache-Control", "public, max-age=3600"),
+        ("ETag", "\"0123456789abcdef0123456789abcdef\""),
+        ("Last-Modified", "Thu, 01 Jan 1998 00:00:00 GMT"),
+        ("Date", "Thu, 01 Jan 1998 00:00:00 GMT"),
+        ("Vary", "Accept-Encoding"),
+    ];
+    let pairs = headers
+        .iter()
+        .map(|(name, value)| (*name, value.as_bytes()));
+    let before = Counts::of_this_thread();
+    let storage = Storage::new(BYTES);
+    let mut most = 0;
+    for number in 0..40_000 {
+        let mut entry = entry(2 * KIB);
+        entry.headers = Lines::new(pairs.clone());
+        storage.put(key(&number.to_string()), entry, NOW);
+        most = most.max(Counts::since(before).held);
+    }
+    let (count, accounted) = storage.size();
+    let most = usize::try_from(most).unwrap();
+    println!("{count} responses, {accounted} bytes accounted, {most} held at most");
+    assert!(accounted <= BYTES / 4 * 3);
+    assert!(most <= accounted, "{most} of {accounted}");
+    assert!(most >= accounted / 10 * 7, "{most} of {accounted}");
+}
+
+#[test]
+fn the_bytes_are_bounded_also_with_many_parts_and_responses_of_very_different_sizes() {
+    const BYTES: usize = 32 * 1024 * KIB;
+    let storage = Storage::new(BYTES);
+    thread::scope(|scope| {
+        for worker in 0..4_usize {
+            let storage = &storage;
+            scope.spawn(move || {
+                for number in 0..1500_usize {
+                    let len = if number % 100 == 0 {
+                        2048 * KIB
+                    } else {
+                        10 * KIB
+                    };
+                    put(storage, &format!("{worker}-{number}"), len);
+                    has(storage, &format!("{worker}-{}", number / 2));
+                }
+            });
+        }
+    });
+    let (count, bytes) = storage.size();
+    assert!(bytes <= BYTES / 4 * 3, "{bytes}");
+    assert!(bytes >= BYTES / 2, "{bytes} in {count} responses");
+    storage.purge_all();
+    assert_eq!(storage.size(), (0, 0));
+}
+
+#[test]
+fn a_large_response_leaves_most_of_those_that_are_used() {
+    let storage = Storage::new(32 * 1024 * KIB);
+    let name = |number: usize| number.to_string();
+    for number in 0..2000 {
+        put(&storage, &name(number), 4 * KIB);
+        has(&storage, &name(number));
+        has(&storage, &name(number));
+    }
+    for large in 0..2 {
+        assert!(put(&storage, &format!("large {large}"), 3 * 1024 * KIB));
+    }
+    let left = (0..2000)
+        .filter(|number| has(&storage, &name(*number)))
+        .count();
+    assert!(left > 1800, "{left}");
+    for number in 0..20_000 {
+        put(&storage, &format!("scan {number}"), 4 * KIB);
+    }
+    let left = (0..2000)
+        .filter(|number| has(&storage, &name(*number)))
+        .count();
+    assert!(left > 1800, "{left} after a scan");
 }

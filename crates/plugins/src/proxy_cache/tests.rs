@@ -1,5 +1,6 @@
 //! Tests of the plugin: what it stores, and for whom.
 
+use super::flights::Place;
 use super::key::CacheKey;
 use super::{def, zones};
 use crate::request_transformer;
@@ -401,4 +402,29 @@ fn a_response_with_many_headers_is_stored_and_sent_in_linear_time() {
             assert!(hit.run_now().upstream.is_none());
         },
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_wait_for_another_one_up_to_a_number() {
+    let cache = cache(json!({"collapse_timeout": 5, "collapse_max_waiting": 2, "cache_ttl": 10}));
+    let key = cache.request("GET /a").run().await.client;
+    let key = key.header("x-cache-key").and_then(CacheKey::parse);
+    let storage = zones::storage(cache.0.node(), "kong_db_cache");
+    let flight = match storage.take_off(key.expect("the response shows its key")) {
+        Place::First(flight) => flight,
+        Place::Later(_) => panic!("nobody else fetches"),
+    };
+    cache.advance(11);
+    let ends = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        drop(flight);
+    };
+    let call = || cache.request("GET /a").run();
+    let begun = tokio::time::Instant::now();
+    let (one, two, three, ()) = tokio::join!(call(), call(), call(), ends);
+    assert_eq!(begun.elapsed(), Duration::from_secs(1));
+    // There was no room for the third to wait. It asked the upstream, and the others got what it had stored.
+    let served = [&one, &two, &three].map(served);
+    assert_eq!(served, [stored("onetwo"), stored("onetwo"), asked("Miss")]);
+    drop(storage);
 }

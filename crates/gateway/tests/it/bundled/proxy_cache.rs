@@ -5,8 +5,11 @@ use super::http2::Http2;
 use super::{DATABASES, admin, one_service, start, workers};
 use serde_json::{Value, json};
 use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use testkit::{Client, Echo, Gateway, HttpResponse};
+use testkit::{Client, Echo, Gateway, HttpResponse, Scripted};
 
 /// Connections of one test. The kernel spreads them over the workers. That all of them reach the same worker is as good
 /// as impossible.
@@ -229,4 +232,110 @@ fn removing_stored_responses_under_load_fails_no_request_and_mixes_up_nothing() 
             crate::http_log::wait_for("the upstream is asked again", || echo.requests() > before);
         }
     });
+}
+
+/// An upstream that confirms a response with an entity tag, and that may break.
+fn confirming(is_broken: Arc<AtomicBool>) -> Scripted {
+    Scripted::start(move |mut stream| {
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+        let answer = if is_broken.load(Ordering::SeqCst) {
+            "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 9\r\nContent-Length: 6\r\n\r\nbroken"
+        } else if head.contains("if-none-match: \"a\"") {
+            "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nX-New: 1\r\n\r\n"
+        } else {
+            "HTTP/1.1 200 OK\r\nETag: \"a\"\r\nCache-Control: max-age=60, stale-if-error=60\r\n\
+             Content-Type: application/json\r\nDate: Thu, 01 Jan 2099 00:00:00 GMT\r\n\
+             Content-Length: 5\r\n\r\nhello"
+        };
+        let _ = stream.write_all(
+            answer
+                .replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")
+                .as_bytes(),
+        );
+    })
+}
+
+#[test]
+fn a_stored_response_is_validated_and_stands_in_for_a_broken_upstream() {
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let upstream = confirming(Arc::clone(&is_broken));
+    let config = json!({"strategy": "memory", "rfc9111": true});
+    let plugin = json!({"name": "proxy-cache", "config": config});
+    let routes = json!([{"name": "a", "paths": ["/a"], "plugins": [plugin]}]);
+    let url = format!("http://{}", upstream.address);
+    let gateway = start(workers(), "off", &one_service(&url, routes));
+    let mut client = Client::connect(gateway.proxy);
+    let mut expect = |headers: &[(&str, &str)], status: u16, cache: &str| {
+        let answer = client.request("GET", "/a", headers, b"");
+        assert_eq!((answer.status, cache_status(&answer)), (status, cache));
+        let body = if status == 304 { "" } else { "hello" };
+        assert_eq!(answer.text(), body);
+        answer
+    };
+    let validate = ("Cache-Control", "no-cache");
+    let has_it = ("If-None-Match", "\"a\"");
+    expect(&[], 200, "Miss");
+    let hit = expect(&[], 200, "Hit");
+    let date = Some("Thu, 01 Jan 2099 00:00:00 GMT");
+    assert_eq!((hit.header("date"), hit.header("x-new")), (date, None));
+    let confirmed = expect(&[validate], 200, "Revalidated");
+    assert_eq!(confirmed.header("x-new"), Some("1"));
+    expect(&[validate, has_it], 304, "Revalidated");
+    let unchanged = expect(&[has_it], 304, "Hit");
+    assert_eq!(unchanged.header("content-length"), Some("5"));
+    is_broken.store(true, Ordering::SeqCst);
+    let stale = expect(&[validate], 200, "Stale");
+    assert_eq!(
+        (stale.header("retry-after"), stale.header("etag")),
+        (None, Some("\"a\""))
+    );
+    expect(&[has_it], 304, "Hit");
+}
+
+#[test]
+fn many_clients_wait_for_one_fetch() {
+    const CLIENTS: usize = 16;
+    let echo = Echo::start();
+    let config = json!({"strategy": "memory", "cache_ttl": 3600, "collapse_timeout": 60});
+    let gateway = start(workers(), "off", &cached(&echo, &config));
+    thread::scope(|scope| {
+        let clients = (0..CLIENTS).map(|_| scope.spawn(|| gateway.get("/a/__delay/300", &[])));
+        let clients: Vec<_> = clients.collect();
+        for client in clients {
+            assert_eq!(client.join().unwrap().status, 200);
+        }
+    });
+    assert_eq!(echo.requests(), 1);
+}
+
+#[test]
+fn a_write_warns_about_routes_that_do_not_choose_between_kongs_rules_and_the_rfcs() {
+    let echo = Echo::start();
+    let gateway = start(
+        workers(),
+        "lmdb",
+        &one_service(&echo.url(), json!([{"name": "a", "paths": ["/a"]}])),
+    );
+    let warns = |more: Value| {
+        let mut config = memory();
+        for (name, value) in more.as_object().unwrap() {
+            config[name] = value.clone();
+        }
+        let plugin = json!({"name": "proxy-cache", "config": config}).to_string();
+        let path = format!("/routes/a/plugins/{PLUGIN}");
+        let json = [("Content-Type", "application/json")];
+        let address = gateway.admin;
+        let answer = testkit::request(address, "PUT", &path, &json, plugin.as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let warning = answer.header("warning").unwrap_or_default().to_owned();
+        warning.contains("rfc9111") && warning.contains("routes: a")
+    };
+    assert!(warns(json!({})));
+    assert!(!warns(json!({"rfc9111": true})));
+    assert!(!warns(json!({"rfc9111": false})));
 }
