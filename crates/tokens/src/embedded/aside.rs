@@ -1,9 +1,12 @@
 //! Look-ups aside: those that may wait for the disk run on threads of their own.
 //!
 //! LMDB reads a mapped file, so a look-up in a page that is not in memory waits for the disk. No call tells in advance
-//! whether it will. But where one has waited, memory is short for this file, and others will wait soon. So a look-up that
-//! has waited sends those of the next seconds aside. If one of them waits there, the seconds begin anew. So with short
-//! memory all look-ups are aside but a first one, and with enough memory none is.
+//! whether it will. But where many have waited, memory is short for this file, and others will wait soon. So do others
+//! where one has waited long, because the disk is slow or busy. Then the look-ups of the next seconds run aside. As long
+//! as they wait there in this way, the seconds begin anew.
+//!
+//! A single short wait, for a token that nobody has used for long, sends nothing aside: to hand a look-up to another thread
+//! costs more than ten microseconds of CPU time.
 
 use super::Shared;
 use crate::store::StoreError;
@@ -21,10 +24,15 @@ use std::time::{Duration, Instant};
 const THREADS: usize = 4;
 /// Look-ups that may wait for a thread.
 const MAX_WAITING: usize = 8192;
-/// Time after a look-up that has waited for the disk in which all run aside.
+/// Time in which all look-ups run aside.
 const CAUTION: Duration = Duration::from_secs(10);
 /// Only a look-up that takes longer can have waited for a disk.
 const FAST: Duration = Duration::from_micros(20);
+/// One wait of this length is enough to run aside.
+const LONG: Duration = Duration::from_micros(400);
+/// So many waits within [`SPAN`] are enough, too.
+const MANY: u64 = 16;
+const SPAN: Duration = Duration::from_millis(100);
 
 type Job = Box<dyn FnOnce(&Shared) + Send>;
 
@@ -98,7 +106,12 @@ pub(super) struct Pace {
     started: Instant,
     /// Microseconds after `started` until which look-ups run aside.
     aside_until: AtomicU64,
+    /// The number of the span of time of the last wait, and below it the waits in this span.
+    waits: AtomicU64,
 }
+
+/// The bits of the number of waits in [`Pace::waits`].
+const COUNT_BITS: u32 = 16;
 
 thread_local! {
     /// Times that this thread had waited for a page before its first look-up, or at its last slow one.
@@ -110,6 +123,7 @@ impl Pace {
         Self {
             started: Instant::now(),
             aside_until: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
         }
     }
 
@@ -129,19 +143,31 @@ impl Pace {
         WAITS.with(|known| {
             let begun = Instant::now();
             let found = look();
-            if begun.elapsed() > FAST {
+            let took = begun.elapsed();
+            if took > FAST {
                 let waits = waits_of_thread();
                 if waits > known.replace(waits) {
-                    self.has_waited();
+                    self.has_waited(took);
                 }
             }
             found
         })
     }
 
-    fn has_waited(&self) {
-        let until = self.now() + CAUTION.as_micros() as u64;
-        self.aside_until.fetch_max(until, Relaxed);
+    fn has_waited(&self, took: Duration) {
+        let now = self.now();
+        let span = now / SPAN.as_micros() as u64;
+        let count = |waits: u64| match waits >> COUNT_BITS == span {
+            true => waits & ((1 << COUNT_BITS) - 1),
+            false => 0,
+        };
+        let another = |waits| Some(span << COUNT_BITS | (count(waits) + 1).min(MANY));
+        let before = self.waits.fetch_update(Relaxed, Relaxed, another);
+        let before = before.map_or(0, count);
+        if took >= LONG || before + 1 >= MANY {
+            let until = now + CAUTION.as_micros() as u64;
+            self.aside_until.fetch_max(until, Relaxed);
+        }
     }
 }
 
@@ -162,7 +188,7 @@ mod tests {
     const NOW: i64 = 1_767_225_600;
 
     #[test]
-    fn look_ups_run_aside_for_some_time_after_one_that_has_waited() {
+    fn look_ups_run_aside_for_some_time_after_one_that_has_waited_long() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tokens");
         let keys = Keys::new(&[7; 64], 1);
@@ -218,12 +244,28 @@ mod tests {
         };
         let pace = &store.shared.pace;
         pace.aside_until.store(0, Relaxed);
-        pace.has_waited();
+        pace.has_waited(FAST);
+        assert!(!pace.is_aside());
+        pace.has_waited(LONG);
         assert_eq!(look(), [true; 4]);
         // The time is over.
         pace.aside_until.store(1, Relaxed);
         assert!(!pace.is_aside());
         let found = store.find_by_access_token(access, NOW);
         assert!(matches!(found, Reply::Ready(Ok(Some(_)))));
+    }
+
+    #[test]
+    fn many_short_waits_send_look_ups_aside_and_a_few_do_not() {
+        let pace = Pace::new();
+        for _ in 0..MANY - 1 {
+            pace.has_waited(FAST);
+        }
+        assert!(!pace.is_aside());
+        // Twice as many, since they may be in two spans of time.
+        for _ in 0..2 * MANY {
+            pace.has_waited(FAST);
+        }
+        assert!(pace.is_aside());
     }
 }
