@@ -234,6 +234,35 @@ fn a_row_that_cannot_be_read_is_in_nobodys_way() {
 }
 
 #[test]
+fn an_owner_with_a_row_that_cannot_be_read_gets_new_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let bounds = Bounds {
+        of_owner: 2,
+        ..Bounds::default()
+    };
+    let store = open(&directory, bounds);
+    let damage = |ends: u64| {
+        let row = store.tables.list(None, 1, 0).unwrap().remove(0);
+        let mut write = store.tables.write().unwrap();
+        write.put_damaged(row.id, ends).unwrap();
+        write.commit().unwrap();
+    };
+    // One is removed as one that has ended, and the other one while it makes room.
+    store.create(new("a", "data", 10), 5).unwrap();
+    settle(&store);
+    damage(10);
+    store.create(new("b", "data", 90), 50).unwrap();
+    settle(&store);
+    damage(90);
+    for id in ["c", "d", "e"] {
+        store.create(new(id, "data", 90), 50).unwrap();
+        settle(&store);
+        assert_eq!(found(&store, id, 50).as_deref(), Some("data"), "{id}");
+    }
+    assert_eq!(found(&store, "d", 50).as_deref(), Some("data"));
+}
+
+#[test]
 fn an_idle_store_removes_what_has_ended() {
     let (_directory, store) = store();
     for number in 0..1100 {
