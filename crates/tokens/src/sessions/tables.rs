@@ -35,7 +35,7 @@ pub(super) struct Tables {
     env: Env<WithoutTls>,
     bounds: Bounds,
     /// Id to the row.
-    rows: Table,
+    pub(super) rows: Table,
     /// Name to the id.
     names: Table,
     /// End and id.

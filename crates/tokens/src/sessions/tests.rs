@@ -1,5 +1,6 @@
 //! Tests of the store of sessions.
 
+use super::counts::ALL;
 use super::*;
 use tempfile::TempDir;
 
@@ -408,16 +409,22 @@ fn all_sessions_together_have_a_bound_of_bytes() {
     };
     let put = |store: &EmbeddedSessions| wait_for(store.put(row.clone(), Expected::Nothing, 1));
     assert_eq!(put(&store).unwrap(), Put::Full);
-    // Removing makes room, and the sums of a store that has none are found.
+    // Removing makes room, and the sums of a store that has none or wrong ones are found.
     for row in rows {
         wait_for(store.remove(row.id)).unwrap();
     }
     assert_eq!(put(&store).unwrap(), Put::Done);
-    let mut write = store.tables.write().unwrap();
-    write.forget_sums().unwrap();
-    write.commit().unwrap();
-    drop(store);
-    let store = open(&directory, bounds);
+    let sums = |store: &EmbeddedSessions| store.tables.write().unwrap().count_at(ALL).unwrap();
+    let right = sums(&store);
+    let mut store = store;
+    for wrong in [Some((7, 1 << 40)), None] {
+        let mut write = store.tables.write().unwrap();
+        write.spoil_sums(wrong).unwrap();
+        write.commit().unwrap();
+        drop(store);
+        store = open(&directory, bounds);
+        assert_eq!(sums(&store), right);
+    }
     let second = SessionRow {
         id: Uuid::from_u128(8),
         session_id: "second".to_owned(),
