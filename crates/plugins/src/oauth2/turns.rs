@@ -4,8 +4,8 @@
 //! The id counts as it was sent, whether there is such a client or not, so that the time in the queue does not tell.
 
 use super::secrets::Overload;
-use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv6Addr};
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
@@ -20,14 +20,27 @@ impl Asker {
     /// An IPv6 user has a whole network of 64 bits, so its addresses count as one.
     pub(super) fn new(address: IpAddr, client: u64) -> Self {
         let network = match address.to_canonical() {
-            IpAddr::V6(address) => {
-                let network = u128::from(address) >> 64 << 64;
-                IpAddr::V6(Ipv6Addr::from(network))
-            }
+            IpAddr::V6(address) => first_bits(address, 64),
             address => address,
         };
         Self { network, client }
     }
+}
+
+/// The site of a network: what one customer of a provider has at most (RFC 6177 section 2).
+fn site(network: IpAddr) -> IpAddr {
+    match network {
+        IpAddr::V6(address) => first_bits(address, 48),
+        IpAddr::V4(address) => {
+            let [first, second, third, _] = address.octets();
+            Ipv4Addr::new(first, second, third, 0).into()
+        }
+    }
+}
+
+fn first_bits(address: Ipv6Addr, bits: u32) -> IpAddr {
+    let rest = 128 - bits;
+    Ipv6Addr::from(u128::from(address) >> rest << rest).into()
 }
 
 /// Gives out permits, of which there are only some.
@@ -166,10 +179,18 @@ impl Lines {
         next
     }
 
-    /// Refuses the newest of the longest line of the network with the most.
+    /// Refuses the newest of the longest line of the network with the most, in the site with the most. Without sites, whoever
+    /// asks once from each of many networks would have others refused.
     fn drop_longest(&mut self) {
-        let networks = self.networks.iter_mut();
-        let Some(network) = networks.max_by_key(|network| network.waiting) else {
+        let mut of_sites: HashMap<IpAddr, usize> = HashMap::new();
+        for network in &self.networks {
+            *of_sites.entry(site(network.address)).or_default() += network.waiting;
+        }
+        let waiting = |network: &&mut Network| {
+            let of_site = of_sites.get(&site(network.address)).copied();
+            (of_site, network.waiting)
+        };
+        let Some(network) = self.networks.iter_mut().max_by_key(waiting) else {
             return;
         };
         let clients = network.clients.iter_mut();
