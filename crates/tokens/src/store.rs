@@ -150,6 +150,9 @@ pub enum StoreError {
     Closed,
     #[error("a row in the store of tokens cannot be read")]
     Damaged,
+    /// Another version of the program has written the store.
+    #[error("it was written in format {found}, this program reads {own}; it is unchanged")]
+    Format { found: u64, own: u64 },
 }
 
 /// The entity that a token belongs to, with the revision in which it was created. A token whose entity was deleted, or

@@ -4,19 +4,22 @@
 //! An operation that fails before it has changed anything does not concern the others. If one fails later or panics, or
 //! if the transaction cannot be committed, nothing of the transaction is kept, and the two halves of its operations run
 //! again, each in a transaction of its own, and so on. So only operations fail that fail alone. They may run several
-//! times; the result is that of the last time.
+//! times; the result is that of the last time. If this takes long, for instance because each sync to a broken disk takes
+//! seconds to fail, the operations of a part fail together.
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Operations that may wait.
 const MAX_WAITING: usize = 8192;
 /// Operations in a transaction.
 pub(crate) const MAX_BATCH: usize = 1024;
+/// Time after the begin of a batch from which no part of it is divided any more.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a writer writes to.
 pub(crate) trait Environment: Send + 'static {
@@ -188,7 +191,9 @@ fn serve<E: Environment>(mut environment: E, waiting: &Receiver<Box<dyn Job<E>>>
     loop {
         match waiting.recv_timeout(pause) {
             Ok(first) => {
-                let outcome = carry_out(&mut environment, vec![first], Some(waiting));
+                let divide_until = Instant::now() + PATIENCE;
+                let jobs = vec![first];
+                let outcome = carry_out(&mut environment, jobs, Some(waiting), divide_until);
                 if let Err(error) = outcome {
                     tracing::error!(%error, "the store of {} could not write", E::NAME);
                 }
@@ -204,12 +209,13 @@ fn carry_out<E: Environment>(
     environment: &mut E,
     mut jobs: Vec<Box<dyn Job<E>>>,
     more: Option<&Receiver<Box<dyn Job<E>>>>,
+    divide_until: Instant,
 ) -> Result<(), E::Error> {
     let committed = attempt(environment, &mut jobs, more);
-    if committed.is_err() && jobs.len() > 1 {
+    if committed.is_err() && jobs.len() > 1 && Instant::now() < divide_until {
         let second = jobs.split_off(jobs.len() / 2);
-        let first = carry_out(environment, jobs, None);
-        return carry_out(environment, second, None).and(first);
+        let first = carry_out(environment, jobs, None, divide_until);
+        return carry_out(environment, second, None, divide_until).and(first);
     }
     for job in jobs {
         job.end(committed.clone());
@@ -235,5 +241,66 @@ fn attempt<E: Environment>(
     match E::changes(&write) {
         0 => Ok(()),
         _ => E::commit(write),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::sync::mpsc::channel;
+
+    /// It cannot be written to, and takes long to say so.
+    struct Broken(Arc<AtomicUsize>);
+
+    #[derive(Debug, Clone, thiserror::Error)]
+    #[error("it is broken")]
+    struct Fault;
+
+    impl From<Unwritten> for Fault {
+        fn from(_: Unwritten) -> Self {
+            Self
+        }
+    }
+
+    impl Environment for Broken {
+        const NAME: &'static str = "broken";
+
+        type Write<'w> = Arc<AtomicUsize>;
+        type Error = Fault;
+
+        fn begin(&mut self) -> Result<Self::Write<'_>, Fault> {
+            Ok(self.0.clone())
+        }
+
+        fn changes(_: &Self::Write<'_>) -> u64 {
+            1
+        }
+
+        fn commit(commits: Self::Write<'_>) -> Result<(), Fault> {
+            commits.fetch_add(1, Relaxed);
+            std::thread::sleep(PATIENCE / 4);
+            Err(Fault)
+        }
+    }
+
+    #[test]
+    fn a_disk_that_takes_long_to_fail_keeps_nobody_for_long() {
+        let commits = Arc::new(AtomicUsize::new(0));
+        let writer = Writer::start(Broken(commits.clone())).expect("it starts");
+        let (ended, results) = channel();
+        // The first batch has those that come before its end, and the second one all others.
+        for _ in 0..200 {
+            let ended = ended.clone();
+            let finish = move |result: Result<(), Fault>| ended.send(result).expect("it is read");
+            let sent = writer.send(|_: &mut Arc<AtomicUsize>| Ok(()), finish);
+            assert!(sent.is_ok());
+        }
+        for _ in 0..200 {
+            assert!(results.recv().expect("each one ends").is_err());
+        }
+        let commits = commits.load(Relaxed);
+        assert!(commits < 30, "{commits}");
     }
 }

@@ -54,7 +54,8 @@ pub(super) fn count(
             EntityKind::Services => Listed::OfService(*id),
             _ => Listed::OfCredential(*id),
         };
-        if counting.pages >= MAX_PAGES || !counting.add(tokens, of)? {
+        let is_enough = counting.pages >= MAX_PAGES || counting.seen.len() >= MAX_TOKENS;
+        if is_enough || !counting.add(tokens, of)? {
             more = true;
             break;
         }

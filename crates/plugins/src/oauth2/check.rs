@@ -109,8 +109,8 @@ impl Oauth2 {
                 Ok(self.conclude(&mut cx, attempt)?.into())
             }
             Looked::Later(future) => Ok(Step::wait_for_client(async move {
-                let found = future.await.map_err(store_failed)?;
-                let attempt = self.judge(&mut cx, Found::from(found))?;
+                let found = Found::of(future.await)?;
+                let attempt = self.judge(&mut cx, found)?;
                 self.conclude(&mut cx, attempt)
             })),
         }
@@ -136,13 +136,14 @@ impl Oauth2 {
             return Ok(Looked::Now(Found::Signed(claims)));
         }
         match self.store(node)?.find_by_access_token(token, now(node)) {
-            Reply::Ready(found) => Ok(Looked::Now(Found::from(found.map_err(store_failed)?))),
+            Reply::Ready(found) => Ok(Looked::Now(Found::of(found)?)),
             Reply::Wait(future) => Ok(Looked::Later(future)),
         }
     }
 
     fn judge(&self, cx: &mut RequestCx<'_, '_>, found: Found) -> Result<Attempt, PluginError> {
         let judged = match found {
+            Found::Busy => return Ok(Attempt::Undecided(Response::status_error(503))),
             Found::Nothing => Err(Unfit::Unknown),
             Found::Stored(token) => self.judge_stored(cx.node, cx.request, token)?,
             Found::Signed(claims) => self.judge_signed(cx.node, cx.request, claims)?,
@@ -264,21 +265,23 @@ enum Found {
     Nothing,
     Stored(Token),
     Signed(Claims),
+    /// Too many look-ups wait for the disk.
+    Busy,
 }
 
-impl From<Option<Token>> for Found {
-    fn from(found: Option<Token>) -> Self {
-        found.map_or(Self::Nothing, Self::Stored)
+impl Found {
+    fn of(found: Result<Option<Token>, StoreError>) -> Result<Self, PluginError> {
+        match found {
+            Ok(found) => Ok(found.map_or(Self::Nothing, Self::Stored)),
+            Err(StoreError::Busy) => Ok(Self::Busy),
+            Err(error) => Err(PluginError::caused_by("the store of tokens failed", error)),
+        }
     }
 }
 
 enum Looked<'n> {
     Now(Found),
     Later(std::pin::Pin<Box<dyn Future<Output = Result<Option<Token>, StoreError>> + Send + 'n>>),
-}
-
-fn store_failed(error: StoreError) -> PluginError {
-    PluginError::caused_by("the store of tokens failed", error)
 }
 
 /// Whether the service of a token, if it has one, is the one that it was issued for.

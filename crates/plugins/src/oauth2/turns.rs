@@ -1,11 +1,12 @@
-//! The queue of what costs a hash. Whoever sends many wrong secrets waits for its own requests only: the addresses of the
-//! clients take turns, and at each address the client ids do. If too many wait, the longest line is the one that loses.
+//! The queue of what costs a hash. Whoever sends many wrong secrets waits for its own requests only: the sites of the
+//! clients take turns, in each site the addresses do, and at each address the client ids do. If too many wait, the longest
+//! line is the one that loses.
 //!
 //! The id counts as it was sent, whether there is such a client or not, so that the time in the queue does not tell.
 
 use super::secrets::Overload;
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
@@ -20,14 +21,27 @@ impl Asker {
     /// An IPv6 user has a whole network of 64 bits, so its addresses count as one.
     pub(super) fn new(address: IpAddr, client: u64) -> Self {
         let network = match address.to_canonical() {
-            IpAddr::V6(address) => {
-                let network = u128::from(address) >> 64 << 64;
-                IpAddr::V6(Ipv6Addr::from(network))
-            }
+            IpAddr::V6(address) => first_bits(address, 64),
             address => address,
         };
         Self { network, client }
     }
+}
+
+/// The site of a network: the most that one customer of a provider has (RFC 6177 section 2).
+fn site(network: IpAddr) -> IpAddr {
+    match network {
+        IpAddr::V6(address) => first_bits(address, 48),
+        IpAddr::V4(address) => {
+            let [first, second, third, _] = address.octets();
+            Ipv4Addr::new(first, second, third, 0).into()
+        }
+    }
+}
+
+fn first_bits(address: Ipv6Addr, bits: u32) -> IpAddr {
+    let rest = 128 - bits;
+    Ipv6Addr::from(u128::from(address) >> rest << rest).into()
 }
 
 /// Gives out permits, of which there are only some.
@@ -45,6 +59,14 @@ pub(super) struct Permit(Option<Arc<Turns>>);
 struct Lines {
     /// Permits that nobody has.
     free: usize,
+    waiting: usize,
+    /// The site whose turn is next is the first one.
+    sites: VecDeque<Site>,
+}
+
+/// What one customer of a provider may have. Without sites, whoever asks from many networks had others refused.
+struct Site {
+    address: IpAddr,
     waiting: usize,
     /// The network whose turn is next is the first one.
     networks: VecDeque<Network>,
@@ -126,8 +148,19 @@ impl Drop for Permit {
 
 impl Lines {
     fn join(&mut self, asker: Asker, sender: oneshot::Sender<Permit>) {
+        let address = site(asker.network);
+        let site = find_or_add(
+            &mut self.sites,
+            |site| site.address == address,
+            || Site {
+                address,
+                waiting: 0,
+                networks: VecDeque::new(),
+            },
+        );
+        let Some(site) = site else { return };
         let network = find_or_add(
-            &mut self.networks,
+            &mut site.networks,
             |network| network.address == asker.network,
             || Network {
                 address: asker.network,
@@ -147,28 +180,38 @@ impl Lines {
         let Some(client) = client else { return };
         client.line.push_back(sender);
         network.waiting += 1;
+        site.waiting += 1;
         self.waiting += 1;
     }
 
     /// Takes out the one whose turn it is.
     fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
-        let mut network = self.networks.pop_front()?;
+        let mut site = self.sites.pop_front()?;
+        let mut network = site.networks.pop_front()?;
         let mut client = network.clients.pop_front()?;
         let next = client.line.pop_front();
         if !client.line.is_empty() {
             network.clients.push_back(client);
         }
         network.waiting -= 1;
+        site.waiting -= 1;
         self.waiting -= 1;
         if !network.clients.is_empty() {
-            self.networks.push_back(network);
+            site.networks.push_back(network);
+        }
+        if !site.networks.is_empty() {
+            self.sites.push_back(site);
         }
         next
     }
 
-    /// Refuses the newest of the longest line of the network with the most.
+    /// Refuses the newest of the longest line of the network with the most, in the site with the most.
     fn drop_longest(&mut self) {
-        let networks = self.networks.iter_mut();
+        let sites = self.sites.iter_mut();
+        let Some(site) = sites.max_by_key(|site| site.waiting) else {
+            return;
+        };
+        let networks = site.networks.iter_mut();
         let Some(network) = networks.max_by_key(|network| network.waiting) else {
             return;
         };
@@ -176,6 +219,7 @@ impl Lines {
         if let Some(client) = clients.max_by_key(|client| client.line.len()) {
             client.line.pop_back();
             network.waiting -= 1;
+            site.waiting -= 1;
             self.waiting -= 1;
         }
         self.remove_empty();
@@ -184,22 +228,29 @@ impl Lines {
     /// Removes those who have left.
     fn forget_gone(&mut self) {
         self.waiting = 0;
-        for network in &mut self.networks {
-            network.waiting = 0;
-            for client in &mut network.clients {
-                client.line.retain(|sender| !sender.is_closed());
-                network.waiting += client.line.len();
+        for site in &mut self.sites {
+            site.waiting = 0;
+            for network in &mut site.networks {
+                network.waiting = 0;
+                for client in &mut network.clients {
+                    client.line.retain(|sender| !sender.is_closed());
+                    network.waiting += client.line.len();
+                }
+                site.waiting += network.waiting;
             }
-            self.waiting += network.waiting;
+            self.waiting += site.waiting;
         }
         self.remove_empty();
     }
 
     fn remove_empty(&mut self) {
-        for network in &mut self.networks {
-            network.clients.retain(|client| !client.line.is_empty());
+        for site in &mut self.sites {
+            for network in &mut site.networks {
+                network.clients.retain(|client| !client.line.is_empty());
+            }
+            site.networks.retain(|network| !network.clients.is_empty());
         }
-        self.networks.retain(|network| !network.clients.is_empty());
+        self.sites.retain(|site| !site.networks.is_empty());
     }
 }
 

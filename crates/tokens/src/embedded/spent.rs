@@ -125,9 +125,9 @@ impl Write<'_> {
                 continue;
             }
             self.delete(spent.tokens, key)?;
-            match last {
-                Some(_) => self.delete_superseded(key)?,
-                None => self.delete(spent.last, family.as_bytes())?,
+            self.delete_superseded(key)?;
+            if last.is_none() {
+                self.delete(spent.last, family.as_bytes())?;
             }
         }
         Ok(ended.len())
@@ -221,5 +221,35 @@ mod tests {
         let found = store.find_by_refresh_token(live, now).wait().unwrap();
         assert_eq!(found.map(|row| row.state), Some(State::Live));
         assert!(matches!(refresh(live, now), RefreshOutcome::Issued(_)));
+    }
+
+    #[test]
+    fn a_grant_that_ends_leaves_no_row_of_the_time_when_it_was_endless() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens");
+        let keys = Keys::new(&[7; 64], 1);
+        let store = Embedded::open(&path, 1 << 28, keys, Storage::Sealed).unwrap();
+        let token = |ttl| NewToken {
+            credential: Owner {
+                id: Uuid::from_u128(1),
+                created: 7,
+            },
+            service: None,
+            expires_in: 7200,
+            with_refresh_token: true,
+            ttl,
+            scope: None,
+            authenticated_userid: None,
+        };
+        let first = store.issue(token(None), NOW).wait().unwrap();
+        let used = first.refresh_token.unwrap().0;
+        let refreshed = store.refresh(&used, token(Some(10 * DAY)), NOW).wait();
+        assert!(matches!(refreshed, Ok(RefreshOutcome::Issued(_))));
+        while store.expire(NOW + 200 * DAY).wait().unwrap() {}
+        let tables = &store.shared.tables;
+        let txn = tables.env.read_txn().unwrap();
+        // What is left is in the directory.
+        let left = tables.all().map(|table| table.len(&txn).unwrap());
+        assert_eq!(left.filter(|left| *left > 0).count(), 1);
     }
 }

@@ -18,9 +18,15 @@ pub(super) type Table = heed::Database<'static, Bytes, Bytes>;
 /// the begin of a transaction slower by about a nanosecond.
 const PARTS: usize = 2000;
 
+const DIRECTORY: &str = "directory";
+
+/// The format of the store, which changes with the layout of its tables, keys and rows. Stores of the first format have no
+/// number.
+pub(super) const VERSION: u64 = 2;
+
 /// The other tables. Loose rows are described at [`Loose`].
 const OTHERS: [&str; 9] = [
-    "directory",
+    DIRECTORY,
     "loose",
     "loose-refresh",
     "loose-ids",
@@ -109,6 +115,11 @@ impl Tables {
         let env = unsafe { options.open(directory) }.map_err(storage)?;
         let txn = env.write_txn().map_err(storage)?;
         let created = env.create_databases_and_commit(txn, |opener, txn| {
+            // Before anything is changed: a store in another format stays as it is.
+            let directory = opener.create_database(txn, Some(DIRECTORY))?;
+            if let Err(error) = check_format(txn, directory) {
+                return Ok(CommitOrAbort::Abort(error));
+            }
             let parts = (0..PARTS).map(|number| format!("part-{number}"));
             let others = OTHERS.map(str::to_owned);
             let mut created = Vec::with_capacity(TABLES);
@@ -117,9 +128,12 @@ impl Tables {
             }
             let created: Result<[_; TABLES], _> = created.try_into();
             let created = created.map_err(|_| heed::Error::Mdb(MdbError::Problem))?;
-            Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(created))
+            Ok::<_, heed::Error>(CommitOrAbort::Commit(created))
         });
-        let mut parts: Vec<Table> = created.map_err(storage)?.unwrap_commit().into();
+        let mut parts: Vec<Table> = match created.map_err(storage)? {
+            CommitOrAbort::Commit(created) => created.into(),
+            CommitOrAbort::Abort(error) => return Err(error),
+        };
         let others = parts.split_off(PARTS).try_into();
         let others: [Table; OTHERS.len()] = others.map_err(|_| StoreError::Damaged)?;
         let [
@@ -291,7 +305,34 @@ impl Tables {
     }
 }
 
+/// Refuses a store in another format, and notes the format of a new one.
+fn check_format(
+    txn: &mut RwTxn<'_>,
+    directory: heed::Database<'_, Bytes, Bytes>,
+) -> Result<(), StoreError> {
+    let found = match directory.get(txn, FORMAT).map_err(storage)? {
+        Some(stored) => {
+            let stored = stored.try_into().map_err(|_| StoreError::Damaged)?;
+            u64::from_be_bytes(stored)
+        }
+        // The first token writes to the directory.
+        None if directory.is_empty(txn).map_err(storage)? => {
+            let put = directory.put(txn, FORMAT, &VERSION.to_be_bytes());
+            return put.map_err(storage);
+        }
+        None => 1,
+    };
+    match found == VERSION {
+        true => Ok(()),
+        false => Err(StoreError::Format {
+            found,
+            own: VERSION,
+        }),
+    }
+}
+
 /// Keys of the directory that are no parts.
+const FORMAT: &[u8] = b"format";
 const GENERATION: &[u8] = b"generation";
 const LOOSE: &[u8] = b"loose";
 
@@ -318,7 +359,7 @@ fn read_map(txn: &RoTxn<'_>, directory: Table) -> Result<Map, StoreError> {
     };
     for entry in directory.iter(txn).map_err(storage)? {
         let (key, value) = entry.map_err(storage)?;
-        if key == GENERATION {
+        if key == GENERATION || key == FORMAT {
             continue;
         }
         let [first, second] = parse_pair(value).ok_or(StoreError::Damaged)?;
@@ -378,5 +419,89 @@ pub(super) fn storage(error: heed::Error) -> StoreError {
     match error {
         heed::Error::Mdb(MdbError::MapFull) => StoreError::Full,
         error => StoreError::Storage(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::embedded::Embedded;
+    use crate::store::{NewToken, Owner, TokenStore};
+    use crate::{Keys, Storage};
+    use uuid::Uuid;
+
+    const NOW: i64 = 1_767_225_600;
+
+    fn open(directory: &Path) -> Result<Embedded, StoreError> {
+        Embedded::open(directory, 1 << 28, Keys::new(&[7; 64], 1), Storage::Sealed)
+    }
+
+    /// Sets the number of the format, or removes it.
+    fn number(store: &Embedded, format: Option<u64>) {
+        let Tables { env, directory, .. } = &store.shared.tables;
+        let mut txn = env.write_txn().unwrap();
+        match format {
+            Some(format) => directory.put(&mut txn, FORMAT, &format.to_be_bytes()),
+            None => directory.delete(&mut txn, FORMAT).map(drop),
+        }
+        .unwrap();
+        txn.commit().unwrap();
+    }
+
+    #[test]
+    fn a_store_in_another_format_is_refused_and_stays_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().join("tokens");
+        // One that has never had a token has nothing in an earlier format.
+        number(&open(&directory).unwrap(), None);
+        let store = open(&directory).unwrap();
+        let new = NewToken {
+            credential: Owner {
+                id: Uuid::from_u128(1),
+                created: 7,
+            },
+            service: None,
+            expires_in: 7200,
+            with_refresh_token: false,
+            ttl: None,
+            scope: None,
+            authenticated_userid: None,
+        };
+        let issued = store.issue(new, NOW).wait().unwrap();
+        drop(store);
+        let find = |store: &Embedded| {
+            let found = store.find_by_access_token(&issued.access_token.0, NOW);
+            found.wait().unwrap().map(|found| found.id)
+        };
+        for (format, expected) in [(None, 1), (Some(VERSION + 1), VERSION + 1)] {
+            let store = open(&directory).unwrap();
+            assert_eq!(find(&store), Some(issued.id));
+            number(&store, format);
+            drop(store);
+            let file = || std::fs::read(directory.join("data.mdb")).unwrap();
+            let before = file();
+            let Err(StoreError::Format { found, own }) = open(&directory) else {
+                panic!("it is refused");
+            };
+            assert_eq!((found, own), (expected, VERSION));
+            assert!(file() == before, "the file is unchanged");
+            repair(&directory);
+        }
+    }
+
+    /// Sets the number of the format of a store that is refused.
+    fn repair(path: &Path) {
+        let mut options = EnvOpenOptions::new().read_txn_without_tls();
+        options.map_size(1 << 28).max_dbs(TABLES as u32);
+        #[expect(unsafe_code, reason = "LMDB maps a file")]
+        // SAFETY: nobody else uses the file.
+        let env = unsafe { options.open(path) }.unwrap();
+        let txn = env.write_txn().unwrap();
+        let created = env.create_databases_and_commit(txn, |opener, txn| {
+            let directory = opener.create_database::<Bytes, Bytes>(txn, Some(DIRECTORY))?;
+            directory.put(txn, FORMAT, &VERSION.to_be_bytes())?;
+            Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(directory))
+        });
+        created.unwrap().unwrap_commit();
     }
 }

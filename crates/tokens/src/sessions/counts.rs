@@ -8,15 +8,22 @@ use uuid::Uuid;
 pub(super) const ALL: &[u8] = b"all";
 
 impl Tables {
-    /// Writes the sums of a store that has none yet.
+    /// Writes the sums of a store that has none yet, or whose sums are wrong, because an earlier version has written to it
+    /// since.
     pub(super) fn sum_up(&self) -> Result<(), SessionStoreError> {
         let mut write = self.write()?;
-        if self.counts.get(&write.txn, ALL).map_err(storage)?.is_some() {
+        let rows = self.rows.len(&write.txn).map_err(storage)?;
+        if self.counts.get(&write.txn, ALL).map_err(storage)?.is_some()
+            && write.count_at(ALL)?.0 == rows
+        {
             return Ok(());
         }
         let mut sums = (0, 0);
         for entry in self.counts.iter(&write.txn).map_err(storage)? {
-            let (_, stored) = entry.map_err(storage)?;
+            let (key, stored) = entry.map_err(storage)?;
+            if key == ALL {
+                continue;
+            }
             let (rows, bytes) = parse_count(stored)?;
             sums = (sums.0 + rows, sums.1 + bytes);
         }
@@ -65,10 +72,13 @@ impl Write<'_> {
         self.store(self.tables.counts, key, &value)
     }
 
-    /// Makes the store one that has no sums yet.
+    /// Removes the sums, or writes others.
     #[cfg(test)]
-    pub(super) fn forget_sums(&mut self) -> Result<(), SessionStoreError> {
-        self.delete(self.tables.counts, ALL)
+    pub(super) fn spoil_sums(&mut self, sums: Option<(u64, u64)>) -> Result<(), SessionStoreError> {
+        match sums {
+            Some(sums) => self.write_count(ALL, sums),
+            None => self.delete(self.tables.counts, ALL),
+        }
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) struct Tables {
     env: Env<WithoutTls>,
     bounds: Bounds,
     /// Id to the row.
-    rows: Table,
+    pub(super) rows: Table,
     /// Name to the id.
     names: Table,
     /// End and id.
@@ -294,6 +294,18 @@ impl Write<'_> {
         )
     }
 
+    /// Removes a row, also one that cannot be read. Then its other keys stay. If it stayed the first one, it would be in the
+    /// way of all later rows.
+    fn remove_whatever_it_is(&mut self, id: Uuid) -> Result<(), SessionStoreError> {
+        match self.remove(id) {
+            Err(SessionStoreError::Damaged) => {
+                tracing::error!(%id, "a session cannot be read and is deleted");
+                self.delete(self.tables.rows, id.as_bytes())
+            }
+            removed => removed,
+        }
+    }
+
     pub(super) fn remove_named(&mut self, name: &Name) -> Result<(), SessionStoreError> {
         match self.id_of(name)? {
             Some(id) => self.remove(id),
@@ -352,14 +364,7 @@ impl Write<'_> {
             }
             let key = key.to_vec();
             let id = Uuid::from_slice(&key[8..]).map_err(|_| SessionStoreError::Damaged)?;
-            match self.remove(id) {
-                // A row that stayed the first one would be in the way of all later rows.
-                Err(SessionStoreError::Damaged) => {
-                    tracing::error!(%id, "a session that has ended cannot be read and is deleted");
-                    self.delete(self.tables.rows, id.as_bytes())?;
-                }
-                removed => removed?,
-            }
+            self.remove_whatever_it_is(id)?;
             // A key without its row would stay the first one.
             self.delete(self.tables.ends, &key)?;
         }
@@ -393,9 +398,16 @@ impl Write<'_> {
                 return Ok(true);
             }
             let Some(oldest) = self.oldest(owner)? else {
-                return Ok(false);
+                if (rows, bytes) == (0, 0) {
+                    return Ok(false);
+                }
+                // Rows that could not be read are still counted.
+                self.set_count(owner, 0, 0)?;
+                continue;
             };
-            self.remove(oldest)?;
+            self.remove_whatever_it_is(oldest)?;
+            // A key without its row would stay the first one.
+            self.delete(self.tables.owners, &owner_key(owner, oldest))?;
             has_given = true;
         }
     }

@@ -1,5 +1,6 @@
 //! Tests of the store of sessions.
 
+use super::counts::ALL;
 use super::*;
 use tempfile::TempDir;
 
@@ -234,6 +235,35 @@ fn a_row_that_cannot_be_read_is_in_nobodys_way() {
 }
 
 #[test]
+fn an_owner_with_a_row_that_cannot_be_read_gets_new_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let bounds = Bounds {
+        of_owner: 2,
+        ..Bounds::default()
+    };
+    let store = open(&directory, bounds);
+    let damage = |ends: u64| {
+        let row = store.tables.list(None, 1, 0).unwrap().remove(0);
+        let mut write = store.tables.write().unwrap();
+        write.put_damaged(row.id, ends).unwrap();
+        write.commit().unwrap();
+    };
+    // One is removed as one that has ended, and the other one while it makes room.
+    store.create(new("a", "data", 10), 5).unwrap();
+    settle(&store);
+    damage(10);
+    store.create(new("b", "data", 90), 50).unwrap();
+    settle(&store);
+    damage(90);
+    for id in ["c", "d", "e"] {
+        store.create(new(id, "data", 90), 50).unwrap();
+        settle(&store);
+        assert_eq!(found(&store, id, 50).as_deref(), Some("data"), "{id}");
+    }
+    assert_eq!(found(&store, "d", 50).as_deref(), Some("data"));
+}
+
+#[test]
 fn an_idle_store_removes_what_has_ended() {
     let (_directory, store) = store();
     for number in 0..1100 {
@@ -379,16 +409,22 @@ fn all_sessions_together_have_a_bound_of_bytes() {
     };
     let put = |store: &EmbeddedSessions| wait_for(store.put(row.clone(), Expected::Nothing, 1));
     assert_eq!(put(&store).unwrap(), Put::Full);
-    // Removing makes room, and the sums of a store that has none are found.
+    // Removing makes room, and the sums of a store that has none or wrong ones are found.
     for row in rows {
         wait_for(store.remove(row.id)).unwrap();
     }
     assert_eq!(put(&store).unwrap(), Put::Done);
-    let mut write = store.tables.write().unwrap();
-    write.forget_sums().unwrap();
-    write.commit().unwrap();
-    drop(store);
-    let store = open(&directory, bounds);
+    let sums = |store: &EmbeddedSessions| store.tables.write().unwrap().count_at(ALL).unwrap();
+    let right = sums(&store);
+    let mut store = store;
+    for wrong in [Some((7, 1 << 40)), None] {
+        let mut write = store.tables.write().unwrap();
+        write.spoil_sums(wrong).unwrap();
+        write.commit().unwrap();
+        drop(store);
+        store = open(&directory, bounds);
+        assert_eq!(sums(&store), right);
+    }
     let second = SessionRow {
         id: Uuid::from_u128(8),
         session_id: "second".to_owned(),

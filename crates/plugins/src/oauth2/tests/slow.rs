@@ -53,6 +53,8 @@ async fn a_store_that_is_busy_or_full_is_no_refusal() {
     }
     // Not even for the anonymous consumer: the client may have the right token.
     assert_eq!(shop.status(&access).await, 500);
+    slow.fail(Some(StoreError::Busy));
+    assert_eq!(shop.status(&access).await, 503);
     slow.fail(None);
     assert_eq!(shop.status(&access).await, 200);
     assert_eq!(shop.refresh(&refresh).await.client.status, 200);

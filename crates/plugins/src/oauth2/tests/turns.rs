@@ -90,6 +90,18 @@ fn the_longest_line_loses_if_too_many_wait() {
 }
 
 #[test]
+fn who_asks_from_many_networks_of_one_site_keeps_nobody_else() {
+    let flood = (0..5).map(|network| asker(&format!("2001:db8:1:{network}::1"), network));
+    for other in ["2001:db8:2::1", "192.0.2.1"] {
+        let mut askers: Vec<_> = flood.clone().collect();
+        askers.extend([asker(other, 9); 2]);
+        let (served, refused) = run(5, &askers);
+        // It gets every second turn.
+        assert_eq!((served, refused), (vec![0, 5, 1, 6, 2], vec![3, 4]));
+    }
+}
+
+#[test]
 fn a_network_of_ipv6_is_one_address_and_a_mapped_address_is_one_of_ipv4() {
     assert_eq!(asker("2001:db8::1", 1), asker("2001:db8::ffff:0:2", 1));
     assert_ne!(asker("2001:db8::1", 1), asker("2001:db8:0:1::1", 1));
