@@ -74,6 +74,11 @@ impl Gathering {
         }
     }
 
+    /// Whether a body of the length in the head could be stored.
+    pub(super) fn may_fit(&self) -> bool {
+        (self.length).is_none_or(|length| self.collector.may_hold(length))
+    }
+
     /// Adds a piece of the body. After [`NoRoom`] the response cannot be stored.
     pub(super) fn add(&mut self, data: &[u8]) -> Result<(), NoRoom> {
         self.collector.add(data)

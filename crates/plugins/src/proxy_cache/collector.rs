@@ -77,6 +77,11 @@ impl Collector {
         }
     }
 
+    /// Whether a body of this length could be collected if no other one were.
+    pub(super) fn may_hold(&self, len: usize) -> bool {
+        len <= self.storage.collecting.one
+    }
+
     /// Adds a piece. After [`NoRoom`] the collector must be dropped, which gives its memory back.
     pub(super) fn add(&mut self, mut data: &[u8]) -> Result<(), NoRoom> {
         self.storage.collecting.reserve(self.len, data.len())?;

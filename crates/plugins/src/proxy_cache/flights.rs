@@ -5,10 +5,10 @@
 
 use super::key::CacheKey;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 const PARTS: usize = 16;
 
@@ -26,8 +26,8 @@ pub(super) struct Flights {
 
 #[derive(Default)]
 struct Part {
-    /// The requests that fetch. Their semaphore has no permits and is closed at the end.
-    flying: HashMap<CacheKey, Arc<Semaphore>>,
+    /// The requests that fetch.
+    flying: HashMap<CacheKey, Arc<End>>,
     /// Keys whose last response could not be stored, and until when this counts.
     unshared: HashMap<CacheKey, u64>,
 }
@@ -44,11 +44,19 @@ pub(super) enum Place {
 pub(super) struct Flight {
     storage: Arc<super::storage::Storage>,
     key: CacheKey,
-    ended: Arc<Semaphore>,
+    end: Arc<End>,
 }
 
 /// Waits for another request.
-pub(super) struct Later(Arc<Semaphore>);
+pub(super) struct Later(Arc<End>);
+
+/// The end of a request that fetches.
+struct End {
+    /// It has no permits and is closed at the end.
+    closed: Semaphore,
+    /// Whether the others know all that they can know about the response. It is not so if the client has gone before.
+    is_known: AtomicBool,
+}
 
 /// Counts a waiting request until it is dropped.
 pub(super) struct Waiting<'f>(&'f Flights);
@@ -62,7 +70,7 @@ impl Flights {
     }
 
     /// Remembers that the response of this key cannot be shared, so that requests need not wait for it.
-    pub(super) fn set_unshared(&self, key: CacheKey, now: u64) {
+    fn set_unshared(&self, key: CacheKey, now: u64) {
         let mut part = self.part(&key);
         if part.unshared.len() >= MAX_UNSHARED {
             part.unshared.clear();
@@ -74,6 +82,14 @@ impl Flights {
     pub(super) fn is_unshared(&self, key: &CacheKey, now: u64) -> bool {
         let part = self.part(key);
         part.unshared.get(key).is_some_and(|until| *until > now)
+    }
+
+    /// Returns the number of keys whose last response could not be shared.
+    #[cfg(test)]
+    pub(super) fn unshared(&self) -> usize {
+        let parts = self.parts.iter();
+        let part = |part: &Mutex<Part>| part.lock().expect("no panic").unshared.len();
+        parts.map(part).sum()
     }
 
     /// Counts one more waiting request, unless there are `most` of them.
@@ -90,25 +106,43 @@ impl super::storage::Storage {
     /// Lets a request fetch the response of a key, or returns the one that does so already.
     pub(super) fn take_off(self: &Arc<Self>, key: CacheKey) -> Place {
         let mut part = self.flights.part(&key);
-        if let Some(ended) = part.flying.get(&key) {
-            return Place::Later(Later(Arc::clone(ended)));
+        if let Some(end) = part.flying.get(&key) {
+            return Place::Later(Later(Arc::clone(end)));
         }
-        let ended = Arc::new(Semaphore::new(0));
-        part.flying.insert(key, Arc::clone(&ended));
+        let end = Arc::new(End {
+            closed: Semaphore::new(0),
+            is_known: AtomicBool::new(false),
+        });
+        part.flying.insert(key, Arc::clone(&end));
         part.unshared.remove(&key);
         Place::First(Flight {
             storage: Arc::clone(self),
             key,
-            ended,
+            end,
         })
     }
 }
 
 impl Later {
-    /// Waits until the other request has finished, at most for this time.
-    pub(super) async fn wait(self, most: Duration) {
-        // Acquiring fails when the semaphore is closed. Both ends of the wait mean the same for the caller.
-        let _ = tokio::time::timeout(most, self.0.acquire()).await;
+    /// Waits until the other request has finished, at most until this time. Returns whether it has left without a
+    /// response, so that one of those that waited should fetch for the others.
+    pub(super) async fn wait(self, until: Instant) -> bool {
+        // Acquiring fails when the semaphore is closed.
+        let waited = tokio::time::timeout_at(until, self.0.closed.acquire()).await;
+        waited.is_ok() && !self.0.is_known.load(Ordering::Acquire)
+    }
+}
+
+impl Flight {
+    /// Lets the others go to the upstream: the response cannot be shared, and the next one probably neither.
+    pub(super) fn set_unshared(&self, now: u64) {
+        self.storage.flights.set_unshared(self.key, now);
+        self.set_known(true);
+    }
+
+    /// Sets whether the outcome is known, so that it is of no use to wait for a further request.
+    pub(super) fn set_known(&self, is_known: bool) {
+        self.end.is_known.store(is_known, Ordering::Release);
     }
 }
 
@@ -119,7 +153,7 @@ impl Drop for Flight {
             .part(&self.key)
             .flying
             .remove(&self.key);
-        self.ended.close();
+        self.end.closed.close();
     }
 }
 

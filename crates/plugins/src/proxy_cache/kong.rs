@@ -20,6 +20,15 @@ pub(super) struct Pending {
     begun: Option<(Gathering, u64)>,
 }
 
+impl Pending {
+    /// Lets requests that wait for this one go to the upstream.
+    fn set_unshared(&self, now: u64) {
+        if let Some(flight) = &self.flight {
+            flight.set_unshared(now);
+        }
+    }
+}
+
 /// What a request comes to.
 enum Decision<'s> {
     Respond(Response),
@@ -45,14 +54,18 @@ impl ProxyCache {
             Decision::Respond(response) => Ok(Step::Respond(response)),
             Decision::Forward => Ok(Step::Continue),
             Decision::Wait(later, waiting) => {
-                let timeout = self.collapse_timeout().unwrap_or_default();
+                let until = self.collapse_deadline();
                 Ok(Step::wait_for_client(async move {
-                    later.wait(timeout).await;
-                    drop(waiting);
-                    Ok(match self.look_up(&mut cx, own, key, &directives, false) {
-                        Decision::Respond(response) => Flow::Respond(response),
-                        _ => Flow::Continue,
-                    })
+                    let (mut later, mut waiting) = (later, waiting);
+                    loop {
+                        let may_wait = later.wait(until).await;
+                        drop(waiting);
+                        match self.look_up(&mut cx, own, key, &directives, may_wait) {
+                            Decision::Respond(response) => return Ok(Flow::Respond(response)),
+                            Decision::Forward => return Ok(Flow::Continue),
+                            Decision::Wait(next, counted) => (later, waiting) = (next, counted),
+                        }
+                    }
                 }))
             }
         }
@@ -116,12 +129,15 @@ impl ProxyCache {
         let storage = self.storage(cx.node);
         let Some(ttl) = self.lifetime(cx, now) else {
             pending.shown.status(&mut cx.answer.headers, Status::Bypass);
-            if pending.flight.is_some() {
-                storage.flights.set_unshared(pending.key, now);
-            }
+            pending.set_unshared(now);
             return Own::None;
         };
         let gathering = Gathering::begin(cx, &pending.personal, |_| false, storage.collect());
+        // Without a body, no body filter runs that could store the response.
+        if cx.answer.status == 204 || !gathering.may_fit() {
+            pending.set_unshared(now);
+            return Own::None;
+        }
         pending.begun = Some((gathering, ttl));
         Own::Pending(pending)
     }
@@ -134,13 +150,18 @@ impl ProxyCache {
         chunk: &Chunk,
     ) -> Own {
         let begun = pending.begun.as_mut();
-        let Some(Ok(())) = begun.map(|(gathering, _)| gathering.add(&chunk.data)) else {
+        let added = begun.map(|(gathering, _)| gathering.add(&chunk.data));
+        let now = cx.node.clock.since_epoch().as_secs();
+        if added != Some(Ok(())) {
+            pending.set_unshared(now);
             return Own::None;
-        };
+        }
         if !chunk.last {
             return Own::Pending(pending);
         }
-        let now = cx.node.clock.since_epoch().as_secs();
+        if let Some(flight) = &pending.flight {
+            flight.set_known(true);
+        }
         let gathered = pending.begun.take();
         let gathered = gathered.and_then(|(gathering, ttl)| Some((gathering.finish(cx)?, ttl)));
         if let Some((gathered, ttl)) = gathered

@@ -39,6 +39,7 @@ use plugin::{
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use storage::Storage;
+use tokio::time::Instant;
 
 const NAME: &str = "proxy-cache";
 
@@ -182,9 +183,10 @@ impl ProxyCache {
         self.storage.get_or_init(|| zones::storage(node, zone))
     }
 
-    fn collapse_timeout(&self) -> Option<Duration> {
-        let seconds = self.config.collapse_timeout?;
-        Duration::try_from_secs_f64(seconds).ok()
+    /// Returns until when a request that arrives now waits for others.
+    fn collapse_deadline(&self) -> Instant {
+        let timeout = self.config.collapse_timeout.unwrap_or_default();
+        Instant::now() + Duration::try_from_secs_f64(timeout).unwrap_or_default()
     }
 
     fn max_waiting(&self) -> usize {

@@ -42,7 +42,7 @@ pub(super) enum BodyError {
     Render(#[from] Failure),
     #[error("a value for the body contains the boundary of its parts")]
     Boundary,
-    #[error("the JSON nests too deeply, or has a number that is too large")]
+    #[error("it nests too deeply, has a number that is too large, or its last boundary is missing")]
     Unreadable,
 }
 
@@ -76,13 +76,19 @@ fn transform_json(
     body: &[u8],
     environment: &dyn Environment,
 ) -> Result<Option<Vec<u8>>, BodyError> {
-    let parsed =
-        serde_json::from_slice(body).or_else(|_| serde_json::from_str(&json_text::mended(body)));
+    let mended;
+    let parsed = match serde_json::from_slice(body) {
+        Ok(parsed) => Ok(parsed),
+        Err(_) => {
+            mended = json_text::mended(body);
+            serde_json::from_str(&mended).map_err(|_| is_json(&mended))
+        }
+    };
     let mut object = match parsed {
         Ok(Value::Object(object)) => object,
         Err(_) if body.is_empty() => Object::new(),
         // Many upstreams read more than the parser here. A client could otherwise pass a field that the rules remove.
-        Err(_) if is_json(body) => return Err(BodyError::Unreadable),
+        Err(true) => return Err(BodyError::Unreadable),
         Ok(_) | Err(_) => return Ok(None),
     };
     let changed = transform_object(rules, &mut object, body.is_empty(), environment)?;
@@ -91,8 +97,8 @@ fn transform_json(
 }
 
 /// Whether a body is JSON, however deep it nests and however large its numbers are.
-fn is_json(body: &[u8]) -> bool {
-    serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
+fn is_json(body: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(body).is_ok()
 }
 
 fn transform_object(
@@ -186,7 +192,13 @@ fn transform_multipart(
     environment: &dyn Environment,
 ) -> Result<Option<Vec<u8>>, BodyError> {
     let Some(mut parts) = Multipart::parse(content_type, body) else {
-        return Ok(None);
+        // Kong and many upstreams read parts without the last boundary.
+        let has_no_effect =
+            rules.remove.is_empty() && rules.rename.is_empty() && rules.replace.is_empty();
+        return match has_no_effect {
+            true => Ok(None),
+            false => Err(BodyError::Unreadable),
+        };
     };
     let mut changed = false;
     if !body.is_empty() {

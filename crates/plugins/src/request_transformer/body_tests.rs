@@ -217,10 +217,43 @@ fn text_that_lenient_parsers_accept_does_not_hide_a_field() {
         (br"\ud800\ud83d\ude00", "\u{fffd}\u{1f600}"),
         (br"\\ud800\ud800", "\\\\ud800\u{fffd}"),
         (br"\uD800\n", "\u{fffd}\\n"),
+        (b"a\tb\nc", "a\\tb\\nc"),
     ] {
         let body = [br#"{"admin":1,"x":""#, value, br#""}"#].concat();
         let changed = transform(&rules, Kind::Json, JSON, &body, &request).expect("rendered");
         let wanted = format!(r#"{{"x":"{wanted}"}}"#);
         assert_eq!(changed.as_deref(), Some(wanted.as_bytes()));
     }
+}
+
+#[test]
+fn numbers_that_only_some_parsers_read_hide_no_field() {
+    let rules = RuleSet {
+        remove: ["admin".into()].into(),
+        ..RuleSet::default()
+    };
+    for number in ["NaN", "-Infinity", "01", "0x1f", "+1", "1."] {
+        let body = format!(r#"{{"admin":1,"x":{number}}}"#);
+        let body = changed(&rules, JSON, &body).expect("a JSON object");
+        assert!(!body.contains("admin"), "{body}");
+    }
+    let deep = format!(
+        "{{\"admin\":NaN,\"x\":{}",
+        "[".repeat(9_000) + &"]".repeat(9_000) + "}"
+    );
+    let request = Request::with_headers(&[]);
+    let refused = transform(&rules, Kind::Json, JSON, deep.as_bytes(), &request);
+    assert!(matches!(refused, Err(BodyError::Unreadable)));
+}
+
+#[test]
+fn a_part_cannot_hide_in_a_body_without_an_end() {
+    let rules = RuleSet {
+        remove: ["admin".into()].into(),
+        ..RuleSet::default()
+    };
+    let body = b"--BB\r\nContent-Disposition: form-data; name=\"admin\"\r\n\r\n1\r\n";
+    let request = Request::with_headers(&[]);
+    let refused = transform(&rules, Kind::Multipart, PARTS, body, &request);
+    assert!(matches!(refused, Err(BodyError::Unreadable)));
 }

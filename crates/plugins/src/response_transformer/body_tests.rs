@@ -88,6 +88,10 @@ fn a_member_cannot_hide_from_a_rule() {
     );
     let mended = changed(remove(), r#"{"secret":1,"\ud800":2}"#);
     assert_eq!(mended, "{\"\u{fffd}\":2}");
+    assert_eq!(
+        changed(remove(), "{\"secret\":1,\"x\":NaN,\"y\":\"a\tb\"}"),
+        r#"{"x":null,"y":"a\u0009b"}"#
+    );
     let bytes = rules(remove()).transform(b"{\"secret\":1,\"x\":\"\xff\"}");
     assert_eq!(bytes.as_deref(), Some("{\"x\":\"\u{fffd}\"}".as_bytes()));
 }

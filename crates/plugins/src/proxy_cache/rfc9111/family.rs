@@ -162,6 +162,13 @@ impl Place {
         key.optional(port.as_ref().map(|port| port.as_slice()));
         let upstream = target.and_then(|target| target.upstream.as_deref());
         key.optional(upstream.map(str::as_bytes));
+        // What earlier plugins have put in place of the client's. They choose the site and the user at the upstream, and
+        // the upstream does not list them in `Vary`.
+        for name in ["host", "authorization"] {
+            let set = request.upstream.headers.values(name.as_bytes());
+            set.for_each(|value| key.part(value));
+            key.optional(None);
+        }
         Self {
             uri: Uri::of(request).key(config),
             owner: key.finish(),
@@ -169,8 +176,18 @@ impl Place {
     }
 
     /// Returns the stored response that fits to the request.
-    pub(super) fn find(&self, storage: &Storage, request: &Request<'_>, now: u64) -> Found {
-        let Some(family) = storage.family(&self.uri, now) else {
+    ///
+    /// Responses that were stored before the configuration named all `vary_headers` do not count.
+    pub(super) fn find(
+        &self,
+        storage: &Storage,
+        request: &Request<'_>,
+        config: &Config,
+        now: u64,
+    ) -> Found {
+        let family = storage.family(&self.uri, now);
+        let family = family.filter(|family| knows_all(&family.vary, config));
+        let Some(family) = family else {
             let key = self.key(0, None);
             return Found { key, entry: None };
         };
@@ -253,6 +270,13 @@ impl Place {
             storage.purge(&self.uri, now);
         }
     }
+}
+
+/// Whether a family distinguishes responses by all headers of `vary_headers`.
+fn knows_all(vary: &[Box<str>], config: &Config) -> bool {
+    let names = config.vary_headers.as_deref().unwrap_or_default();
+    let is_known = |name: &str| vary.iter().any(|other| other.eq_ignore_ascii_case(name));
+    names.iter().all(|name| is_known(name))
 }
 
 /// Returns a digest of the values of some headers, as the upstream gets them. `None` if there are no names. Blanks and

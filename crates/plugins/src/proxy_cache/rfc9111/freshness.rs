@@ -264,6 +264,12 @@ pub(super) fn stands_in_for_error(entry: &Entry, asked: &Asked, now: u64) -> boo
     !entry.terms.forbids_stale && usable(entry, asked, now) != Use::Never && stale < allowed
 }
 
+/// Whether a response with this status says what the resource is now. Others are about the request of one client, such as
+/// 406 and 429. If they removed a stored response, one client could take it from all others.
+pub(super) fn is_about_resource(status: u16) -> bool {
+    matches!(status, 200..=205 | 207..=303 | 307 | 308 | 404 | 410)
+}
+
 /// Returns the names of `hidden` and of what no stored response has.
 pub(super) fn hidden(directives: &ResponseDirectives) -> Vec<CompactString> {
     let mut hidden = directives.hidden.clone();

@@ -69,6 +69,22 @@ struct Storing {
     vary: Vec<Box<str>>,
 }
 
+impl Fetch {
+    /// Lets requests that wait for this one go to the upstream.
+    fn set_unshared(&self, now: u64) {
+        if let Some(flight) = &self.flight {
+            flight.set_unshared(now);
+        }
+    }
+
+    /// Sets whether requests that wait for this one learn nothing more by waiting for the next one.
+    fn set_known(&self, is_known: bool) {
+        if let Some(flight) = &self.flight {
+            flight.set_known(is_known);
+        }
+    }
+}
+
 /// What a request comes to.
 enum Decision<'s> {
     Respond(Response),
@@ -99,14 +115,20 @@ impl ProxyCache {
             Decision::Respond(response) => Ok(Step::Respond(response)),
             Decision::Forward => Ok(Step::Continue),
             Decision::Wait(ask, later, waiting) => {
-                let timeout = self.collapse_timeout().unwrap_or_default();
+                let until = self.collapse_deadline();
                 Ok(Step::wait_for_client(async move {
-                    later.wait(timeout).await;
-                    drop(waiting);
-                    Ok(match self.decide(&mut cx, own, *ask, false) {
-                        Decision::Respond(response) => Flow::Respond(response),
-                        _ => Flow::Continue,
-                    })
+                    let (mut ask, mut later, mut waiting) = (ask, later, waiting);
+                    loop {
+                        let may_wait = later.wait(until).await;
+                        drop(waiting);
+                        match self.decide(&mut cx, own, *ask, may_wait) {
+                            Decision::Respond(response) => return Ok(Flow::Respond(response)),
+                            Decision::Forward => return Ok(Flow::Continue),
+                            Decision::Wait(same, next, counted) => {
+                                (ask, later, waiting) = (same, next, counted);
+                            }
+                        }
+                    }
                 }))
             }
         }
@@ -155,7 +177,7 @@ impl ProxyCache {
     ) -> Decision<'s> {
         let now = now(cx);
         let storage = self.storage(cx.node);
-        let Found { key, entry } = ask.place.find(storage, cx.request, now);
+        let Found { key, entry } = ask.place.find(storage, cx.request, &self.config, now);
         let usable = entry
             .as_ref()
             .map(|entry| freshness::usable(entry, &ask.asked, now));
@@ -234,6 +256,7 @@ impl ProxyCache {
     ) -> (Filtered, Own) {
         let now = cx.node.clock.since_epoch().as_secs();
         let (status, shown) = (cx.answer.status, fetch.ask.shown);
+        fetch.set_known(true);
         let is_own_error = cx.answer.origin == Origin::Gateway;
         if ERRORS.contains(&status)
             && (is_own_error || cx.upstream.is_some())
@@ -260,14 +283,12 @@ impl ProxyCache {
             .then(|| fields.judge(status, &fetch.ask.asked, self.cache_ttl(), now));
         let (Some(verdict), Some(vary)) = (verdict.flatten(), fields.vary()) else {
             shown.status(&mut cx.answer.headers, Status::Bypass);
-            let replaces = fetch.entry.is_some() && !ERRORS.contains(&status);
+            let replaces = fetch.entry.is_some() && freshness::is_about_resource(status);
             if replaces && fetch.ask.asked.is_for_all() {
                 // The stored response has been replaced by one that must not be stored.
                 storage.purge(&fetch.key, now);
             }
-            if fetch.flight.is_some() {
-                storage.flights.set_unshared(fetch.key, now);
-            }
+            fetch.set_unshared(now);
             return (Filtered::Continue, Own::None);
         };
         let hidden = freshness::hidden(&fields.directives);
@@ -277,6 +298,10 @@ impl ProxyCache {
             |name| is_one_of(&hidden, name),
             storage.collect(),
         );
+        if !gathering.may_fit() {
+            fetch.set_unshared(now);
+            return (Filtered::Continue, Own::None);
+        }
         fetch.storing = Some(Storing {
             gathering,
             verdict,
@@ -287,6 +312,7 @@ impl ProxyCache {
             self.end(cx, *fetch, now);
             return (Filtered::Continue, Own::None);
         }
+        fetch.set_known(false);
         (Filtered::Continue, Own::Fetch(fetch))
     }
 
@@ -297,13 +323,16 @@ impl ProxyCache {
         chunk: &Chunk,
     ) -> Own {
         let storing = fetch.storing.as_mut();
-        let Some(Ok(())) = storing.map(|storing| storing.gathering.add(&chunk.data)) else {
+        let added = storing.map(|storing| storing.gathering.add(&chunk.data));
+        let now = cx.node.clock.since_epoch().as_secs();
+        if added != Some(Ok(())) {
+            fetch.set_unshared(now);
             return Own::None;
-        };
+        }
         if !chunk.last {
             return Own::Fetch(fetch);
         }
-        let now = cx.node.clock.since_epoch().as_secs();
+        fetch.set_known(true);
         self.end(cx, *fetch, now);
         Own::None
     }

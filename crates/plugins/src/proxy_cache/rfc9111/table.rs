@@ -195,6 +195,18 @@ const TABLE: &[(&str, &[Request])] = &[
             ("+0 GET /;200", "- 200 1"),
         ],
     ),
+    (
+        "a refusal for one client does not remove the response for others",
+        &[
+            ("+0 GET /;200|#max-age=9", "ask 200 1"),
+            ("+0 GET /|#no-cache;429", "ask 429 2"),
+            ("+0 GET /|#no-cache;406", "ask 406 3"),
+            ("+0 GET /|#no-cache|If-None-Match: \"x\";304", "cond 304"),
+            ("+0 GET /;200", "- 200 1"),
+            ("+0 GET /|#no-cache;410", "ask 410 6"),
+            ("+0 GET /;200", "ask 200 7"),
+        ],
+    ),
     // Section 4.2: freshness.
     (
         "a response is fresh until its age reaches max-age",

@@ -224,6 +224,41 @@ fn configured_headers_and_arguments_distinguish_responses_too() {
 }
 
 #[test]
+fn a_response_is_not_sent_after_the_configuration_has_named_a_further_header() {
+    let before = Cache::new();
+    assert!(before.asks(&["X-A: 1"], FRESH));
+    let config = json!({
+        "strategy": "memory", "rfc9111": true, "content_type": ["text/plain"], "vary_headers": ["X-A"],
+    });
+    let after = Cache(case(def(), config).on(before.0.node().clone()));
+    assert!(after.asks(&["X-A: 2"], FRESH));
+    assert!(!after.asks(&["X-A: 2"], FRESH));
+    assert!(after.asks(&["X-A: 1"], FRESH));
+}
+
+#[test]
+fn the_host_and_the_user_that_earlier_plugins_set_are_parts_of_the_key() {
+    let config = json!({"strategy": "memory", "rfc9111": true, "content_type": ["text/plain"]});
+    for rules in [
+        json!({"replace": {"headers": ["Host:$(headers['x-tenant']).test"]}}),
+        json!({"add": {"headers": ["Authorization:Bearer $(headers['x-tenant'])"]}}),
+    ] {
+        let case = case(def(), config.clone()).and(crate::request_transformer::def(), rules);
+        case.node();
+        let asks = |line: &str| {
+            let call = case.request("GET /").lines(&[line]);
+            call.answered(upstream(1, FRESH))
+                .run_now()
+                .upstream
+                .is_some()
+        };
+        assert!(asks("X-Tenant: a"));
+        assert!(!asks("X-Tenant: a"));
+        assert!(asks("X-Tenant: b"));
+    }
+}
+
+#[test]
 fn a_response_that_was_asked_for_before_an_invalidation_is_not_stored() {
     let storage = Storage::new(1024 * 1024);
     let text = b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
@@ -260,7 +295,7 @@ fn a_response_that_was_asked_for_before_an_invalidation_is_not_stored() {
             stamp,
         };
         place.store(&storage, &asked, Vec::new(), entry.clone(), 1);
-        place.find(&storage, &request, 1).entry.is_some()
+        place.find(&storage, &request, &config, 1).entry.is_some()
     };
     assert!(stores(stamp));
     storage.invalidate(&place.uri);
@@ -348,6 +383,41 @@ async fn requests_wait_for_one_that_fetches_and_only_for_so_long() {
     // One of them stored its response before the other looked again.
     assert!(one.upstream.is_some() != two.upstream.is_some());
     drop(flight);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_the_waiting_requests_fetches_if_the_client_of_the_first_leaves() {
+    let cache = Cache::with(json!({"collapse_timeout": 5}));
+    let storage = zones::storage(cache.0.node(), "kong_db_cache");
+    cache.get(&[], FRESH);
+    let flight = fetches(&cache, &storage);
+    cache.advance(10);
+    let begun = tokio::time::Instant::now();
+    let call = || cache.call().run();
+    let leaves = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        drop(flight);
+    };
+    let (one, two, three, ()) = tokio::join!(call(), call(), call(), leaves);
+    let asked = [one, two, three].map(|outcome| usize::from(outcome.upstream.is_some()));
+    assert_eq!(asked.iter().sum::<usize>(), 1);
+    assert_eq!(begun.elapsed(), Duration::from_secs(1));
+}
+
+#[test]
+fn nobody_waits_for_a_response_that_is_too_large_to_be_stored() {
+    for more in [json!({}), json!({"rfc9111": false})] {
+        let mut config = json!({"collapse_timeout": 5});
+        for (name, value) in more.as_object().into_iter().flatten() {
+            config[name] = value.clone();
+        }
+        let cache = Cache::with(config);
+        let large = format!("{FRESH}|Content-Length: {}", 1_u64 << 40);
+        assert!(cache.asks(&[], &large));
+        assert!(cache.asks(&[], &large));
+        let storage = zones::storage(cache.0.node(), "kong_db_cache");
+        assert_eq!(storage.flights.unshared(), 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]
