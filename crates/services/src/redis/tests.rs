@@ -244,6 +244,44 @@ async fn a_server_that_hangs_costs_a_call_its_time_limit_and_later_calls_nothing
 }
 
 #[tokio::test]
+async fn a_slow_answer_counts_until_the_configured_time_limit() {
+    let Some(redis) = Redis::start() else { return };
+    let server = client(Trust::Anyone).server(single(redis.port));
+    int(server.run(add("a", 1)).await);
+    redis.halt();
+    let (answer, ()) = tokio::join!(server.run(add("a", 1)), async {
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        redis.go_on();
+    });
+    assert_eq!(int(answer), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_longer_than_half_a_second_is_not_asked_either() {
+    let Some(redis) = Redis::start() else { return };
+    let mut settings = single(redis.port);
+    settings.timeout = Duration::from_secs(1);
+    let server = client(Trust::Anyone).server(settings);
+    int(server.run(add("a", 1)).await);
+    redis.halt();
+    let calls = [add("a", 1)];
+    let all = (0..3).map(|_| server.run_all(&calls));
+    futures_util::future::join_all(all).await;
+    // From here on, no call waits for the server: it accepts connections, and answers nothing.
+    let mut waited = Duration::ZERO;
+    let end = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < end {
+        let begin = Instant::now();
+        server.run(add("a", 1)).await.unwrap_err();
+        waited = waited.max(begin.elapsed());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(waited < Duration::from_millis(500), "{waited:?}");
+    redis.go_on();
+    eventually("the probe", || async { server.run(add("a", 1)).await.ok() }).await;
+}
+
+#[tokio::test]
 async fn a_hang_before_the_first_call_ends_with_the_time_limit() {
     let Some(redis) = Redis::start() else { return };
     redis.halt();
