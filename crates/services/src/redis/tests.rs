@@ -5,7 +5,9 @@ use net::dns::Resolver;
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use testkit::{Redis, RedisCluster, RedisSentinel};
+use tokio::io::AsyncWriteExt;
 
 /// Time limit of what a server does at last. Even on a busy machine, it takes less.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -297,6 +299,29 @@ async fn a_hang_before_the_first_call_ends_with_the_time_limit() {
     assert!(timed_out, "{error:?}");
     assert!(begin.elapsed() < LIMIT);
     redis.go_on();
+}
+
+#[tokio::test]
+async fn a_server_that_closes_each_connection_is_not_asked_by_each_call() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = connections.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            counted.fetch_add(1, Ordering::Relaxed);
+            let refusal = b"-ERR max number of clients reached\r\n";
+            let _ = stream.write_all(refusal).await;
+        }
+    });
+    let server = client(Trust::Anyone).server(single(port));
+    for _ in 0..200 {
+        server.run(add("a", 1)).await.unwrap_err();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let connections = connections.load(Ordering::Relaxed);
+    assert!(connections < 50, "{connections}");
 }
 
 #[tokio::test]
