@@ -29,6 +29,7 @@ use crate::number;
 use compact_str::CompactString;
 use config::{Config, LimitBy, Policy, WindowType};
 use counters::{Allowance, Counters, Identifier, MAX_COUNTERS, Verdict};
+use model::uri::{Slashes, normalize};
 use plugin::{
     BuildCx, BuildError, Flow, HeaderEdits, HeaderValue, NameLengths, Node, Phases, Plugin,
     PluginDef, PluginError, RequestCx, Response, Scopes, Step,
@@ -284,7 +285,7 @@ impl Identify {
         })
     }
 
-    pub(crate) fn identifier<'c>(&self, cx: &'c RequestCx<'_, '_>) -> Identifier<'c> {
+    pub(crate) fn identifier<'c>(&'c self, cx: &'c RequestCx<'_, '_>) -> Identifier<'c> {
         let consumer = cx.state.consumer.as_ref();
         let consumer = consumer.map(|consumer| Identifier::Id(consumer.id.0));
         // Lua code may tell a credential without an id.
@@ -302,8 +303,9 @@ impl Identify {
             Self::Service => cx.request.service.map(|service| Identifier::Id(service.id)),
             Self::Header(name) => cx.request.header(name).map(Identifier::Text),
             Self::Path(path) => {
-                let own = cx.request.head.path();
-                (own == &**path).then_some(Identifier::Text(own.as_bytes()))
+                // As routing, so that another spelling of the path has no counter of its own.
+                let own = normalize(cx.request.head.path().as_bytes(), Slashes::Merge);
+                (*own == *path.as_bytes()).then_some(Identifier::Text(path.as_bytes()))
             }
         };
         found.unwrap_or(Identifier::Address(cx.request.client.ip))

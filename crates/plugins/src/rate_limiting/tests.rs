@@ -150,6 +150,7 @@ fn services_headers_and_paths_identify_too() {
     );
     assert!(passes(by_path.request("GET /a?b")));
     assert!(!passes(by_path.request("GET /a?b")));
+    assert!(!passes(by_path.request("GET /%61")) && !passes(by_path.request("GET //b/../a")));
     let by_other_path = changed(&by_path, json!({"day": 1, "limit_by": "path", "path": "/"}));
     assert!(
         passes(by_other_path.request("GET /a?b")),

@@ -4,8 +4,8 @@
 //!          first call                 connected
 //!   Idle ─────────────> Connecting ─────────────> Ready
 //!    ^                      │                       │ │
-//!    │     it was closed    │ failed                │ │ several calls got no answer in time,
-//!    └──────────────────────┼───────────────────────┘ │ or it is no master any more
+//!    │     it was closed    │ failed                │ │ several calls got no answer in time, or it is
+//!    └──────────────────────┼───────────────────────┘ │ no master any more, or it was closed unused
 //!                           v                         │
 //!                         Down <──────────────────────┘
 //! ```
@@ -19,7 +19,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, ServerErrorKind, Value};
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -58,11 +58,14 @@ struct Live {
     broken: Notify,
     /// Calls in a row that got no answer in time.
     late: AtomicU32,
+    has_answered: AtomicBool,
 }
 
 /// Why a connection has ended.
 enum End {
     Closed,
+    /// It was closed before any call was answered.
+    Useless,
     Broken,
 }
 
@@ -149,6 +152,7 @@ impl Link {
         match timeout_at(deadline, sent).await {
             Ok(Ok(values)) if values.len() == count => {
                 live.late.store(0, Ordering::Relaxed);
+                live.has_answered.store(true, Ordering::Relaxed);
                 if values.iter().any(is_no_master) {
                     live.broken.notify_one();
                 }
@@ -228,9 +232,9 @@ async fn keep(shared: &Shared, opener: &Opener) {
                         tracing::info!(server = %name, "Redis is reached again");
                         was_down = false;
                     }
-                    pause = FIRST_PAUSE;
-                    match serve(shared, opener, opened).await {
+                    match serve(shared, opener, opened, &mut pause).await {
                         End::Closed => break,
+                        End::Useless => RedisErrorKind::Closed,
                         End::Broken => RedisErrorKind::Timeout(opener.openers().settings.timeout),
                     }
                 }
@@ -255,11 +259,13 @@ fn fraction() -> f64 {
     f64::from(RandomState::new().hash_one(0) as u32) / f64::from(u32::MAX)
 }
 
-async fn serve(shared: &Shared, opener: &Opener, opened: Opened) -> End {
+/// Serves a connection until it ends. If it has answered a call, the next pause is a short one.
+async fn serve(shared: &Shared, opener: &Opener, opened: Opened, pause: &mut Duration) -> End {
     let live = Arc::new(Live {
         connection: opened.connection,
         broken: Notify::new(),
         late: AtomicU32::new(0),
+        has_answered: AtomicBool::new(false),
     });
     shared.state.send_replace(State::Ready(live.clone()));
     let another_master = async {
@@ -276,10 +282,18 @@ async fn serve(shared: &Shared, opener: &Opener, opened: Opened) -> End {
             None => pending().await,
         }
     };
-    tokio::select! {
-        () = opened.driver => End::Closed,
+    let end = tokio::select! {
+        () = opened.driver => End::Useless,
         () = live.broken.notified() => End::Broken,
         // The next call connects to the new one.
         () = another_master => End::Closed,
+    };
+    if !live.has_answered.load(Ordering::Relaxed) {
+        return end;
+    }
+    *pause = FIRST_PAUSE;
+    match end {
+        End::Useless => End::Closed,
+        end => end,
     }
 }

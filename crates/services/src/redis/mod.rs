@@ -150,6 +150,8 @@ pub enum RedisErrorKind {
     Refused(ServerError),
     #[error("it sent something that it was not asked for")]
     Unexpected,
+    #[error("it closed the connection without an answer")]
+    Closed,
     #[error("no sentinel knows a master \"{0}\"")]
     NoMaster(Box<str>),
     #[error("the sentinels name a server that is not a master")]

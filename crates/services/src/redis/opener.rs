@@ -142,6 +142,18 @@ impl Opener {
     /// Sends a command on a connection that nobody drives yet.
     async fn query(
         &self,
+        opened: Opened,
+        command: &redis::Cmd,
+    ) -> Result<(Value, Opened), RedisErrorKind> {
+        match self.exchange(opened, command).await? {
+            (Value::ServerError(error), _) => Err(RedisErrorKind::Refused(error)),
+            answered => Ok(answered),
+        }
+    }
+
+    /// As [`Opener::query`]; an error of the server is an answer as well.
+    async fn exchange(
+        &self,
         mut opened: Opened,
         command: &redis::Cmd,
     ) -> Result<(Value, Opened), RedisErrorKind> {
@@ -152,11 +164,7 @@ impl Opener {
                 () = &mut opened.driver => Err(RedisErrorKind::Unexpected),
             }
         };
-        let answer = self.limited(answer).await?;
-        match answer {
-            Value::ServerError(error) => Err(RedisErrorKind::Refused(error)),
-            answer => Ok((answer, opened)),
-        }
+        Ok((self.limited(answer).await?, opened))
     }
 
     async fn connect(
@@ -172,16 +180,24 @@ impl Opener {
         let stream = self.limited(stream).await?;
         let transport = self.limited(self.protect(stream, host)).await?;
         let set_up = async {
-            let config = AsyncConnectionConfig::default();
+            // Each call has a time limit of its own. The default of the crate is 500 ms.
+            let config = AsyncConnectionConfig::default().set_response_timeout(None);
             let made = MultiplexedConnection::new_with_config(user, transport, config).await;
             made.map_err(RedisErrorKind::Failed)
         };
         let (connection, driver) = self.limited(set_up).await?;
-        Ok(Opened {
+        let opened = Opened {
             connection,
             driver: driver.boxed(),
             master: None,
-        })
+        };
+        if user.password().is_some() || user.db() != 0 {
+            return Ok(opened);
+        }
+        // Nothing was sent yet, and the system of a server that hangs accepts connections all the same. A refusal shows as
+        // well that the server answers.
+        let (_, opened) = self.exchange(opened, &redis::cmd("PING")).await?;
+        Ok(opened)
     }
 
     async fn protect(&self, stream: TcpStream, host: &Host) -> Result<Transport, RedisErrorKind> {

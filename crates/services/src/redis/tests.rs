@@ -5,7 +5,9 @@ use net::dns::Resolver;
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use testkit::{Redis, RedisCluster, RedisSentinel};
+use tokio::io::AsyncWriteExt;
 
 /// Time limit of what a server does at last. Even on a busy machine, it takes less.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -244,6 +246,44 @@ async fn a_server_that_hangs_costs_a_call_its_time_limit_and_later_calls_nothing
 }
 
 #[tokio::test]
+async fn a_slow_answer_counts_until_the_configured_time_limit() {
+    let Some(redis) = Redis::start() else { return };
+    let server = client(Trust::Anyone).server(single(redis.port));
+    int(server.run(add("a", 1)).await);
+    redis.halt();
+    let (answer, ()) = tokio::join!(server.run(add("a", 1)), async {
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        redis.go_on();
+    });
+    assert_eq!(int(answer), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_longer_than_half_a_second_is_not_asked_either() {
+    let Some(redis) = Redis::start() else { return };
+    let mut settings = single(redis.port);
+    settings.timeout = Duration::from_secs(1);
+    let server = client(Trust::Anyone).server(settings);
+    int(server.run(add("a", 1)).await);
+    redis.halt();
+    let calls = [add("a", 1)];
+    let all = (0..3).map(|_| server.run_all(&calls));
+    futures_util::future::join_all(all).await;
+    // From here on, no call waits for the server: it accepts connections, and answers nothing.
+    let mut waited = Duration::ZERO;
+    let end = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < end {
+        let begin = Instant::now();
+        server.run(add("a", 1)).await.unwrap_err();
+        waited = waited.max(begin.elapsed());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(waited < Duration::from_millis(500), "{waited:?}");
+    redis.go_on();
+    eventually("the probe", || async { server.run(add("a", 1)).await.ok() }).await;
+}
+
+#[tokio::test]
 async fn a_hang_before_the_first_call_ends_with_the_time_limit() {
     let Some(redis) = Redis::start() else { return };
     redis.halt();
@@ -259,6 +299,29 @@ async fn a_hang_before_the_first_call_ends_with_the_time_limit() {
     assert!(timed_out, "{error:?}");
     assert!(begin.elapsed() < LIMIT);
     redis.go_on();
+}
+
+#[tokio::test]
+async fn a_server_that_closes_each_connection_is_not_asked_by_each_call() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = connections.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            counted.fetch_add(1, Ordering::Relaxed);
+            let refusal = b"-ERR max number of clients reached\r\n";
+            let _ = stream.write_all(refusal).await;
+        }
+    });
+    let server = client(Trust::Anyone).server(single(port));
+    for _ in 0..200 {
+        server.run(add("a", 1)).await.unwrap_err();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let connections = connections.load(Ordering::Relaxed);
+    assert!(connections < 50, "{connections}");
 }
 
 #[tokio::test]
