@@ -256,8 +256,9 @@ impl Lease {
         self.left = answer.left;
         let is_empty = !frozen && self.left == 0 && self.unused() == 0;
         let is_final = answer.others == Others::AllUsed;
+        // The limit may have been raised since the message was sent.
         self.empty = is_empty.then(|| Empty {
-            limit: self.limit,
+            limit: ask.limit,
             until: sent + if is_final { FINAL } else { VALID },
             is_final,
         });

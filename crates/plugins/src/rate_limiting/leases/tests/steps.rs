@@ -289,3 +289,19 @@ fn a_node_that_holds_nothing_has_nothing_to_report_to_a_new_master() {
     pair.ledger.connect(&reply, pair.now, pair.now);
     assert_eq!(pair.ledger.reported(), Some(&*reply.epoch));
 }
+
+#[test]
+fn a_refusal_by_the_limit_of_before_does_not_count_for_a_raised_one() {
+    let mut pair = Pair::new(Period::Minute, 1);
+    assert!(pair.passes());
+    assert!(matches!(pair.judge(), Outcome::Waits(_)));
+    let asks = pair.collect();
+    let reply = pair.call(&asks);
+    // The limit is raised while the reply is on its way.
+    pair.allowances[0].requests = 2;
+    assert!(matches!(pair.judge(), Outcome::Waits(_)));
+    pair.receive(&asks, &reply);
+    assert!(!matches!(pair.judge_again(), Outcome::Refused));
+    pair.exchange();
+    assert!(matches!(pair.judge_again(), Outcome::Passes));
+}
