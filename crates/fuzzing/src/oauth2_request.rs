@@ -57,7 +57,11 @@ pub fn oauth2_request(data: &[u8]) {
     let choice = usize::from(*choice);
     let path = PATHS[choice % PATHS.len()];
     let content_type = TYPES[choice / PATHS.len() % TYPES.len()];
-    let query = String::from_utf8_lossy(query);
+    // Other bytes may end the request line or be refused in it. Escapes stand for them.
+    let query: String = (query.iter())
+        .filter(|byte| byte.is_ascii_graphic() && **byte != b'#')
+        .map(|byte| char::from(*byte))
+        .collect();
     NODES.with_borrow_mut(|nodes| {
         if nodes.as_ref().is_none_or(|nodes| nodes.runs >= MAX_RUNS) {
             *nodes = Some(Nodes::new());

@@ -6,7 +6,7 @@
 //!   being opened.
 //! - All calls to a server share one connection. It is opened by the first call and served in the background.
 //! - A server that fails is not asked by each call: while there is no connection, calls fail at once, and the background
-//!   tries again with growing pauses ([`link`]).
+//!   tries again with growing pauses (`link`).
 //! - A call is sent once. If its answer is lost, the caller cannot know whether it took effect.
 //! - With Sentinel, the connection leads to the master. It is replaced if the sentinels name another one.
 //! - In a Cluster, each call goes to the node that has the slot of its first key; redirections are followed. All keys of
