@@ -303,7 +303,7 @@ impl Identify {
             Self::Service => cx.request.service.map(|service| Identifier::Id(service.id)),
             Self::Header(name) => cx.request.header(name).map(Identifier::Text),
             Self::Path(path) => {
-                // As routing, so that another spelling of the path has no counter of its own.
+                // Routing normalizes paths in the same way. So another spelling of the path has no counter of its own.
                 let own = normalize(cx.request.head.path().as_bytes(), Slashes::Merge);
                 (*own == *path.as_bytes()).then_some(Identifier::Text(path.as_bytes()))
             }

@@ -72,7 +72,7 @@ pub(super) enum Judged {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Now {
     pub(super) moment: Moment,
-    /// The same time since 1970, with its fraction.
+    /// Time since 1970, with its fraction.
     pub(super) wall: Duration,
     /// A time that never goes back.
     pub(super) steady: Duration,

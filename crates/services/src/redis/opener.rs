@@ -151,7 +151,7 @@ impl Opener {
         }
     }
 
-    /// As [`Opener::query`]; an error of the server is an answer as well.
+    /// Does the same as [`Opener::query`], but an error of the server is an answer as well.
     async fn exchange(
         &self,
         mut opened: Opened,

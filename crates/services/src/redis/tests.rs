@@ -427,7 +427,7 @@ async fn a_slot_that_moves_is_followed_during_and_after_its_move() {
     for node in [to, from] {
         node.query(&["CLUSTER", "SETSLOT", slot, "NODE", &id(to)]);
     }
-    // And MOVED from here on.
+    // From here on, the node answers MOVED.
     assert_eq!(int(server.run(add("foo", 1)).await), 3);
     assert_eq!(to.query(&["GET", "foo"]), "3");
     let mut unique = HashSet::new();

@@ -102,7 +102,7 @@ fn an_entity_that_one_revision_deletes_and_makes_again_is_another_one() {
     .unwrap();
     assert_eq!(created(&fixture, 1), Some(2));
     assert_eq!(created(&fixture, 2), Some(1), "it is as it was");
-    // The same in several steps.
+    // It is also another entity if it is deleted and made again in several steps.
     store
         .transact(&mut |transaction| {
             for change in [

@@ -30,7 +30,7 @@ const CAUTION: Duration = Duration::from_secs(10);
 const FAST: Duration = Duration::from_micros(20);
 /// One wait of this length is enough to run aside.
 const LONG: Duration = Duration::from_micros(400);
-/// So many waits within [`SPAN`] are enough, too.
+/// This number of waits within [`SPAN`] is enough, too.
 const MANY: u64 = 16;
 const SPAN: Duration = Duration::from_millis(100);
 
