@@ -2,11 +2,12 @@
 //!
 //! LMDB reads a mapped file, so a look-up in a page that is not in memory waits for the disk. No call tells in advance
 //! whether it will. But where many have waited, memory is short for this file, and others will wait soon. So do others
-//! where one has waited long, because the disk is slow or busy. Then look-ups run aside for some time, which doubles
-//! with each further wait of this kind, from milliseconds to seconds. After a second without one it begins anew.
+//! where one has waited long, because the disk is slow or busy. Then look-ups run aside until none has waited there for
+//! some milliseconds. If one waits again within a second after this, the milliseconds were too few: their number doubles,
+//! up to some seconds.
 //!
-//! The first times are short because to hand a look-up to another thread costs ten microseconds of CPU time, half as much
-//! as a request. A single wait, for a token that nobody has used for long, says nothing about the next ones.
+//! They are few at first because to hand a look-up to another thread costs ten microseconds of CPU time, half as much as a
+//! request. Some waits in a row, for tokens that nobody has used for long, say nothing about the next seconds.
 
 use super::Shared;
 use crate::store::StoreError;
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 const THREADS: usize = 4;
 /// Look-ups that may wait for a thread.
 const MAX_WAITING: usize = 8192;
-/// Time in which all look-ups run aside: at first, and at most.
+/// Time in which all look-ups run aside after the last wait: at first, and at most.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(10);
 /// After this time without a reason to run aside, the next one is the first again.
@@ -124,7 +125,7 @@ struct Waits {
     /// The begin of a span of time, and the waits in it.
     span: u64,
     count: u64,
-    /// The last time aside, and its end.
+    /// The time for which look-ups run aside after a wait, and the end of the last one.
     length: u64,
     until: u64,
 }
@@ -195,10 +196,12 @@ impl Waits {
         }
         self.count += 1;
         if took >= LONG || self.count >= MANY {
-            self.length = match now.saturating_sub(self.until) < micros(CALM) {
-                true => (2 * self.length).clamp(micros(SHORTEST), micros(LONGEST)),
-                false => micros(SHORTEST),
-            };
+            if now >= self.until {
+                self.length = match now - self.until < micros(CALM) {
+                    true => (2 * self.length).clamp(micros(SHORTEST), micros(LONGEST)),
+                    false => micros(SHORTEST),
+                };
+            }
             self.until = self.until.max(now + self.length);
             (self.span, self.count) = (now, 0);
         }
@@ -314,13 +317,17 @@ mod tests {
     }
 
     #[test]
-    fn look_ups_run_aside_for_longer_the_more_often_they_wait() {
+    fn look_ups_run_aside_for_longer_the_more_often_one_waits_where_it_is_asked_for() {
         assert_eq!(aside_after([0], LONG), 10);
-        assert_eq!(aside_after([0, 1], LONG), 20);
-        assert_eq!(aside_after([0, 1, 30], LONG), 40);
-        // Twice in a second, for a long time: as long as it goes on, none runs where it is asked for.
-        assert_eq!(aside_after((0..20).map(|n| 500 * n), LONG), 10_000);
-        // But once in two seconds is always the first time.
+        // The second one has waited aside.
+        assert_eq!(aside_after([0, 5], LONG), 10);
+        assert_eq!(aside_after(0..1000, LONG), 10);
+        assert_eq!(aside_after([0, 11], LONG), 20);
+        assert_eq!(aside_after([0, 11, 32], LONG), 40);
+        // Once in half a second, for a long time: soon all of them wait aside.
+        assert_eq!(aside_after((0..8).map(|n| 500 * n), LONG), 640);
+        assert_eq!(aside_after((0..100).map(|n| 500 * n), LONG), 640);
+        // More rarely, each is the first one.
         assert_eq!(aside_after((0..20).map(|n| 2000 * n), LONG), 10);
     }
 }
