@@ -47,6 +47,25 @@ impl Page {
         self.float("", labels, value);
     }
 
+    /// Writes a histogram of the current metric. `buckets` has the number of values in each bucket, and one more for
+    /// those above the last bound.
+    pub fn histogram(
+        &mut self,
+        labels: &[(&str, &str)],
+        bounds: &[f64],
+        buckets: &[u64],
+        sum: f64,
+    ) {
+        let mut count = 0;
+        let bounds = bounds.iter().copied().chain([f64::INFINITY]);
+        for (bound, values) in bounds.zip(buckets) {
+            count += values;
+            self.line("_bucket", labels, Some(bound), count);
+        }
+        self.float("_sum", labels, sum);
+        self.line("_count", labels, None, count);
+    }
+
     /// Writes a sample whose name is that of the metric and a suffix.
     pub(super) fn float(&mut self, suffix: &str, labels: &[(&str, &str)], value: f64) {
         self.line(suffix, labels, None, Float(value));
