@@ -209,5 +209,5 @@ impl DataPlane {
 
 fn write_times(page: &mut Page, labels: &[(&str, &str)], total: &TimesTotal) {
     let bounds = TimesTotal::bounds();
-    page.histogram(labels, &bounds, total.buckets(), total.seconds());
+    page.buckets(labels, &bounds, total.buckets(), total.seconds());
 }
