@@ -1,0 +1,1 @@
+//! Tests of the sinks with real sockets and files.
