@@ -6,12 +6,12 @@ use crate::http::connect::{Transport, connect_tcp};
 use crate::queue::{SendError, Sender, Text};
 use net::dns::Host;
 use net::tls::ClientTls;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -142,18 +142,23 @@ enum Failure {
 
 /// Whether the server has closed the connection. What it sends is ignored.
 async fn has_ended(open: &mut Transport) -> bool {
+    const PATIENCE: Duration = Duration::from_millis(10);
     let mut bytes = [0; 1024];
-    std::future::poll_fn(|cx| {
-        loop {
-            let mut buffer = ReadBuf::new(&mut bytes);
-            match Pin::new(&mut *open).poll_read(cx, &mut buffer) {
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
-                Poll::Ready(_) => return Poll::Ready(true),
-                Poll::Pending => return Poll::Ready(false),
-            }
+    loop {
+        // The system is asked, because tokio may not have been told yet.
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::net::recv(open.tcp(), &mut [0; 1][..], flags) {
+            Ok((_, 0)) => return true,
+            Ok(_) => match timeout(PATIENCE, open.read(&mut bytes)).await {
+                Ok(Ok(1..)) => {}
+                Ok(_) => return true,
+                // A part of a TLS record. What follows it is looked at before the next lines.
+                Err(_) => return false,
+            },
+            Err(Errno::AGAIN) => return false,
+            Err(_) => return true,
         }
-    })
-    .await
+    }
 }
 
 /// Closes the connection when no lines have come for the keepalive time.
