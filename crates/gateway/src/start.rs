@@ -240,6 +240,7 @@ fn prepare_configuration(
     let snapshot = served_snapshot(&store, &build, text.is_some())?;
     let entities = Arc::new(StoreEntities::new(store.clone()));
     let background = Background::start().map_err(Failure::of("start the thread background"))?;
+    plugin::services::egress::permit_link_local(settings.egress_link_local);
     let tokens = token_store::open(settings)?;
     token_store::expire(Arc::clone(&tokens), &background);
     let for_plugins = plugin::Node::new(NodeParts {

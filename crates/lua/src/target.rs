@@ -11,8 +11,8 @@
 use bytes::Bytes;
 use net::http1::ResponseHead;
 use plugin::{
-    Answer, CertificateCx, Chunk, Configured, LogCx, LogEntry, Node, Request, RequestCx,
-    RequestState, ResponseCx, UpstreamEdits,
+    Answer, CertificateCx, Chunk, Configured, EndedStreamCx, LogCx, LogEntry, Node, Request,
+    RequestCx, RequestState, ResponseCx, UpstreamEdits,
 };
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -77,6 +77,7 @@ pub(crate) struct Raw {
     chunk: Option<*mut Chunk>,
     log: Option<*const LogCx<'static, 'static>>,
     certificate: Option<*const CertificateCx<'static>>,
+    stream: Option<*const EndedStreamCx<'static>>,
 }
 
 impl Raw {
@@ -95,6 +96,7 @@ impl Raw {
         chunk: None,
         log: None,
         certificate: None,
+        stream: None,
     };
 }
 
@@ -194,6 +196,17 @@ impl<'a> Target<'a> {
         })
     }
 
+    /// A session that has ended, with a state for the fields of its log record.
+    pub fn ended_stream(cx: &'a EndedStreamCx<'_>, state: &'a mut RequestState) -> Self {
+        Self::new(Raw {
+            phase: Phase::Log,
+            state: Some(state),
+            node: Some(cx.node),
+            stream: Some((&raw const *cx).cast()),
+            ..Raw::NONE
+        })
+    }
+
     /// Sets the name of the plugin whose code runs, for the lines that it logs.
     pub fn of(mut self, plugin: &'static str) -> Self {
         self.raw.plugin_name = plugin;
@@ -285,6 +298,10 @@ impl Raw {
 
     pub(crate) fn entry(&self) -> Option<&LogEntry<'_>> {
         self.log().map(|log| log.entry)
+    }
+
+    pub(crate) fn stream(&self) -> Option<&EndedStreamCx<'_>> {
+        self.stream.map(|cx| unsafe { &*cx.cast() })
     }
 
     pub(crate) fn certificate(&self) -> Option<&CertificateCx<'_>> {

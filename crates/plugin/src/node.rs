@@ -5,7 +5,9 @@ use crate::entities::{Entities, NoEntities};
 use expr::Block;
 use net::dns::Resolver;
 use net::tls::{CertificateError, Trust};
-use services::{Background, Clock, Dicts, Metrics, Queues, Shared, Workers, http, ldap, redis};
+use services::{
+    Background, Clock, Dicts, Metrics, Queues, Shared, Sinks, Workers, http, ldap, redis,
+};
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -31,6 +33,8 @@ pub struct Node {
     pub background: Background,
     /// Queues to slow receivers, such as log servers.
     pub queues: Queues,
+    /// Receivers of the lines in queues: TCP and UDP servers, files, the system's log.
+    pub sinks: Sinks,
     pub http: http::Client,
     pub ldap: ldap::Client,
     pub redis: redis::Client,
@@ -125,6 +129,7 @@ impl Node {
             workers: Workers::default(),
             ldap: ldap::Client::new(trust.clone(), resolver.clone(), background.clone())?,
             redis,
+            sinks: Sinks::new(trust.clone(), resolver.clone())?,
             http: http::Client::new(trust, resolver, background.clone())?,
             background,
             queues,

@@ -3,7 +3,7 @@
 use lua::{FieldError, FieldTexts, Fields, Forbidden, Globals, Target};
 use model::Value;
 use model::schema::ValidatorFn;
-use plugin::{BuildCx, LogCx, PerWorker};
+use plugin::{BuildCx, EndedStreamCx, LogCx, LogField, PerWorker, RequestState};
 use std::error::Error;
 
 /// The fields of an instance.
@@ -39,12 +39,33 @@ impl CustomFields {
 
     /// Computes the fields of a request. Without an error, its log record has them.
     pub(crate) fn set(&self, cx: &mut LogCx<'_, '_>) -> Result<(), Box<dyn Error>> {
-        let texts = match &self.texts {
-            None => return Ok(()),
-            Some(texts) => texts.as_ref().map_err(|error| *error)?,
+        match &self.texts {
+            None => Ok(()),
+            Some(texts) => self.compute(texts, Target::log(cx)),
+        }
+    }
+
+    /// Computes the fields of a session. Unlike those of a request, later plugins do not see them.
+    pub(crate) fn of_stream(
+        &self,
+        cx: &EndedStreamCx<'_>,
+    ) -> Result<Vec<LogField>, Box<dyn Error>> {
+        let Some(texts) = &self.texts else {
+            return Ok(Vec::new());
         };
+        let mut state = RequestState::default();
+        self.compute(texts, Target::ended_stream(cx, &mut state))?;
+        Ok(state.log_fields)
+    }
+
+    fn compute(
+        &self,
+        texts: &Result<FieldTexts, Forbidden>,
+        target: Target<'_>,
+    ) -> Result<(), Box<dyn Error>> {
+        let texts = texts.as_ref().map_err(|error| *error)?;
         let fields = self.part.get(|| Fields::new(texts.clone()));
-        let set: Result<(), FieldError> = fields.set(&Target::log(cx).of(self.plugin));
+        let set: Result<(), FieldError> = fields.set(&target.of(self.plugin));
         Ok(set?)
     }
 }

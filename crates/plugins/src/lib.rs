@@ -33,6 +33,7 @@ mod key_auth;
 mod later;
 mod ldap_auth;
 mod limits;
+mod line_log;
 mod llm;
 mod loggly;
 mod number;
@@ -44,6 +45,7 @@ mod pre_function;
 mod prometheus;
 mod protobuf;
 mod proxy_cache;
+mod queue_config;
 mod rate_limiting;
 mod redirect;
 mod redis;
@@ -54,6 +56,7 @@ mod response_ratelimiting;
 mod response_transformer;
 mod session;
 mod standard_webhooks;
+mod statistics;
 mod statsd;
 mod syslog;
 mod tcp_log;
@@ -125,7 +128,7 @@ pub fn sources() -> &'static [PluginSource] {
         correlation_id::SOURCE,
         cors::SOURCE,
         datadog::SOURCE,
-        file_log::SOURCE,
+        file_log::source::SOURCE,
         grpc_gateway::SOURCE,
         grpc_web::source::SOURCE,
         hmac_auth::source::SOURCE,
@@ -134,7 +137,7 @@ pub fn sources() -> &'static [PluginSource] {
         jwt::source::SOURCE,
         key_auth::source::SOURCE,
         ldap_auth::source::SOURCE,
-        loggly::SOURCE,
+        loggly::source::SOURCE,
         oauth2::source::SOURCE,
         opentelemetry::SOURCE,
         post_function::source::SOURCE,
@@ -151,9 +154,9 @@ pub fn sources() -> &'static [PluginSource] {
         session::source::SOURCE,
         standard_webhooks::SOURCE,
         statsd::SOURCE,
-        syslog::SOURCE,
-        tcp_log::SOURCE,
-        udp_log::SOURCE,
+        syslog::source::SOURCE,
+        tcp_log::source::SOURCE,
+        udp_log::source::SOURCE,
         zipkin::SOURCE,
     ];
     &SOURCES
@@ -214,13 +217,13 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::opentelemetry(),
         later::prometheus(),
         http_log::def(),
-        later::statsd(),
-        later::datadog(),
-        later::file_log(),
-        later::udp_log(),
-        later::tcp_log(),
-        later::loggly(),
-        later::syslog(),
+        statsd::def(),
+        datadog::def(),
+        file_log::def(),
+        udp_log::def(),
+        tcp_log::def(),
+        loggly::def(),
+        syslog::def(),
         grpc_web::def(),
         request_termination::def(),
         post_function::def(),

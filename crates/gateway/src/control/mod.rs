@@ -290,6 +290,7 @@ impl Gateway {
     /// Reopens the log files.
     pub(crate) fn reopen_logs(&self) -> Result<(), Failure> {
         self.access_logs.reopen();
+        self.plugin_node().sinks.reopen_files();
         let reloaded = lock(&self.reloaded);
         let output = logging::open(&reloaded.log).map_err(Failure::new)?;
         self.logs.redirect(output);
@@ -318,6 +319,7 @@ impl Gateway {
         let mut reloaded = lock(&self.reloaded);
         self.logs.redirect(new.output);
         self.access_logs.reopen();
+        self.plugin_node().sinks.reopen_files();
         let mut level = lock(&self.level);
         self.logs.set_level(new.log.level);
         level.set(new.log.level);

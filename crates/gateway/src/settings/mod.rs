@@ -79,6 +79,8 @@ pub(crate) struct Settings {
     pub(crate) dns: net::dns::DnsSettings,
     pub(crate) admin: AdminSettings,
     pub(crate) tokens: TokenSettings,
+    /// Whether plugins may connect to link-local addresses.
+    pub(crate) egress_link_local: bool,
     /// Names and sources of the given settings, for messages.
     pub(crate) origins: Origins,
     /// All settings under their Kong names, for the Admin API. Sensitive values are masked, and references are shown in
@@ -323,6 +325,7 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
         dns: dns::settings(raw),
         admin: admin::settings(raw, &prefix),
         tokens: tokens::settings(raw, &prefix),
+        egress_link_local: flag(raw, "egress_link_local"),
         origins: raw.origins(),
         shown: shown::all(raw, &store.database),
         store,

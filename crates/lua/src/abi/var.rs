@@ -5,7 +5,7 @@ use crate::target::Raw;
 use data_encoding::BASE64;
 use model::uri::Slashes;
 use net::http1::Version;
-use plugin::{LogEntry, Request};
+use plugin::{EndedStreamCx, LogEntry, Request, StreamProtocol};
 use std::io::Write;
 use std::net::IpAddr;
 
@@ -15,11 +15,14 @@ const NGINX_VERSION: &str = "1.25.3";
 /// Returns a variable. The name is in lower case.
 pub(super) fn get(cx: &mut Cx, name: &[u8]) -> i32 {
     let target = cx.target;
-    let Some(request) = target.request() else {
-        return NO_REQUEST;
-    };
     let Ok(name) = std::str::from_utf8(name) else {
         return NONE;
+    };
+    let Some(request) = target.request() else {
+        return match target.stream() {
+            Some(ended) => of_stream(cx, ended, name),
+            None => NO_REQUEST,
+        };
     };
     if let Some(code) = prefixed(cx, &target, request, name) {
         return code;
@@ -113,6 +116,39 @@ pub(super) fn get(cx: &mut Cx, name: &[u8]) -> i32 {
             Some(entry) => of_entry(cx, entry, name),
             None => of_upstream(cx, &target, name),
         },
+    }
+}
+
+/// Returns a variable of a session that has ended. Source: nginx, ngx_stream_variables.c and ngx_stream_core_module.c.
+fn of_stream(cx: &mut Cx, ended: &EndedStreamCx<'_>, name: &str) -> i32 {
+    let (session, entry) = (ended.session, ended.entry);
+    match name {
+        "protocol" => cx.text(match session.protocol {
+            StreamProtocol::Udp => b"UDP",
+            StreamProtocol::Tcp | StreamProtocol::Tls | StreamProtocol::TlsPassthrough => b"TCP",
+        }),
+        "status" => shown(cx, entry.status),
+        "bytes_received" => shown(cx, entry.received),
+        "bytes_sent" => shown(cx, entry.sent),
+        "session_time" => shown(
+            cx,
+            format_args!("{:.3}", entry.latencies.request.as_secs_f64()),
+        ),
+        "remote_addr" => shown(cx, session.client.ip),
+        "remote_port" => shown(cx, session.client.port),
+        "realip_remote_addr" => shown(cx, session.peer.ip()),
+        "realip_remote_port" => shown(cx, session.peer.port()),
+        "server_port" => shown(cx, session.port),
+        "ssl_preread_server_name" | "ssl_server_name" => {
+            cx.text_or_none(session.sni.map(str::as_bytes))
+        }
+        "ssl_protocol" => cx.text_or_none(session.tls.map(|tls| tls.version.as_bytes())),
+        "ssl_cipher" => cx.text_or_none(session.tls.map(|tls| tls.cipher.as_bytes())),
+        "ssl_client_verify" => cx.text_or_none(session.tls.map(|tls| tls.client_verify.as_bytes())),
+        "hostname" => cx.text(ended.node.identity.hostname.as_bytes()),
+        "pid" => shown(cx, std::process::id()),
+        "nginx_version" => cx.text(NGINX_VERSION.as_bytes()),
+        _ => NONE,
     }
 }
 

@@ -5,20 +5,19 @@ use super::record::{
     write_workspace, written,
 };
 use super::{RecordError, fields, json};
+use crate::request::LogField;
 use crate::stream::{EndedStreamCx, StreamEntry, StreamProtocol};
-use bytes::Bytes;
 
 impl EndedStreamCx<'_> {
-    /// Returns the log record of the session.
-    pub fn record(&self) -> Result<Bytes, RecordError> {
-        self.with_record(Bytes::copy_from_slice)
-    }
-
-    /// Writes the log record of the session as [`Self::record`] does, and passes it to `take` without a copy.
-    pub fn with_record<T>(&self, take: impl FnOnce(&[u8]) -> T) -> Result<T, RecordError> {
+    /// Writes the log record of the session with these fields, and passes it to `take` without a copy.
+    pub fn with_record<T>(
+        &self,
+        fields: &[LogField],
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, RecordError> {
         written(take, |out| {
             write(self, out);
-            fields::finish(&[], out)
+            fields::finish(fields, out)
         })
     }
 }

@@ -451,7 +451,8 @@ fn stream_record(
         node: &node,
         entry: &entry,
     };
-    serde_json::from_slice(&cx.record().unwrap()).unwrap()
+    let read = |record: &[u8]| serde_json::from_slice(record).unwrap();
+    cx.with_record(&[], read).unwrap()
 }
 
 #[test]

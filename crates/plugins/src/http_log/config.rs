@@ -1,5 +1,6 @@
 //! The configuration of http-log, after its schema has set the defaults.
 
+use crate::queue_config::Deprecated;
 use compact_str::CompactString;
 use serde::Deserialize;
 use services::queue::QueueParams;
@@ -29,6 +30,16 @@ pub(super) struct Config {
     pub(super) queue: QueueParams,
     /// Fields of the record as Lua code, by their keys.
     pub(super) custom_fields_by_lua: Option<BTreeMap<CompactString, CompactString>>,
+}
+
+impl Config {
+    pub(super) fn deprecated(&self) -> Deprecated {
+        Deprecated {
+            retry_count: self.retry_count,
+            queue_size: self.queue_size,
+            flush_timeout: self.flush_timeout,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]

@@ -1,6 +1,7 @@
 //! The server that gets the records.
 
 use super::config::{Config, Method};
+use crate::queue_config::{NO_TIMEOUT, keepalive, time_limit};
 use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
@@ -8,12 +9,7 @@ use plugin::BuildError;
 use services::http::{Body, Client, Options, Request, Url};
 use services::queue::{SendError, Sender, Text};
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Time limit if none is set, as in OpenResty.
-const NO_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum milliseconds of a configuration: more cannot be added to the current time.
-const MOST_MILLISECONDS: f64 = 1e12;
 /// Maximum bytes read of a response body. Only errors show its beginning.
 const MAX_BODY: usize = 64 * 1024;
 /// Maximum bytes of a response body that an error shows.
@@ -54,9 +50,7 @@ impl Endpoint {
             headers: headers(config, &url)?,
             url,
             options: Options {
-                timeout: milliseconds(config.timeout)
-                    .filter(|timeout| !timeout.is_zero())
-                    .unwrap_or(NO_TIMEOUT),
+                timeout: time_limit(config.timeout),
                 connect_timeout: NO_TIMEOUT,
                 verify: false,
                 server_name: None,
@@ -157,19 +151,4 @@ fn headers(config: &Config, url: &Url) -> Result<HeaderMap, BuildError> {
         headers.insert(CONTENT_TYPE, value);
     }
     Ok(headers)
-}
-
-fn milliseconds(number: Option<f64>) -> Option<Duration> {
-    let number = number?.min(MOST_MILLISECONDS);
-    Duration::try_from_secs_f64(number / 1000.0).ok()
-}
-
-/// Returns the time that a connection is kept. In OpenResty, 0 means no limit, and a negative number is an error after
-/// which the connection is closed.
-fn keepalive(number: Option<f64>) -> Duration {
-    match number {
-        Some(0.0) => Duration::MAX,
-        Some(_) => milliseconds(number).unwrap_or_default(),
-        None => NO_TIMEOUT,
-    }
 }

@@ -11,14 +11,13 @@ pub(crate) mod source;
 mod tests;
 
 use crate::custom_fields::CustomFields;
+use crate::line_log::has_no_record;
+use crate::queue_config::{queue_params, warn_of_deprecated};
 use config::Config;
 use endpoint::Endpoint;
-use plugin::{
-    BuildCx, BuildError, EndedStreamCx, LogCx, Node, Phases, Plugin, PluginDef, RecordError, Scopes,
-};
+use plugin::{BuildCx, BuildError, EndedStreamCx, LogCx, Node, Phases, Plugin, PluginDef, Scopes};
 use services::queue::{Queue, QueueParams, Text};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 const NAME: &str = "http-log";
 /// What comes before each record in the list of a batch.
@@ -43,7 +42,7 @@ impl Plugin for HttpLog {
     type Own = ();
 
     fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
-        let (params, deprecated) = queue_params(&config);
+        let (params, deprecated) = queue_params(&config.queue, config.deprecated());
         Ok(Self {
             endpoint: Arc::new(Endpoint::new(&config, params.max_batch_size)?),
             queue_name: queue_name(&config),
@@ -55,29 +54,29 @@ impl Plugin for HttpLog {
     }
 
     fn start(&self, node: &Arc<Node>) {
-        for field in &self.deprecated {
-            tracing::warn!(
-                plugin = NAME,
-                field,
-                "the field is deprecated; use the fields of `queue` instead"
-            );
-        }
+        warn_of_deprecated(NAME, &self.deprecated);
         self.queue(node);
     }
 
     fn log(&self, cx: &mut LogCx<'_, '_>, (): &mut ()) {
-        match self.fields.set(cx) {
-            Ok(()) => {
-                let queue = self.queue(cx.node);
-                report(cx.with_record(|record| queue.push_text(SEPARATOR, record)));
-            }
-            Err(error) => has_no_record(&*error),
+        if let Err(error) = self.fields.set(cx) {
+            return has_no_record(NAME, &*error);
+        }
+        let queue = self.queue(cx.node);
+        if let Err(error) = cx.with_record(|record| queue.push_text(SEPARATOR, record)) {
+            has_no_record(NAME, &error);
         }
     }
 
     fn log_stream(&self, cx: &mut EndedStreamCx<'_>) {
+        let fields = match self.fields.of_stream(cx) {
+            Ok(fields) => fields,
+            Err(error) => return has_no_record(NAME, &*error),
+        };
         let queue = self.queue(cx.node);
-        report(cx.with_record(|record| queue.push_text(SEPARATOR, record)));
+        if let Err(error) = cx.with_record(&fields, |record| queue.push_text(SEPARATOR, record)) {
+            has_no_record(NAME, &error);
+        }
     }
 }
 
@@ -89,39 +88,6 @@ impl HttpLog {
             node.queues.get(NAME, &self.queue_name, params, sender)
         })
     }
-}
-
-fn report(pushed: Result<(), RecordError>) {
-    if let Err(error) = pushed {
-        has_no_record(&error);
-    }
-}
-
-fn has_no_record(error: &(dyn std::error::Error + 'static)) {
-    tracing::error!(plugin = NAME, error, "a request has no log record");
-}
-
-/// Returns the parameters of the queue, and the names of the deprecated fields that are set. The defaults of these
-/// fields count as not set, as in Kong. Source: kong/tools/queue.lua, `get_plugin_params`.
-fn queue_params(config: &Config) -> (QueueParams, Vec<&'static str>) {
-    let mut params = config.queue.clone();
-    let mut deprecated = Vec::new();
-    if config.retry_count.is_some_and(|count| count != 10) {
-        deprecated.push("retry_count");
-    }
-    if let Some(size) = config.queue_size.filter(|size| *size != 1) {
-        params.max_batch_size = usize::try_from(size).unwrap_or(1).max(1);
-        deprecated.push("queue_size");
-    }
-    if let Some(seconds) = config.flush_timeout.filter(|seconds| *seconds != 2.0) {
-        let delay = Duration::try_from_secs_f64(seconds).unwrap_or(match seconds > 0.0 {
-            true => Duration::MAX,
-            false => Duration::ZERO,
-        });
-        params.max_coalescing_delay = delay;
-        deprecated.push("flush_timeout");
-    }
-    (params, deprecated)
 }
 
 /// Returns the name of the queue. Plugins with the same one share a queue. As in Kong, the parameters of the queue,

@@ -1,15 +1,22 @@
 //! Tests of the plugin: the queue's name and parameters, the requests to the endpoint, and what is refused.
 
 use super::config::Config;
-use super::{def, queue_name, queue_params};
+use super::{def, queue_name};
+use crate::queue_config::queue_params;
 use crate::testing::{self, case};
 use plugin::testing::refusal;
 use serde_json::{Value, json};
+use services::queue::QueueParams;
 use std::time::Duration;
 use testkit::Sink;
 
 fn config(config: Value) -> Config {
     testing::config("http-log", config)
+}
+
+fn params_of(json: Value) -> (QueueParams, Vec<&'static str>) {
+    let config = config(json);
+    queue_params(&config.queue, config.deprecated())
 }
 
 #[test]
@@ -74,7 +81,7 @@ fn deprecated_fields_replace_those_of_the_queue_unless_they_have_their_defaults(
     let replaced = json!({
         "http_endpoint": "http://a", "retry_count": 3, "queue_size": 5, "flush_timeout": 0.5
     });
-    let (params, deprecated) = queue_params(&config(replaced));
+    let (params, deprecated) = params_of(replaced);
     assert_eq!(params.max_batch_size, 5);
     assert_eq!(params.max_coalescing_delay, Duration::from_millis(500));
     assert_eq!(deprecated, ["retry_count", "queue_size", "flush_timeout"]);
@@ -82,12 +89,12 @@ fn deprecated_fields_replace_those_of_the_queue_unless_they_have_their_defaults(
         "http_endpoint": "http://a", "retry_count": 10, "queue_size": 1, "flush_timeout": 2,
         "queue": {"max_batch_size": 7, "max_coalescing_delay": 3}
     });
-    let (params, deprecated) = queue_params(&config(defaults));
+    let (params, deprecated) = params_of(defaults);
     assert_eq!(params.max_batch_size, 7);
     assert_eq!(params.max_coalescing_delay, Duration::from_secs(3));
     assert!(deprecated.is_empty());
     let negative = json!({"http_endpoint": "http://a", "queue_size": -1, "flush_timeout": -1});
-    let (params, _) = queue_params(&config(negative));
+    let (params, _) = params_of(negative);
     assert_eq!(params.max_batch_size, 1);
     assert_eq!(params.max_coalescing_delay, Duration::ZERO);
 }

@@ -1,6 +1,7 @@
 //! Opens connections: name resolution by the gateway's resolver, then TCP, then TLS.
 
 use super::url::HttpScheme;
+use crate::egress::{self, Forbidden};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use net::dns::{Host, Next, ResolveError};
@@ -31,6 +32,8 @@ pub enum ConnectError {
     Tls(Arc<io::Error>),
     #[error("not connected within {0:?}")]
     Timeout(Duration),
+    #[error(transparent)]
+    Forbidden(Forbidden),
 }
 
 /// Opens the connections of one pool.
@@ -88,20 +91,23 @@ pub(crate) async fn connect_tcp(host: &Host, limit: Duration) -> Result<TcpStrea
     Err(ConnectError::Tcp(Arc::new(error)))
 }
 
-async fn address(
+/// Returns the next address of a host to connect to. Some addresses need [permission](egress).
+pub(crate) async fn address(
     host: &Host,
     limit: Duration,
     tried: &[SocketAddr],
 ) -> Result<SocketAddr, ConnectError> {
-    match host.next(tried) {
-        Next::Address(address) => Ok(address),
-        Next::Error(error) => Err(ConnectError::Resolve(error)),
+    let address = match host.next(tried) {
+        Next::Address(address) => address,
+        Next::Error(error) => return Err(ConnectError::Resolve(error)),
         Next::Wait => {
             let answer = host.resolved(limit).await;
             let answer = answer.map_err(ConnectError::Resolve)?;
-            Ok(answer.pick(0, tried).address)
+            answer.pick(0, tried).address
         }
-    }
+    };
+    egress::check(address.ip()).map_err(ConnectError::Forbidden)?;
+    Ok(address)
 }
 
 /// A connection, with TLS or without.
@@ -109,6 +115,15 @@ async fn address(
 pub(crate) enum Transport {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Transport {
+    pub(crate) fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        }
+    }
 }
 
 impl Connection for Transport {

@@ -111,12 +111,28 @@ type SendFn<T> = dyn Fn(Arc<Vec<T>>) -> BoxFuture<'static, Result<(), SendError>
 
 /// Why a batch could not be sent, for the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SendError(Box<str>);
+#[error("{reason}")]
+pub struct SendError {
+    reason: Box<str>,
+    /// Number of entries that can never be sent, if the others were. `None` if the batch is to be sent again.
+    lost: Option<usize>,
+}
 
 impl SendError {
+    /// The batch is to be sent again.
     pub fn new(reason: impl fmt::Display) -> Self {
-        Self(reason.to_string().into())
+        Self {
+            reason: reason.to_string().into(),
+            lost: None,
+        }
+    }
+
+    /// This number of entries was not accepted and never will be. The others were sent.
+    pub fn lost(entries: usize, reason: impl fmt::Display) -> Self {
+        Self {
+            reason: reason.to_string().into(),
+            lost: Some(entries),
+        }
     }
 }
 

@@ -66,6 +66,20 @@ impl Default for QueueParams {
 }
 
 impl QueueParams {
+    /// Returns the parameters for entries that are sent alone also if they are collected: without a configured size of
+    /// batches, they are collected for a moment, so that a busy worker seldom has to wake the background.
+    #[must_use]
+    pub fn collecting(self) -> Self {
+        match self.max_batch_size {
+            1 => Self {
+                max_batch_size: 1000,
+                max_coalescing_delay: Duration::from_millis(10),
+                ..self
+            },
+            _ => self,
+        }
+    }
+
     /// Returns the delay before a retry, where 0 is the first retry of a batch.
     pub(super) fn retry_delay(&self, retry: u32) -> Duration {
         let factor = 2_u32.saturating_pow(retry);

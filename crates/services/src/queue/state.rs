@@ -116,6 +116,8 @@ pub(super) enum Next {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Outcome {
     Sent,
+    /// The receiver does not accept the entries.
+    Refused,
     GivenUp,
 }
 
@@ -375,7 +377,7 @@ impl<T> State<T> {
         let Some(times) = report else {
             return;
         };
-        let error = &*error.0;
+        let error = &*error.reason;
         let shown = &error[..error.floor_char_boundary(LOGGED_ERROR)];
         tracing::warn!(
             "{}: handler could not process entries: {shown} ({times} attempts failed)",
@@ -395,6 +397,11 @@ impl<T> State<T> {
         let given_up = match outcome {
             Outcome::Sent => {
                 locked.counts.sent += entries;
+                None
+            }
+            // The failed attempt was logged.
+            Outcome::Refused => {
+                locked.counts.refused += entries;
                 None
             }
             Outcome::GivenUp => {

@@ -19,7 +19,7 @@ pub struct Counts {
     pub dropped_entries: u64,
     /// Entries dropped because `max_bytes` was reached.
     pub dropped_bytes: u64,
-    /// Entries refused because they are larger than `max_bytes`.
+    /// Entries refused because they are larger than `max_bytes` or than the receiver accepts.
     pub refused: u64,
     /// Entries of batches that were given up after `max_retry_time`.
     pub given_up: u64,

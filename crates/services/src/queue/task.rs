@@ -82,6 +82,11 @@ async fn deliver<T: Send + Sync + 'static>(
             return state.finish(entries, Outcome::Sent);
         };
         state.failed(&error);
+        if let Some(lost) = error.lost {
+            let lost = lost.min(entries);
+            state.finish(entries - lost, Outcome::Sent);
+            return state.finish(lost, Outcome::Refused);
+        }
         let give_up = params
             .max_retry_time
             .is_none_or(|limit| start.elapsed() > limit);

@@ -15,7 +15,7 @@ const LARGEST_CHUNK: usize = 64 * 1024;
 /// Size above which a text is allocated alone. The rest of a chunk that is left unused is never larger.
 const LARGEST_TEXT: usize = LARGEST_CHUNK / 4;
 
-/// Texts that were pushed one after the other, each after its separator.
+/// Texts that were pushed one after the other, each after its separator or, if they are lines, before its line end.
 pub struct Text {
     bytes: BytesMut,
     entries: usize,
@@ -27,25 +27,28 @@ pub struct Text {
 pub(super) struct Chunk(BytesMut);
 
 impl Chunk {
-    /// Copies a text with its separator. `waiting` is the size of the texts that wait.
+    /// Copies a text that has three parts: what comes before it, itself, and what comes after it. `waiting` is the size
+    /// of the texts that wait.
     #[inline]
-    fn add(&mut self, separator: u8, text: &[u8], waiting: u64) -> Text {
-        if self.0.capacity() <= text.len() {
-            return self.add_slow(separator, text, waiting);
+    fn add(&mut self, parts: [&[u8]; 3], waiting: u64) -> Text {
+        if self.0.capacity() < size(parts) {
+            return self.add_slow(parts, waiting);
         }
-        self.0.extend_from_slice(&[separator]);
-        self.0.extend_from_slice(text);
+        for part in parts {
+            self.0.extend_from_slice(part);
+        }
         let bytes = self.0.split();
         Text { bytes, entries: 1 }
     }
 
     #[cold]
-    fn add_slow(&mut self, separator: u8, text: &[u8], waiting: u64) -> Text {
-        let needed = text.len() + 1;
+    fn add_slow(&mut self, parts: [&[u8]; 3], waiting: u64) -> Text {
+        let needed = size(parts);
         if needed > LARGEST_TEXT {
             let mut bytes = BytesMut::with_capacity(needed);
-            bytes.extend_from_slice(&[separator]);
-            bytes.extend_from_slice(text);
+            for part in parts {
+                bytes.extend_from_slice(part);
+            }
             return Text { bytes, entries: 1 };
         }
         let size = (waiting as usize).clamp(SMALLEST_CHUNK, LARGEST_CHUNK);
@@ -54,8 +57,13 @@ impl Chunk {
         if !self.0.try_reclaim(size) {
             self.0 = BytesMut::with_capacity(size);
         }
-        self.add(separator, text, waiting)
+        self.add(parts, waiting)
     }
+}
+
+#[inline]
+fn size(parts: [&[u8]; 3]) -> usize {
+    parts.iter().map(|part| part.len()).sum()
 }
 
 impl Text {
@@ -116,8 +124,18 @@ impl Queue<Text> {
     #[inline]
     pub fn push_text(&self, separator: u8, text: &[u8]) {
         self.state.push(text.len(), |chunk, waiting| {
-            chunk.add(separator, text, waiting)
+            chunk.add([&[separator], text, b""], waiting)
         });
+    }
+
+    /// Adds a copy of one or several lines, which follow a prefix. They are given without the last line end. Like
+    /// [`Self::push_text`].
+    #[inline]
+    pub fn push_lines(&self, prefix: &[u8], lines: &[u8]) {
+        self.state
+            .push(prefix.len() + lines.len(), |chunk, waiting| {
+                chunk.add([prefix, lines, b"\n"], waiting)
+            });
     }
 }
 
