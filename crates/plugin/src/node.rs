@@ -2,6 +2,7 @@
 
 use crate::def::NodeIdentity;
 use crate::entities::{Entities, NoEntities};
+use crate::trace::Tracing;
 use expr::Block;
 use net::dns::Resolver;
 use net::tls::{CertificateError, Trust};
@@ -46,6 +47,7 @@ pub struct Node {
     /// Maximum size of a request body that Lua code gets without asking for a larger one
     /// (`nginx_http_client_body_buffer_size`).
     pub body_buffer: usize,
+    pub tracing: Tracing,
     /// Counts the connections. It is set once the node serves.
     pub connections: OnceLock<CountConnections>,
 }
@@ -84,6 +86,7 @@ pub struct NodeParts {
     /// Maximum size of a request body that Lua code gets without asking for a larger one
     /// (`nginx_http_client_body_buffer_size`).
     pub body_buffer: usize,
+    pub tracing: Tracing,
 }
 
 /// The default of `mem_cache_size`.
@@ -107,6 +110,7 @@ impl Node {
             trusted_ips,
             configuration,
             body_buffer,
+            tracing,
         } = parts;
         let queues = Queues::new(background.clone());
         let metrics = Metrics::new(workers);
@@ -132,6 +136,7 @@ impl Node {
             trusted_ips,
             configuration,
             body_buffer,
+            tracing,
             connections: OnceLock::new(),
         })
     }
@@ -165,6 +170,7 @@ impl Node {
             trusted_ips: Vec::new(),
             configuration: "{}".to_owned(),
             body_buffer: BODY_BUFFER,
+            tracing: Tracing::default(),
         });
         Ok(Arc::new(node.map_err(io::Error::other)?))
     }

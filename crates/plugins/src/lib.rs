@@ -18,6 +18,7 @@ mod bot_detection;
 mod correlation_id;
 mod cors;
 mod custom_fields;
+mod exporter;
 mod datadog;
 mod file_log;
 mod functions;
@@ -42,6 +43,7 @@ mod patterns;
 mod post_function;
 mod pre_function;
 mod prometheus;
+mod propagation;
 mod protobuf;
 mod proxy_cache;
 mod rate_limiting;
@@ -181,7 +183,7 @@ fn load() -> Vec<Arc<PluginDef>> {
     let defs = [
         pre_function::def(),
         correlation_id::def(),
-        later::zipkin(),
+        zipkin::def(),
         bot_detection::def(),
         cors::def(),
         session::def(),
@@ -211,7 +213,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::aws_lambda(),
         later::azure_functions(),
         proxy_cache::def(),
-        later::opentelemetry(),
+        opentelemetry::def(),
         later::prometheus(),
         http_log::def(),
         later::statsd(),
