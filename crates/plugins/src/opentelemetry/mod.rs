@@ -7,6 +7,7 @@
 
 mod checks;
 mod config;
+mod lines;
 mod protobuf;
 mod source;
 mod spans;
@@ -27,10 +28,11 @@ use plugin::{
 };
 use protobuf::Envelope;
 use services::http::Body;
+use services::log_lines::Tapped;
 use services::queue::Text;
 use spans::{Ids, Writer};
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const NAME: &str = "opentelemetry";
@@ -51,6 +53,9 @@ pub(crate) fn def() -> PluginDef {
 struct OpenTelemetry {
     propagation: Propagation,
     traces: Option<Exporter<Envelope>>,
+    logs: Option<Arc<Exporter<Envelope>>>,
+    /// Takes the lines of the log that are about no request.
+    tapped: OnceLock<Tapped>,
     sampling_rate: Option<f64>,
     tail: Option<Tail>,
     shown_id: Option<CompactString>,
@@ -112,12 +117,22 @@ impl Plugin for OpenTelemetry {
         };
         Ok(Self {
             traces: exporter("traces_endpoint", &config.traces_endpoint, "traces")?,
+            logs: exporter("logs_endpoint", &config.logs_endpoint, "logs")?.map(Arc::new),
+            tapped: OnceLock::new(),
             propagation: Propagation::new(config.propagation, config.header_type, None),
             sampling_rate: config.sampling_rate,
             tail: config.tail_sampling.as_ref().and_then(tail),
             shown_id: config.http_response_header_for_traceid,
             deprecated,
         })
+    }
+
+    /// Without an endpoint for spans, the plugin does not touch requests.
+    fn phases(&self, defined: Phases) -> Phases {
+        match self.traces {
+            Some(_) => defined,
+            None => Phases::LOG,
+        }
     }
 
     fn start(&self, node: &Arc<Node>) {
@@ -130,6 +145,10 @@ impl Plugin for OpenTelemetry {
         }
         if let Some(traces) = &self.traces {
             traces.queue(NAME, node);
+        }
+        if let Some(logs) = &self.logs {
+            let queue = logs.queue(NAME, node).clone();
+            self.tapped.get_or_init(|| Tapped::new(lines::tap(queue)));
         }
     }
 
@@ -196,6 +215,11 @@ impl Plugin for OpenTelemetry {
     }
 
     fn log(&self, cx: &mut LogCx<'_, '_>, own: &mut Own) {
+        if let Some(logs) = &self.logs {
+            let queue = logs.queue(NAME, cx.node);
+            let ids = own.decision.map(|decision| (decision.ids(), decision.sampled));
+            lines::of_request(cx.request.request_id, ids, queue);
+        }
         let Some(traces) = &self.traces else {
             return;
         };
