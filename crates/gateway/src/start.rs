@@ -17,7 +17,7 @@ use crate::signals::Signals;
 use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
 use crate::workers::{self, ApiCertificates, Workers};
-use crate::{check, local, memory, plane, service_manager, session_store, token_store};
+use crate::{check, debug_token, local, memory, plane, service_manager, session_store, token_store};
 use admin::Failure as Refusal;
 use admin::control::{LoadError, Node};
 use model::Error;
@@ -231,6 +231,7 @@ fn prepare_configuration(
     } = checked;
     plane_settings.access_log = access_logs.proxy.clone();
     plane_settings.stream_log = access_logs.stream.clone();
+    plane_settings.debug_token = debug_token::prepare(settings);
     build.resolver = workers::serve_names(settings.dns.clone())?;
     let store = match lock {
         Some(lock) => join_store(settings, lock)?,
@@ -256,6 +257,7 @@ fn prepare_configuration(
         trusted_ips: plane_settings.real_ip.trusted.clone(),
         configuration: settings.shown.to_string(),
         body_buffer: usize::try_from(settings.proxy.body_buffer).unwrap_or(usize::MAX),
+        tracing: settings.proxy.tracing,
     });
     let mut for_plugins = for_plugins.map_err(Failure::of("read lua_ssl_trusted_certificate"))?;
     for_plugins.records_reason = settings.model.records_reason;

@@ -31,6 +31,7 @@ mod stream;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod timed;
+pub mod trace;
 mod worker_part;
 
 pub use body::{Multipart, ParsedBody, RequestBody};
@@ -57,6 +58,7 @@ pub use request::{
     BodyLimit, Capture, Client, Consumer, Credential, EntityRef, Field, InternalRedirect, LogField,
     LogFieldMode, Request, RequestCx, RequestState, RoutedUri, Scheme, ToldCredential, cookie_in,
 };
+pub use trace::{Instrumentations, Trace, TraceId, Tracing};
 pub use response::{Answer, Chunk, Origin, Response, ResponseBody, ResponseCx};
 pub use services;
 pub use stream::{

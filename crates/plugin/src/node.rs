@@ -2,6 +2,7 @@
 
 use crate::def::NodeIdentity;
 use crate::entities::{Entities, NoEntities};
+use crate::trace::Tracing;
 use expr::Block;
 use net::dns::Resolver;
 use net::tls::{CertificateError, Trust};
@@ -52,6 +53,7 @@ pub struct Node {
     pub body_buffer: usize,
     /// Whether log records have the reason of an incomplete response (`log_record_reason`).
     pub records_reason: bool,
+    pub tracing: Tracing,
     /// Counts the connections. It is set once the node serves.
     pub connections: OnceLock<CountConnections>,
 }
@@ -90,6 +92,7 @@ pub struct NodeParts {
     /// Maximum size of a request body that Lua code gets without asking for a larger one
     /// (`nginx_http_client_body_buffer_size`).
     pub body_buffer: usize,
+    pub tracing: Tracing,
 }
 
 /// The default of `mem_cache_size`.
@@ -113,6 +116,7 @@ impl Node {
             trusted_ips,
             configuration,
             body_buffer,
+            tracing,
         } = parts;
         let queues = Queues::new(background.clone());
         let metrics = Metrics::new(workers);
@@ -140,6 +144,7 @@ impl Node {
             configuration,
             body_buffer,
             records_reason: false,
+            tracing,
             connections: OnceLock::new(),
         })
     }
@@ -173,6 +178,7 @@ impl Node {
             trusted_ips: Vec::new(),
             configuration: "{}".to_owned(),
             body_buffer: BODY_BUFFER,
+            tracing: Tracing::default(),
         });
         Ok(Arc::new(node.map_err(io::Error::other)?))
     }

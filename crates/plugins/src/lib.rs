@@ -18,6 +18,7 @@ mod bot_detection;
 mod correlation_id;
 mod cors;
 mod custom_fields;
+mod exporter;
 mod datadog;
 mod file_log;
 mod functions;
@@ -43,6 +44,7 @@ mod patterns;
 mod post_function;
 mod pre_function;
 mod prometheus;
+mod propagation;
 mod protobuf;
 mod proxy_cache;
 mod queue_config;
@@ -184,7 +186,7 @@ fn load() -> Vec<Arc<PluginDef>> {
     let defs = [
         pre_function::def(),
         correlation_id::def(),
-        later::zipkin(),
+        zipkin::def(),
         bot_detection::def(),
         cors::def(),
         session::def(),
@@ -214,7 +216,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::aws_lambda(),
         later::azure_functions(),
         proxy_cache::def(),
-        later::opentelemetry(),
+        opentelemetry::def(),
         later::prometheus(),
         http_log::def(),
         statsd::def(),

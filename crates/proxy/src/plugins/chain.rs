@@ -3,15 +3,17 @@
 //! Source: kong/init.lua execute_collecting_plugins_iterator(), execute_collected_plugins_iterator().
 
 use super::finish::{Ran, asked_too_often, check_status, ending, finish, report};
-use super::{Doing, Instance, InstanceIndex, Instances, PhaseMark, Plan, RouteMark};
+use super::timing::{Timed, Timer};
+use super::{Doing, Instance, InstanceIndex, Instances, PhaseMark, Plan, RouteMark, debugging};
 use crate::respond::{GatewayResponse, ResponseSettings};
 use bytes::Bytes;
 use model::entities::ConsumerId;
 use net::http1::ResponseHead;
+use plugin::trace::PluginPhase;
 use plugin::{
-    Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, InternalRedirect,
-    LogCx, LogEntry, Node, OwnStates, Phases, PluginError, Reason, Request, RequestBody, RequestCx,
-    RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits,
+    Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, Instrumentations,
+    InternalRedirect, LogCx, LogEntry, Node, OwnStates, Phases, PluginError, Reason, Request,
+    RequestBody, RequestCx, RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits,
 };
 use router::RouteIndex;
 use std::ops::Range;
@@ -20,11 +22,11 @@ use std::task::{Context, Poll};
 
 /// The plugins of a request.
 pub struct Chain<'r> {
-    instances: &'r Instances,
+    pub(super) instances: &'r Instances,
     names: &'r dyn ConfiguredNames,
-    node: &'r Arc<Node>,
+    pub(super) node: &'r Arc<Node>,
     /// The phases of the picked instances together.
-    phases: Phases,
+    pub(super) phases: Phases,
     /// Where the worker notes which handler runs.
     doing: &'r Doing,
     route: RouteMark,
@@ -48,7 +50,7 @@ pub struct ChainMemory {
     pub edits: UpstreamEdits,
     /// The response head as it was sent, kept only for plugins that log.
     pub sent_head: SentHead,
-    own: OwnStates,
+    pub(super) own: OwnStates,
     picked: Vec<Picked>,
     /// The plugin that ended the request, or failed.
     answered_by: Option<Picked>,
@@ -106,7 +108,7 @@ impl ChainMemory {
 
 /// An instance that was chosen for a request.
 #[derive(Debug, Clone, Copy)]
-struct Picked {
+pub(super) struct Picked {
     instance: InstanceIndex,
     /// Position of the plugin in the execution order.
     plugin: u16,
@@ -188,6 +190,15 @@ impl<'r> Chain<'r> {
     /// Makes the chain use this memory, which must be empty.
     pub fn use_memory(&mut self, memory: Box<ChainMemory>) {
         self.memory = Some(memory);
+    }
+
+    /// Makes the header filters run although no plugin has one, for a request debug.
+    pub fn ask_for_header_filter(&mut self) {
+        self.phases = self.phases.with(Phases::HEADER_FILTER);
+    }
+
+    pub fn node(&self) -> &'r Arc<Node> {
+        self.node
     }
 
     pub fn has_memory(&self) -> bool {
@@ -293,6 +304,10 @@ impl<'r> Chain<'r> {
         let Some(memory) = self.memory.as_deref_mut() else {
             return Access::Done(None);
         };
+        let kinds = self.node.tracing.instrumentations;
+        let is_timed = kinds.intersects(Instrumentations::PLUGIN_REWRITE)
+            || memory.state.trace.records(Instrumentations::PLUGIN_REWRITE);
+        let mut timer = is_timed.then(|| Timer::start(PluginPhase::Rewrite));
         for at in memory.rewritten..globals.slots.len() {
             let slot = &globals.slots[at];
             let Some(choice) = slot.default else {
@@ -318,6 +333,10 @@ impl<'r> Chain<'r> {
             mark.begin();
             let step = instance.plugin.rewrite(cx, memory.own.slot(slot.order));
             let ran = finish(step, mark, poll_gone).await;
+            if let Some(timer) = &mut timer {
+                let ran = Timed::new(instance, &picked, ran.as_ref().err());
+                timer.end(&mut memory.state.trace, &ran, self.names, request);
+            }
             if let Ok(Ran::Decided(Flow::ReadBody)) = ran
                 && matches!(request.body, RequestBody::Unread)
             {
@@ -353,10 +372,32 @@ impl<'r> Chain<'r> {
         request: &mut Request<'_>,
         poll_gone: PollGone<'_>,
     ) -> Access {
+        self.access_as::<false>(plan, request, poll_gone).await
+    }
+
+    /// Does what [`Self::access`] does, and records how long each plugin takes. Boxed because it is rare, and would
+    /// enlarge the task of every connection.
+    pub async fn access_timed(
+        &mut self,
+        plan: &Plan,
+        request: &mut Request<'_>,
+        poll_gone: PollGone<'_>,
+    ) -> Access {
+        Box::pin(self.access_as::<true>(plan, request, poll_gone)).await
+    }
+
+    #[inline]
+    async fn access_as<const IS_TIMED: bool>(
+        &mut self,
+        plan: &Plan,
+        request: &mut Request<'_>,
+        poll_gone: PollGone<'_>,
+    ) -> Access {
         let _ends = self.doing.ends();
         let Some(memory) = self.memory.as_deref_mut() else {
             return Access::Done(None);
         };
+        let mut timer = IS_TIMED.then(|| Timer::start(PluginPhase::Access));
         loop {
             let (picked, instance) = match memory.waiting.take() {
                 Some(picked) => (picked, self.instances.get(picked.instance)),
@@ -382,9 +423,24 @@ impl<'r> Chain<'r> {
             if let Ok(Step::Continue) = step {
                 // Nothing to drop, but the compiler would call the function that finds out.
                 std::mem::forget(step);
+                if IS_TIMED && let Some(timer) = &mut timer {
+                    let ran = Timed::new(instance, &picked, None);
+                    timer.end(&mut memory.state.trace, &ran, self.names, request);
+                }
                 continue;
             }
-            match finish(step, mark, poll_gone).await {
+            let ran = finish(step, mark, poll_gone).await;
+            if IS_TIMED && let Some(timer) = &mut timer {
+                let trace = &mut memory.state.trace;
+                match &ran {
+                    Ok(Ran::Decided(Flow::ReadBody)) => timer.interrupt(trace),
+                    ran => {
+                        let ran = Timed::new(instance, &picked, ran.as_ref().err());
+                        timer.end(trace, &ran, self.names, request);
+                    }
+                }
+            }
+            match ran {
                 Ok(Ran::Decided(Flow::Continue)) => {}
                 Ok(Ran::Decided(Flow::Respond(response))) => {
                     memory.answered_by = Some(picked);
@@ -457,6 +513,9 @@ impl<'r> Chain<'r> {
                 let own = self.instances.get(picked.instance).phases;
                 memory.push(picked, own, &mut self.phases);
             }
+        }
+        if memory.state.trace.debug.is_some() {
+            self.phases = self.phases.with(Phases::HEADER_FILTER);
         }
     }
 
@@ -565,6 +624,8 @@ impl<'r> Chain<'r> {
             upstream_body: body,
             answer,
         };
+        let is_timed = cx.state.trace.records(Instrumentations::PLUGIN_HEADER_FILTER);
+        let mut timer = is_timed.then(|| Timer::start(PluginPhase::HeaderFilter));
         for (picked, instance) in with(picked, self.instances, Phases::HEADER_FILTER) {
             cx.configured = picked.configured(self.names);
             let before = cx.answer.status;
@@ -573,6 +634,10 @@ impl<'r> Chain<'r> {
             let filtered = instance
                 .plugin
                 .header_filter(&mut cx, own.slot(picked.plugin));
+            if let Some(timer) = &mut timer {
+                let ran = Timed::new(instance, picked, filtered.as_ref().err());
+                timer.end(&mut cx.state.trace, &ran, self.names, request);
+            }
             let failed = match filtered {
                 Ok(Filtered::Continue) => check_status(before, cx.answer.status, instance),
                 Ok(Filtered::Replace(response)) => {
@@ -593,6 +658,9 @@ impl<'r> Chain<'r> {
                 *answered_by = Some(*picked);
                 return Err(FilterFailed);
             }
+        }
+        if cx.state.trace.debug.is_some() {
+            debugging::show(request, cx.state, cx.node, cx.answer);
         }
         Ok(replaced)
     }
@@ -764,7 +832,7 @@ fn nobody(names: &dyn ConfiguredNames) -> Configured<'_> {
 
 impl Picked {
     #[inline]
-    fn configured<'c>(&self, names: &'c dyn ConfiguredNames) -> Configured<'c> {
+    pub(super) fn configured<'c>(&self, names: &'c dyn ConfiguredNames) -> Configured<'c> {
         Configured {
             scopes: self.scopes,
             consumer: self.consumer,

@@ -10,6 +10,7 @@ mod collected;
 mod connect;
 mod counts;
 pub(crate) mod date;
+mod debugging;
 mod exchange;
 mod exposed;
 mod failure;
@@ -244,7 +245,10 @@ impl Connection {
         let view = worker::with(|worker| worker.view(plane));
         let snapshot = &*view.snapshot;
         let opening = Opening::new(self, &head, arrival);
-        let mut handling = Handling::new(opening.request(&head), snapshot, plane);
+        let mut handling = Handling::new(opening.request(&head), snapshot, plane, opening.started);
+        if head.asks_for_timings() {
+            handling.begin_debug(plane);
+        }
         let mut outcome = loop {
             let ended = if snapshot.globals.has(Phases::REWRITE) {
                 // Boxed because it is rare, and would enlarge the task of every connection.
@@ -290,6 +294,9 @@ impl Connection {
             chain.log(request, &entry);
             self.log_access(request, chain.state(), &entry, chain.answered_by());
             chain.give_sent_head(sent_head);
+        }
+        if head.asks_for_timings() {
+            handling.end_debug();
         }
         handling.give_memory();
         after
