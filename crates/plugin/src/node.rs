@@ -70,8 +70,7 @@ pub struct NodeParts {
     pub entities: Arc<dyn Entities>,
     pub tokens: Option<Arc<dyn TokenStore>>,
     pub sessions: Option<Arc<dyn SessionStore>>,
-    /// Number of workers.
-    pub workers: usize,
+    pub metrics: Metrics,
     /// The certificates that the HTTP client, the LDAP client and the Redis client trust.
     pub trust: Trust,
     pub resolver: Resolver,
@@ -99,7 +98,7 @@ impl Node {
             entities,
             tokens,
             sessions,
-            workers,
+            metrics,
             trust,
             resolver,
             background,
@@ -109,7 +108,6 @@ impl Node {
             body_buffer,
         } = parts;
         let queues = Queues::new(background.clone());
-        let metrics = Metrics::new(workers);
         queues.expose(&metrics);
         let redis = redis::Client::new(trust.clone(), resolver.clone(), background.clone())?;
         redis.expose(&metrics);
@@ -157,7 +155,7 @@ impl Node {
             entities,
             tokens: None,
             sessions: None,
-            workers: 1,
+            metrics: Metrics::new(1),
             trust: Trust::Anyone,
             resolver: Resolver::default(),
             background: Background::start()?,

@@ -5,6 +5,7 @@ pub(crate) mod config;
 mod conflicts;
 pub(crate) mod explain;
 mod health;
+mod kong_metrics;
 pub(crate) mod node;
 pub(crate) mod notices;
 mod queue;
@@ -36,6 +37,7 @@ use net::dns::{DnsSettings, Resolver};
 use proxy::session::DataPlane;
 use proxy::snapshot::{Rebuilds, Snapshot};
 use queue::{Commands, outcome};
+use services::metrics::Page;
 use stages::Stages;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -75,6 +77,9 @@ pub(crate) struct Gateway {
     links: Arc<Links>,
     draining: AtomicBool,
     reloads: Desk,
+    /// Whether there are listeners for streams.
+    has_streams: bool,
+    offers_openmetrics: bool,
 }
 
 /// Links to the previous and to the next process, while there are any.
@@ -203,6 +208,8 @@ impl Gateway {
             links,
             draining: AtomicBool::new(false),
             reloads,
+            has_streams: !settings.stream_listen.is_empty(),
+            offers_openmetrics: settings.metrics.openmetrics,
         })
     }
 
@@ -529,8 +536,13 @@ impl Control for Gateway {
         })
     }
 
-    fn plugin_metrics(&self) -> String {
-        self.plane.node.metrics.render()
+    fn write_metrics(&self, page: &mut Page) {
+        self.write_kong_metrics(page);
+        self.plane.node.metrics.write(page);
+    }
+
+    fn offers_openmetrics(&self) -> bool {
+        self.offers_openmetrics
     }
 
     fn readiness(&self) -> Readiness {
