@@ -22,7 +22,10 @@ const ALLOWED: [(&str, &[&str]); 16] = [
         ],
     ),
     ("proxy", &["model", "net", "plugin", "router", "tables"]),
-    ("admin", &["model", "net", "plugin", "store", "tokens"]),
+    (
+        "admin",
+        &["model", "net", "plugin", "services", "store", "tokens"],
+    ),
     (
         "gateway",
         &[

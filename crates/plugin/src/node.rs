@@ -78,8 +78,7 @@ pub struct NodeParts {
     pub entities: Arc<dyn Entities>,
     pub tokens: Option<Arc<dyn TokenStore>>,
     pub sessions: Option<Arc<dyn SessionStore>>,
-    /// Number of workers.
-    pub workers: usize,
+    pub metrics: Metrics,
     /// The certificates that the HTTP client, the LDAP client and the Redis client trust.
     pub trust: Trust,
     pub resolver: Resolver,
@@ -108,7 +107,7 @@ impl Node {
             entities,
             tokens,
             sessions,
-            workers,
+            metrics,
             trust,
             resolver,
             background,
@@ -119,7 +118,6 @@ impl Node {
             tracing,
         } = parts;
         let queues = Queues::new(background.clone());
-        let metrics = Metrics::new(workers);
         queues.expose(&metrics);
         let redis = redis::Client::new(trust.clone(), resolver.clone(), background.clone())?;
         redis.expose(&metrics);
@@ -170,7 +168,7 @@ impl Node {
             entities,
             tokens: None,
             sessions: None,
-            workers: 1,
+            metrics: Metrics::new(1),
             trust: Trust::Anyone,
             resolver: Resolver::default(),
             background: Background::start()?,

@@ -143,12 +143,3 @@ pub(crate) fn azure_functions() -> PluginDef {
         "Azure Functions are not called.",
     )
 }
-pub(crate) fn prometheus() -> PluginDef {
-    ignored(
-        "prometheus",
-        13,
-        Phases::LOG,
-        Scopes::ALL,
-        "`/metrics` has no metrics of Kong's.",
-    )
-}
