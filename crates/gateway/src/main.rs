@@ -19,6 +19,7 @@ mod local;
 mod logging;
 
 mod memory;
+mod metrics;
 mod oauth2_transfer;
 mod occupant;
 mod output;

@@ -10,6 +10,7 @@ use crate::entities::StoreEntities;
 use crate::instance::Instance;
 use crate::life::Life;
 use crate::logging::{self, Logs};
+use crate::metrics::NodeMetrics;
 use crate::reload::Desk;
 use crate::settings::{Database, LogTarget, ModelSettings, Settings, StoreSettings};
 use crate::signals::Signals;
@@ -600,8 +601,17 @@ fn serve(
     let addresses = sockets.addresses();
     let plane = Arc::clone(&parts.writer.plane);
     let resolver = parts.writer.build.resolver.clone();
-    let gateway =
-        Gateway::start(parts, settings, reloads).map_err(Failure::of("start a thread"))?;
+    let writer = &parts.writer;
+    let listeners = [
+        ("ssl_cert", &writer.build.default_certificate),
+        ("admin_ssl_cert", &certificates.admin),
+        ("status_ssl_cert", &certificates.status),
+    ];
+    let listeners = listeners.into_iter();
+    let listeners = listeners.filter_map(|(setting, pair)| Some((setting, pair.clone()?)));
+    let metrics = NodeMetrics::expose(&plane, &writer.store, listeners.collect());
+    let gateway = Gateway::start(parts, metrics, settings, reloads);
+    let gateway = gateway.map_err(Failure::of("start a thread"))?;
     let gateway = Arc::new(gateway);
     if let Some(link) = before {
         // First follow later changes over the link, then read the earlier ones, so that none is missed.
@@ -616,6 +626,7 @@ fn serve(
     }
     let mut workers = Workers::new(sockets);
     workers.serve_proxy(&plane, settings)?;
+    workers.watch(&plane)?;
     workers.check_health(&plane, &resolver, settings)?;
     {
         let mut sockets = workers.listeners.lock();

@@ -51,7 +51,7 @@ pub use entities::{
     ParentKey,
 };
 pub use handler::{Handler, Maker, OwnSlot, OwnStates};
-pub use log::{Latencies, LogCx, LogEntry, RecordError, Try, TryEnd, write_entity};
+pub use log::{Latencies, LogCx, LogEntry, Reason, RecordError, Try, TryEnd, write_entity};
 pub use node::{BODY_BUFFER, CACHE_SIZE, Connections, CountConnections, Node, NodeParts};
 pub use request::{
     BodyLimit, Capture, Client, Consumer, Credential, EntityRef, Field, InternalRedirect, LogField,

@@ -16,6 +16,7 @@ use crate::access::Access as NetworkAccess;
 use crate::access_log::AccessLogs;
 use crate::commands::Failure;
 use crate::logging::{self, Logs};
+use crate::metrics::NodeMetrics;
 use crate::output::Output;
 use crate::reload::Desk;
 use crate::settings::{LogSettings, ModelSettings, Settings};
@@ -75,6 +76,8 @@ pub(crate) struct Gateway {
     links: Arc<Links>,
     draining: AtomicBool,
     reloads: Desk,
+    /// Keeps these metrics among those of the node.
+    _metrics: Arc<NodeMetrics>,
 }
 
 /// Links to the previous and to the next process, while there are any.
@@ -164,7 +167,12 @@ pub(crate) struct Parts {
 
 impl Gateway {
     /// Starts the writing thread. It runs until the process ends. Commits are atomic, so an abrupt end is safe.
-    pub(crate) fn start(parts: Parts, settings: &Settings, reloads: Desk) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        parts: Parts,
+        metrics: Arc<NodeMetrics>,
+        settings: &Settings,
+        reloads: Desk,
+    ) -> std::io::Result<Self> {
         let (commands, waiting) = Commands::new();
         let links = Arc::<Links>::default();
         let store = parts.writer.store.clone();
@@ -203,6 +211,7 @@ impl Gateway {
             links,
             draining: AtomicBool::new(false),
             reloads,
+            _metrics: metrics,
         })
     }
 

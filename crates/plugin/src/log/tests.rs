@@ -61,6 +61,7 @@ fn entry() -> LogEntry<'static> {
         response_head_size: 0,
         upstream_path: b"/up",
         upstream_body: None,
+        reason: None,
     }
 }
 

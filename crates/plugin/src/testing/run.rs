@@ -88,6 +88,7 @@ pub(super) async fn run(mut call: Call<'_>) -> Outcome {
         response_head: Vec::new(),
         upstream_path: Vec::new(),
         upstream_body: None,
+        reason: None,
     };
     let client = match ending {
         Ending::ClientGone => Received::default(),

@@ -1,6 +1,6 @@
 //! The properties of a finished request that a log line can show.
 
-use plugin::{Latencies, Try};
+use plugin::{Latencies, Reason, Try};
 use std::net::SocketAddr;
 
 /// A finished request.
@@ -35,6 +35,8 @@ pub struct Facts<'a> {
     pub consumer: &'a str,
     /// Name of the plugin that responded in the access phase, or failed there.
     pub plugin: &'a str,
+    /// Why the response is not an upstream's complete one.
+    pub reason: Option<Reason>,
 }
 
 impl Default for Facts<'_> {
@@ -61,6 +63,7 @@ impl Default for Facts<'_> {
             service: "",
             consumer: "",
             plugin: "",
+            reason: None,
         }
     }
 }

@@ -37,6 +37,7 @@ fn facts<'a>(headers: &'a dyn Headers, request: RequestLine<'a>, tries: &'a [Try
         service: "",
         consumer: "",
         plugin: "",
+        reason: None,
     }
 }
 

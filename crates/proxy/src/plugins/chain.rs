@@ -2,17 +2,18 @@
 //! consumer that is known at that moment. The later phases run the same instances.
 //! Source: kong/init.lua execute_collecting_plugins_iterator(), execute_collected_plugins_iterator().
 
-use super::{Instance, InstanceIndex, Instances, Plan};
+use super::finish::{Ran, asked_too_often, check_status, ending, finish, report};
+use super::{Doing, Instance, InstanceIndex, Instances, PhaseMark, Plan, RouteMark};
 use crate::respond::{GatewayResponse, ResponseSettings};
 use bytes::Bytes;
 use model::entities::ConsumerId;
 use net::http1::ResponseHead;
 use plugin::{
     Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, InternalRedirect,
-    LogCx, LogEntry, Node, OwnStates, Phases, PluginDef, PluginError, Request, RequestBody,
-    RequestCx, RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits, Wait,
+    LogCx, LogEntry, Node, OwnStates, Phases, PluginError, Reason, Request, RequestBody, RequestCx,
+    RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits,
 };
-use std::future::poll_fn;
+use router::RouteIndex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -24,6 +25,9 @@ pub struct Chain<'r> {
     node: &'r Arc<Node>,
     /// The phases of the picked instances together.
     phases: Phases,
+    /// Where the worker notes which handler runs.
+    doing: &'r Doing,
+    route: RouteMark,
     /// `None` as long as no plugin runs. Boxed, because most of a connection's time no request uses it.
     memory: Option<Box<ChainMemory>>,
 }
@@ -47,7 +51,7 @@ pub struct ChainMemory {
     own: OwnStates,
     picked: Vec<Picked>,
     /// The plugin that ended the request, or failed.
-    answered_by: Option<InstanceIndex>,
+    answered_by: Option<Picked>,
     /// Index of the slot of the global plan whose rewrite phase has asked for the body.
     rewritten: usize,
     /// Index of the next slot of the plan.
@@ -56,11 +60,14 @@ pub struct ChainMemory {
     waiting: Option<Picked>,
     /// The response of a plugin that does not end the walk.
     response: Option<Response>,
-    /// Whether `response` is that of a plugin that has failed.
+    /// Whether the plugin that ended the request has failed.
     failed: bool,
     /// Number of internal redirects so far.
     restarts: u8,
 }
+
+/// Where chains note which handler runs if no worker runs them, as in tests.
+static NOTHING: Doing = Doing::nothing();
 
 /// Maximum number of internal redirects of a request (`NGX_HTTP_MAX_URI_CHANGES`).
 const MAX_RESTARTS: u8 = 10;
@@ -147,12 +154,6 @@ pub type Replaced = Option<GatewayResponse>;
 /// Ready when the client has left.
 pub type PollGone<'p> = &'p mut (dyn FnMut(&mut Context<'_>) -> Poll<()> + Send);
 
-/// What a handler has decided, or that it was given up.
-enum Ran {
-    Decided(Flow),
-    ClientGone,
-}
-
 impl<'r> Chain<'r> {
     /// Returns a chain without memory. [`Self::use_memory`] must be called before a plugin runs.
     #[inline]
@@ -166,8 +167,22 @@ impl<'r> Chain<'r> {
             names,
             node,
             phases: Phases::NONE,
+            doing: &NOTHING,
+            route: RouteMark::default(),
             memory: None,
         }
+    }
+
+    /// Makes the chain note in `doing` which handler runs. Without it, nobody learns of it.
+    #[inline]
+    pub fn note_in(&mut self, doing: &'r Doing) {
+        self.doing = doing;
+    }
+
+    /// Sets the route that is noted with the handlers.
+    #[inline]
+    pub fn set_route(&mut self, route: Option<RouteIndex>) {
+        self.route = route.map_or(RouteMark::default(), |route| RouteMark::new(route.0));
     }
 
     /// Makes the chain use this memory, which must be empty.
@@ -247,8 +262,23 @@ impl<'r> Chain<'r> {
 
     /// Returns the name of the plugin that ended the request, or failed.
     pub fn answered_by(&self) -> Option<&'r str> {
-        let index = self.memory.as_deref()?.answered_by?;
-        Some(&self.instances.get(index).def.name)
+        let picked = self.memory.as_deref()?.answered_by?;
+        Some(&self.instances.get(picked.instance).def.name)
+    }
+
+    /// Returns the position, in the execution order, of the plugin that ended the request, or failed.
+    #[inline]
+    pub fn answerer(&self) -> Option<u16> {
+        let picked = self.memory.as_deref()?.answered_by?;
+        Some(picked.plugin)
+    }
+
+    /// Why the response is that of a plugin: it has answered, or it has failed.
+    pub fn reason(&self) -> Reason {
+        match self.memory.as_deref() {
+            Some(ChainMemory { failed: true, .. }) => Reason::PluginFailed,
+            _ => Reason::Plugin,
+        }
     }
 
     /// Runs the rewrite phase of the global instances, in order, until one ends the request. The walk pauses when a plugin
@@ -259,6 +289,7 @@ impl<'r> Chain<'r> {
         request: &mut Request<'_>,
         poll_gone: PollGone<'_>,
     ) -> Access {
+        let _ends = self.doing.ends();
         let Some(memory) = self.memory.as_deref_mut() else {
             return Access::Done(None);
         };
@@ -283,8 +314,10 @@ impl<'r> Chain<'r> {
                 configured: picked.configured(self.names),
                 node: self.node,
             };
+            let mark = self.doing.mark(PhaseMark::Rewrite, slot.order, self.route);
+            mark.begin();
             let step = instance.plugin.rewrite(cx, memory.own.slot(slot.order));
-            let ran = finish(step, poll_gone).await;
+            let ran = finish(step, mark, poll_gone).await;
             if let Ok(Ran::Decided(Flow::ReadBody)) = ran
                 && matches!(request.body, RequestBody::Unread)
             {
@@ -294,10 +327,10 @@ impl<'r> Chain<'r> {
             if let Ok(Ran::Decided(Flow::InternalRedirect(redirect))) = ran {
                 return Access::Done(Some(Ended::Redirected(redirect)));
             }
-            let ended = match ending("rewrite", instance, ran) {
+            let ended = match ending("rewrite", instance, ran, &mut memory.failed) {
                 Ok(None) => continue,
                 Ok(Some(response)) => {
-                    memory.answered_by = Some(choice.instance);
+                    memory.answered_by = Some(picked);
                     Access::Done(Some(Ended::Answered {
                         response,
                         at_once: true,
@@ -320,6 +353,7 @@ impl<'r> Chain<'r> {
         request: &mut Request<'_>,
         poll_gone: PollGone<'_>,
     ) -> Access {
+        let _ends = self.doing.ends();
         let Some(memory) = self.memory.as_deref_mut() else {
             return Access::Done(None);
         };
@@ -340,20 +374,24 @@ impl<'r> Chain<'r> {
                 configured: picked.configured(self.names),
                 node: self.node,
             };
+            let mark = self
+                .doing
+                .mark(PhaseMark::Access, picked.plugin, self.route);
+            mark.begin();
             let step = instance.plugin.access(cx, memory.own.slot(picked.plugin));
             if let Ok(Step::Continue) = step {
                 // Nothing to drop, but the compiler would call the function that finds out.
                 std::mem::forget(step);
                 continue;
             }
-            match finish(step, poll_gone).await {
+            match finish(step, mark, poll_gone).await {
                 Ok(Ran::Decided(Flow::Continue)) => {}
                 Ok(Ran::Decided(Flow::Respond(response))) => {
-                    memory.answered_by = Some(picked.instance);
+                    memory.answered_by = Some(picked);
                     memory.response = Some(response);
                 }
                 Ok(Ran::Decided(Flow::Exit(response))) => {
-                    memory.answered_by = Some(picked.instance);
+                    memory.answered_by = Some(picked);
                     return Access::Done(Some(Ended::Answered {
                         response,
                         at_once: true,
@@ -431,12 +469,21 @@ impl<'r> Chain<'r> {
         let Some(memory) = self.memory.as_deref_mut() else {
             return Ok(());
         };
-        let ChainMemory { picked, own, .. } = memory;
+        let _ends = self.doing.ends();
+        let ChainMemory {
+            picked,
+            own,
+            answered_by,
+            ..
+        } = memory;
         for (picked, instance) in with(picked, self.instances, Phases::REQUEST_BODY) {
+            self.doing
+                .begin(PhaseMark::RequestBody, picked.plugin, self.route);
             let own = own.slot(picked.plugin);
             let filtered = instance.plugin.request_body(request, own, chunk);
             filtered.map_err(|error| {
                 report("request_body", &instance.def, &error);
+                *answered_by = Some(*picked);
                 FilterFailed
             })?;
         }
@@ -453,6 +500,7 @@ impl<'r> Chain<'r> {
         answer: &mut Answer,
         poll_gone: PollGone<'_>,
     ) -> Result<Option<Response>, ClientLeft> {
+        let _ends = self.doing.ends();
         let Some(memory) = self.memory.as_deref_mut() else {
             return Ok(None);
         };
@@ -471,10 +519,14 @@ impl<'r> Chain<'r> {
                 upstream_body: Some(body),
                 answer,
             };
+            let mark = self
+                .doing
+                .mark(PhaseMark::Response, picked.plugin, self.route);
+            mark.begin();
             let step = instance.plugin.response(cx, memory.own.slot(picked.plugin));
-            let ran = finish(step, poll_gone).await;
-            if let Some(response) = ending("response", instance, ran)? {
-                memory.answered_by = Some(picked.instance);
+            let ran = finish(step, mark, poll_gone).await;
+            if let Some(response) = ending("response", instance, ran, &mut memory.failed)? {
+                memory.answered_by = Some(picked);
                 return Ok(Some(response));
             }
         }
@@ -495,9 +547,14 @@ impl<'r> Chain<'r> {
             return Ok(None);
         };
         memory.add_early_headers(upstream, answer);
+        let _ends = self.doing.ends();
         let mut replaced = None;
         let ChainMemory {
-            picked, own, state, ..
+            picked,
+            own,
+            state,
+            answered_by,
+            ..
         } = memory;
         let mut cx = ResponseCx {
             request,
@@ -511,23 +568,30 @@ impl<'r> Chain<'r> {
         for (picked, instance) in with(picked, self.instances, Phases::HEADER_FILTER) {
             cx.configured = picked.configured(self.names);
             let before = cx.answer.status;
+            self.doing
+                .begin(PhaseMark::HeaderFilter, picked.plugin, self.route);
             let filtered = instance
                 .plugin
                 .header_filter(&mut cx, own.slot(picked.plugin));
-            match filtered {
-                Ok(Filtered::Continue) => check_status(before, cx.answer.status, instance)?,
+            let failed = match filtered {
+                Ok(Filtered::Continue) => check_status(before, cx.answer.status, instance),
                 Ok(Filtered::Replace(response)) => {
                     let (head, id) = (Some(request.head), request.request_id);
                     let mut made = GatewayResponse::new(response, head, id, settings);
-                    check_status(before, made.status, instance)?;
+                    let checked = check_status(before, made.status, instance);
                     cx.answer.status = made.status;
                     cx.answer.headers.apply(std::mem::take(&mut made.headers));
                     replaced = Some(made);
+                    checked
                 }
                 Err(error) => {
                     report("header_filter", &instance.def, &error);
-                    return Err(FilterFailed);
+                    Err(FilterFailed)
                 }
+            };
+            if failed.is_err() {
+                *answered_by = Some(*picked);
+                return Err(FilterFailed);
             }
         }
         Ok(replaced)
@@ -545,8 +609,13 @@ impl<'r> Chain<'r> {
         let Some(memory) = self.memory.as_deref_mut() else {
             return Ok(());
         };
+        let _ends = self.doing.ends();
         let ChainMemory {
-            picked, own, state, ..
+            picked,
+            own,
+            state,
+            answered_by,
+            ..
         } = memory;
         let mut cx = ResponseCx {
             request,
@@ -558,11 +627,14 @@ impl<'r> Chain<'r> {
             answer,
         };
         for (picked, instance) in with(picked, self.instances, Phases::BODY_FILTER) {
+            self.doing
+                .begin(PhaseMark::BodyFilter, picked.plugin, self.route);
             cx.configured = picked.configured(self.names);
             let own = own.slot(picked.plugin);
             let filtered = instance.plugin.body_filter(&mut cx, own, chunk);
             filtered.map_err(|error| {
                 report("body_filter", &instance.def, &error);
+                *answered_by = Some(*picked);
                 FilterFailed
             })?;
         }
@@ -608,7 +680,9 @@ impl<'r> Chain<'r> {
             node: self.node,
             entry,
         };
+        let _ends = self.doing.ends();
         for (picked, instance) in with(picked, self.instances, Phases::LOG) {
+            self.doing.begin(PhaseMark::Log, picked.plugin, self.route);
             cx.configured = picked.configured(self.names);
             instance.plugin.log(&mut cx, own.slot(picked.plugin));
         }
@@ -618,7 +692,7 @@ impl<'r> Chain<'r> {
 impl ChainMemory {
     fn fail(&mut self, picked: Picked, instance: &Instance, error: &PluginError) {
         report("access", &instance.def, error);
-        self.answered_by = Some(picked.instance);
+        self.answered_by = Some(picked);
         self.response = Some(Response::unexpected_error());
         self.failed = true;
     }
@@ -711,89 +785,4 @@ fn with<'a>(
     picked
         .map(|picked| (picked, instances.get(picked.instance)))
         .filter(move |(_, instance)| instance.phases.intersects(phases))
-}
-
-/// Waits for the result of a handler.
-async fn finish(
-    step: Result<Step<'_>, PluginError>,
-    poll_gone: PollGone<'_>,
-) -> Result<Ran, PluginError> {
-    let Wait {
-        mut future,
-        ends_with_client,
-    } = match step? {
-        Step::Continue => return Ok(Ran::Decided(Flow::Continue)),
-        Step::Respond(response) => return decided(Flow::Respond(response)),
-        Step::Exit(response) => return decided(Flow::Exit(response)),
-        Step::InternalRedirect(redirect) => {
-            return Ok(Ran::Decided(Flow::InternalRedirect(redirect)));
-        }
-        Step::ReadBody => return Ok(Ran::Decided(Flow::ReadBody)),
-        Step::Wait(wait) => wait,
-    };
-    if !ends_with_client {
-        return future.await.and_then(decided);
-    }
-    poll_fn(|cx| {
-        if let Poll::Ready(flow) = future.as_mut().poll(cx) {
-            return Poll::Ready(flow.and_then(decided));
-        }
-        poll_gone(cx).map(|()| Ok(Ran::ClientGone))
-    })
-    .await
-}
-
-fn decided(flow: Flow) -> Result<Ran, PluginError> {
-    flow.with_final_status().map(Ran::Decided)
-}
-
-/// Returns the response of a handler in a phase in which every response ends the request, and which cannot ask for the
-/// request's body (again).
-fn ending(
-    phase: &'static str,
-    instance: &Instance,
-    ran: Result<Ran, PluginError>,
-) -> Result<Option<Response>, ClientLeft> {
-    let error = match ran {
-        Ok(Ran::Decided(Flow::Continue)) => return Ok(None),
-        Ok(Ran::ClientGone) => return Err(ClientLeft),
-        Ok(Ran::Decided(Flow::Respond(response) | Flow::Exit(response))) => {
-            return Ok(Some(response));
-        }
-        Ok(Ran::Decided(Flow::ReadBody)) => asked_too_often(),
-        Ok(Ran::Decided(Flow::InternalRedirect(_))) => {
-            PluginError::new("it redirects the request after the upstream has answered")
-        }
-        Err(error) => error,
-    };
-    report(phase, &instance.def, &error);
-    Ok(Some(match phase {
-        // Kong does not catch errors in this phase, so nginx shows its page.
-        "rewrite" => Response::server_error(500),
-        _ => Response::unexpected_error(),
-    }))
-}
-
-/// Refuses a status that a header filter has set and that no final response has. The client would wait for another
-/// response.
-#[inline]
-fn check_status(before: u16, after: u16, instance: &Instance) -> Result<(), FilterFailed> {
-    if after == before || (200..=599).contains(&after) {
-        return Ok(());
-    }
-    report(
-        "header_filter",
-        &instance.def,
-        &PluginError::not_final(after),
-    );
-    Err(FilterFailed)
-}
-
-fn asked_too_often() -> PluginError {
-    PluginError::new("it asks for the request's body where that cannot be read")
-}
-
-pub(super) fn report(phase: &'static str, def: &PluginDef, error: &PluginError) {
-    let cause = std::error::Error::source(error).map(tracing::field::display);
-    tracing::error!(plugin = &*def.name, phase, cause, "{error}");
 }

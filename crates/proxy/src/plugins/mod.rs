@@ -3,6 +3,8 @@
 //! instances of a snapshot before requests use them.
 
 mod chain;
+mod doing;
+mod finish;
 mod plan;
 mod publish;
 pub mod streams;
@@ -10,6 +12,7 @@ pub mod streams;
 pub use chain::{
     Access, Chain, ChainMemory, ClientLeft, Ended, FilterFailed, PollGone, Replaced, SentHead,
 };
+pub use doing::{Doing, Mark, PhaseMark, RouteMark, Running};
 pub use plan::{Plan, Planned, Planner, Plans, RouteScope, ScopeTable, Scoped};
 pub use publish::publish;
 

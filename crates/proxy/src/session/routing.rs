@@ -108,6 +108,10 @@ impl Routed {
         routed
     }
 
+    pub(super) fn index(&self) -> Option<RouteIndex> {
+        self.route
+    }
+
     pub(super) fn route<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s RouteInfo> {
         self.route.map(|index| snapshot.route(index))
     }

@@ -244,6 +244,7 @@ mod tests {
             reused: false,
             repeatable: true,
             told: None,
+            passed: None,
         }
     }
 
@@ -320,6 +321,7 @@ mod tests {
                 reused: true,
                 repeatable: false,
                 told: None,
+                passed: None,
             };
             assert_eq!(judge(&failure, RULES), Final);
         }
@@ -353,6 +355,7 @@ mod tests {
             reused: true,
             repeatable: true,
             told: None,
+            passed: None,
         };
         assert_eq!(tries.judge(&dead, rules, now), Verdict::Same);
         assert_eq!(tries.freshness, Freshness::OpenedAfter(now));

@@ -35,6 +35,11 @@ impl Routes {
         self.infos.get(index.0)
     }
 
+    /// Returns the route of an index, which may be that of another snapshot.
+    pub(super) fn find(&self, index: u32) -> Option<&RouteInfo> {
+        self.infos.find(index)
+    }
+
     pub(super) fn by_id(&self, id: RouteId) -> Option<&RouteInfo> {
         let index = self.by_id.get(&id)?;
         Some(self.get(*index))
