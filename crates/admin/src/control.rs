@@ -5,6 +5,7 @@ use crate::endpoints::Extensions;
 use crate::explain::{Conflicts, Explanation, Question, Search};
 pub use crate::health::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 pub use crate::metrics::{Metric, Reading, Timed};
+pub use crate::profiles::{ProfileFormat, ProfileOrder};
 pub use crate::proposal::{Preview, Proposal, Refusal};
 pub use crate::reload::{LoadedConfiguration, Reload, Reloading};
 pub use crate::respond::Failure;
@@ -80,6 +81,12 @@ pub trait Control: Send + Sync + 'static {
     }
 
     /// The store with the entities at the newest revision.
+    /// Takes a profile of the CPU time of this process, which lasts for seconds; resolves with it in the wanted format.
+    /// Dropping the future ends the profile.
+    fn profile(&self, _order: ProfileOrder) -> BoxFuture<'_, Result<Vec<u8>, Failure>> {
+        Box::pin(async { Err(Failure::not_found()) })
+    }
+
     fn store(&self) -> &store::Store;
 
     /// The store of OAuth2 tokens, if the node has one.

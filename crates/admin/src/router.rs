@@ -12,8 +12,8 @@ use crate::respond::{ApiResult, Failure, empty, message};
 use crate::state::App;
 use crate::transport::{self, Started};
 use crate::{
-    changes, config, entities, explain, extensions, metrics, node, openapi, reload, revisions,
-    schemas, status, tags, token_transfer, transfer,
+    changes, config, entities, explain, extensions, metrics, node, openapi, profiles, reload,
+    revisions, schemas, status, tags, token_transfer, transfer,
 };
 use axum::Router;
 use axum::body::{Bytes, HttpBody};
@@ -326,6 +326,8 @@ async fn dispatch(call: &Call<'_>, action: Action) -> ApiResult {
         Action::CacheKey => node::cache_key(call),
         Action::EnabledPlugins => node::enabled_plugins(call),
         Action::Reload => reload::handle(call).await,
+        Action::CpuProfile => profiles::cpu(call).await,
+        Action::HeapProfile => profiles::heap(),
         Action::Metrics => metrics::show(call).await,
         Action::Config => config::handle(call).await,
         Action::Import => transfer::import(call).await,

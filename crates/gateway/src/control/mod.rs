@@ -26,8 +26,8 @@ use crate::upgrade::Link;
 use admin::Extensions;
 use admin::control::{
     Access, Api, Audit, Connections, Control, Credentials, Database, DnsStatistics,
-    Failure as Refused, Load, LoadError, Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal,
-    Readiness, Reading, Reload, Reloading, UpstreamHealth,
+    Failure as Refused, Load, LoadError, Loaded, LogLevel, Memory, Metric, Node, Pids,
+    ProfileOrder, Proposal, Readiness, Reading, Reload, Reloading, UpstreamHealth,
 };
 use admin::events::Feed;
 use admin::explain::{Among, Conflicts, Explanation, Question, Search};
@@ -415,6 +415,10 @@ impl Control for Gateway {
 
     fn reload(&self, reload: Reload) -> BoxFuture<'_, Result<Reloading, String>> {
         Box::pin(self.reloads.ask(reload))
+    }
+
+    fn profile(&self, order: ProfileOrder) -> BoxFuture<'_, Result<Vec<u8>, admin::Failure>> {
+        Box::pin(crate::profiles::take(order))
     }
 
     fn store(&self) -> &Store {
