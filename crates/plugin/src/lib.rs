@@ -27,6 +27,7 @@ mod node;
 pub mod notice;
 mod request;
 mod response;
+mod stored;
 mod stream;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -59,6 +60,7 @@ pub use request::{
 };
 pub use response::{Answer, Chunk, Origin, Response, ResponseBody, ResponseCx};
 pub use services;
+pub use stored::Stored;
 pub use stream::{
     CertificateCx, EndedStreamCx, StreamConfigured, StreamCx, StreamEnd, StreamEntry, StreamFlow,
     StreamProtocol, StreamSession, StreamStep, StreamWait, TlsInfo,

@@ -10,7 +10,8 @@ use net::http1::ResponseHead;
 use plugin::{
     Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, InternalRedirect,
     LogCx, LogEntry, Node, OwnStates, Phases, PluginDef, PluginError, Request, RequestBody,
-    RequestCx, RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits, Wait,
+    RequestCx, RequestState, Response, ResponseBody, ResponseCx, ScopeSet, Step, UpstreamEdits,
+    Wait,
 };
 use std::future::poll_fn;
 use std::ops::Range;
@@ -350,6 +351,9 @@ impl<'r> Chain<'r> {
                 Ok(Ran::Decided(Flow::Continue)) => {}
                 Ok(Ran::Decided(Flow::Respond(response))) => {
                     memory.answered_by = Some(picked.instance);
+                    if let ResponseBody::Stored(_) = response.body {
+                        self.phases = memory.drop_last(picked, self.instances);
+                    }
                     memory.response = Some(response);
                 }
                 Ok(Ran::Decided(Flow::Exit(response))) => {
@@ -518,6 +522,7 @@ impl<'r> Chain<'r> {
                 Ok(Filtered::Continue) => check_status(before, cx.answer.status, instance)?,
                 Ok(Filtered::Replace(response)) => {
                     let (head, id) = (Some(request.head), request.request_id);
+                    let response = response.open();
                     let mut made = GatewayResponse::new(response, head, id, settings);
                     check_status(before, made.status, instance)?;
                     cx.answer.status = made.status;
@@ -656,6 +661,17 @@ impl ChainMemory {
             *phases = phases.with(own);
             self.picked.push(picked);
         }
+    }
+
+    /// Leaves out the later phases of the instance that was picked last. Returns the phases of the others together.
+    fn drop_last(&mut self, last: Picked, instances: &Instances) -> Phases {
+        let is_last = |picked: &Picked| picked.instance == last.instance;
+        self.picked.pop_if(|picked| is_last(picked));
+        let phases = self
+            .picked
+            .iter()
+            .map(|picked| instances.get(picked.instance).phases);
+        phases.fold(Phases::NONE, Phases::with)
     }
 
     /// Adds the headers that were set before there was a response. In front of an upstream's response they are lines

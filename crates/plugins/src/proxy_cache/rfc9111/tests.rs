@@ -2,7 +2,7 @@
 
 use super::Turn;
 use super::family::{Place, Seen};
-use crate::proxy_cache::entry::{Body, Entry, Lines, Terms};
+use crate::proxy_cache::entry::{Entry, Terms};
 use crate::proxy_cache::flights::Flight;
 use crate::proxy_cache::key::{CacheKey, Owner};
 use crate::proxy_cache::storage::Storage;
@@ -12,7 +12,7 @@ use net::http1::{Limits, RequestHead};
 use plugin::testing::{Call, Case, Outcome, Upstream};
 use plugin::{
     BuildCx, BuildError, HeaderEdits, Phases, Plugin, PluginDef, PluginError, Request, RequestCx,
-    Scopes, Step,
+    Scopes, Step, Stored,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -278,8 +278,7 @@ fn a_response_that_was_asked_for_before_an_invalidation_is_not_stored() {
     let place = Place::of(&request, &owner, &config);
     let entry = Entry {
         status: 200,
-        headers: Lines::default(),
-        body: Body::default(),
+        stored: Arc::new(Stored::new(std::iter::empty())),
         stored_at: 1,
         ttl: 9,
         expires_at: 9,
@@ -295,7 +294,7 @@ fn a_response_that_was_asked_for_before_an_invalidation_is_not_stored() {
             stamp,
         };
         place.store(&storage, &asked, Vec::new(), entry.clone(), 1);
-        place.find(&storage, &request, &config, 1).entry.is_some()
+        place.find(&storage, &request, &[], 1).entry.is_some()
     };
     assert!(stores(stamp));
     storage.invalidate(&place.uri);
