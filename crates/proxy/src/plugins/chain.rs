@@ -2,16 +2,18 @@
 //! consumer that is known at that moment. The later phases run the same instances.
 //! Source: kong/init.lua execute_collecting_plugins_iterator(), execute_collected_plugins_iterator().
 
+mod going_on;
+
 use super::{Instance, InstanceIndex, Instances, Plan};
 use crate::respond::{GatewayResponse, ResponseSettings};
 use bytes::Bytes;
+use going_on::GoesOn;
 use model::entities::ConsumerId;
 use net::http1::ResponseHead;
 use plugin::{
     Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, InternalRedirect,
     LogCx, LogEntry, Node, OwnStates, Phases, PluginDef, PluginError, Request, RequestBody,
-    RequestCx, RequestState, Response, ResponseBody, ResponseCx, ScopeSet, Step, UpstreamEdits,
-    Wait,
+    RequestCx, RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits, Wait,
 };
 use std::future::poll_fn;
 use std::ops::Range;
@@ -61,10 +63,9 @@ pub struct ChainMemory {
     failed: bool,
     /// Number of internal redirects so far.
     restarts: u8,
+    /// Where the request goes on without its client.
+    goes_on: Option<GoesOn>,
 }
-
-/// Maximum number of internal redirects of a request (`NGX_HTTP_MAX_URI_CHANGES`).
-const MAX_RESTARTS: u8 = 10;
 
 impl ChainMemory {
     /// Forgets the request but keeps the memory of the lists.
@@ -82,6 +83,7 @@ impl ChainMemory {
             response,
             failed,
             restarts,
+            goes_on,
         } = self;
         state.clear();
         edits.clear();
@@ -95,6 +97,7 @@ impl ChainMemory {
         *response = None;
         *failed = false;
         *restarts = 0;
+        *goes_on = None;
     }
 }
 
@@ -350,11 +353,7 @@ impl<'r> Chain<'r> {
             match finish(step, poll_gone).await {
                 Ok(Ran::Decided(Flow::Continue)) => {}
                 Ok(Ran::Decided(Flow::Respond(response))) => {
-                    memory.answered_by = Some(picked.instance);
-                    if let ResponseBody::Stored(_) = response.body {
-                        self.phases = memory.drop_last(picked, self.instances);
-                    }
-                    memory.response = Some(response);
+                    memory.respond(picked, response, self.instances, &mut self.phases);
                 }
                 Ok(Ran::Decided(Flow::Exit(response))) => {
                     memory.answered_by = Some(picked.instance);
@@ -381,22 +380,6 @@ impl<'r> Chain<'r> {
             response,
             at_once: memory.failed,
         }))
-    }
-
-    /// Forgets what plugins have found out about the request, because it begins anew. What they have set in the response
-    /// stays. Returns `false` after too many restarts.
-    #[cold]
-    pub fn restart(&mut self, path: Bytes) -> bool {
-        let Some(memory) = self.memory.as_deref_mut() else {
-            return false;
-        };
-        self.phases = Phases::NONE;
-        let (headers, restarts) = (std::mem::take(&mut memory.state.headers), memory.restarts);
-        memory.clear();
-        memory.state.headers = headers;
-        memory.state.internal_path = Some(path);
-        memory.restarts = restarts + 1;
-        memory.restarts <= MAX_RESTARTS
     }
 
     /// Whether the request has memory, but no instance was chosen for it yet.
@@ -661,17 +644,6 @@ impl ChainMemory {
             *phases = phases.with(own);
             self.picked.push(picked);
         }
-    }
-
-    /// Leaves out the later phases of the instance that was picked last. Returns the phases of the others together.
-    fn drop_last(&mut self, last: Picked, instances: &Instances) -> Phases {
-        let is_last = |picked: &Picked| picked.instance == last.instance;
-        self.picked.pop_if(|picked| is_last(picked));
-        let phases = self
-            .picked
-            .iter()
-            .map(|picked| instances.get(picked.instance).phases);
-        phases.fold(Phases::NONE, Phases::with)
     }
 
     /// Adds the headers that were set before there was a response. In front of an upstream's response they are lines

@@ -13,6 +13,7 @@ mod exchange;
 mod failure;
 mod filtering;
 mod form;
+mod going_on;
 mod handling;
 mod handshake;
 mod hashing;
@@ -278,8 +279,13 @@ impl Connection {
             self.log_access(request, chain.state(), &entry, chain.answered_by());
             chain.give_sent_head(sent_head);
         }
+        let rest = handling.take_rest();
         handling.give_memory();
         worker::with(|worker| worker.counters(plane).requests.add());
+        if let Some(rest) = rest {
+            drop(handling);
+            self.go_on(head, view, rest);
+        }
         after
     }
 

@@ -2,6 +2,7 @@
 //! snapshot. It is borrowed within one poll and never across an `.await`, so a plain `RefCell` is enough.
 
 use super::date::HttpDate;
+use super::going_on::Tasks;
 use super::multiplex::link_settings;
 use super::plane::{Counters, DataPlane};
 use crate::access_log::{AccessLog, Facts, HAND_OVER_AFTER, LogBuffer, RequestLine, Written};
@@ -59,6 +60,8 @@ pub(crate) struct Worker {
     /// Cached current snapshot of the worker's plane.
     live: Option<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: Option<Arc<View>>,
+    /// Requests that go on without their clients.
+    pub(super) going_on: Tasks,
     pub(super) number: usize,
 }
 
@@ -102,6 +105,7 @@ impl Worker {
             tunnels_end: Arc::default(),
             live: None,
             view: None,
+            going_on: Tasks::default(),
             number: 0,
         }
     }
@@ -138,6 +142,7 @@ impl Worker {
                     snapshot: Arc::clone(current),
                 });
                 self.view = Some(view.clone());
+                self.going_on.end_all();
                 plugin::free_ended_parts();
                 plane.counters(self.number).saw(view.snapshot.revision);
                 view

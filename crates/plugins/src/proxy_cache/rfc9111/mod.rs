@@ -188,11 +188,17 @@ impl ProxyCache {
                 ask.shown.key(&mut cx.state.headers, ask.place.uri);
                 return Decision::Respond(Response::server_error(504));
             }
-            (Some(entry), Some(Use::WhileRevalidating)) => match storage.take_off(key) {
-                // One request validates it, and the others need not wait.
-                Turn::Later(_) => return send(entry, Status::Stale),
-                Turn::First(first) => flight = Some(first),
-            },
+            (Some(stale), Some(Use::WhileRevalidating)) => {
+                let decision = send(stale, Status::Stale);
+                // One request validates it after its client has got the stale response. A HEAD request cannot.
+                if cx.request.method() == "GET"
+                    && let Turn::First(flight) = storage.take_off(key)
+                {
+                    cx.state.goes_on = true;
+                    *own = self.fetch(cx, ask, entry, key, Some(flight));
+                }
+                return decision;
+            }
             _ => {}
         }
         ask.shown.key(&mut cx.state.headers, ask.place.uri);
@@ -218,12 +224,25 @@ impl ProxyCache {
             None => Status::Miss,
         };
         ask.shown.status(&mut cx.state.headers, status);
-        let stamp = storage.stamp(&ask.place.uri);
+        *own = self.fetch(cx, ask, entry, key, flight);
+        Decision::Forward
+    }
+
+    /// Prepares a request for the upstream. If there is a stored response, it is validated.
+    fn fetch(
+        &self,
+        cx: &mut RequestCx<'_, '_>,
+        ask: Ask,
+        entry: Option<Entry>,
+        key: CacheKey,
+        flight: Option<Flight>,
+    ) -> Own {
+        let stamp = self.storage(cx.node).stamp(&ask.place.uri);
         let edits = cx.request.upstream.headers.clone();
         let validates = entry
             .as_ref()
             .is_some_and(|entry| conditions::validate(cx.request, entry));
-        *own = Own::Fetch(Box::new(Fetch {
+        Own::Fetch(Box::new(Fetch {
             personal: Personal::new(&cx.state.headers),
             edits,
             ask,
@@ -233,8 +252,7 @@ impl ProxyCache {
             stamp,
             flight,
             storing: None,
-        }));
-        Decision::Forward
+        }))
     }
 
     /// Whether a request may wait for another one, and others for it. What only its own client may get would make others
