@@ -79,6 +79,12 @@ pub(super) fn validate(request: &mut Request<'_>, entry: &Entry) -> bool {
     true
 }
 
+/// Whether the entity tag of a 304 is not that of the stored response.
+pub(super) fn contradicts(entry: &Entry, tag: Option<&[u8]>) -> bool {
+    let pair = tag.zip(entry.stored.header("etag"));
+    pair.is_some_and(|(tag, own)| strong(tag) != strong(own))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -289,6 +289,13 @@ impl ProxyCache {
             && fetch.validates
             && let Some(entry) = fetch.entry.take()
         {
+            if conditions::contradicts(&entry, cx.header("etag")) {
+                // The upstream has confirmed the response, and names another one. What it says about that one is not
+                // written into this one, which is sent for the last time.
+                storage.purge(&fetch.key, now);
+                let response = stored(&entry, &fetch.ask, Status::Stale, now);
+                return (Filtered::Replace(replacing(cx, response)), Own::None);
+            }
             return (self.freshen(cx, &fetch, &entry, now), Own::None);
         }
         let fields = Fields::read(cx.header_pairs());
