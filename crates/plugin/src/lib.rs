@@ -28,6 +28,7 @@ pub mod notice;
 mod request;
 mod response;
 mod route_slot;
+mod stored;
 mod stream;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -63,6 +64,7 @@ pub use trace::{Instrumentations, Trace, TraceId, Tracing};
 pub use response::{Answer, Chunk, Origin, Response, ResponseBody, ResponseCx};
 pub use route_slot::RouteSlot;
 pub use services;
+pub use stored::Stored;
 pub use stream::{
     CertificateCx, EndedStreamCx, StreamConfigured, StreamCx, StreamEnd, StreamEntry, StreamFlow,
     StreamProtocol, StreamSession, StreamStep, StreamWait, TlsInfo,

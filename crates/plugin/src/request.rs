@@ -141,6 +141,11 @@ pub struct RequestState {
     pub body_limit: Option<Box<BodyLimit>>,
     /// The trace id and the recorded spans.
     pub trace: Trace,
+    /// Set by a plugin whose `access` responds although it wants the upstream's response, too. When the client has its
+    /// response, the request goes on without the client, as if the plugin had not responded: the later plugins run, and
+    /// the filters see the upstream's response, which nobody gets. `log` does not run again. Requests with a body do not
+    /// go on, and the gateway may end a request that does at any time.
+    pub goes_on: bool,
 }
 
 /// Where a request goes on within the gateway (`ngx.exec`). Kong routes by the target that the client has sent, so the
@@ -207,9 +212,11 @@ impl RequestState {
             internal_path,
             body_limit,
             trace,
+            goes_on,
         } = self;
         trace.clear();
         *body_limit = None;
+        *goes_on = false;
         *interpreter = None;
         *internal_path = None;
         tried.clear();

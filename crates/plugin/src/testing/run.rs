@@ -9,7 +9,7 @@ use crate::def::{Flow, Phases, PluginError, Step, Wait};
 use crate::handler::OwnStates;
 use crate::log::LogCx;
 use crate::request::{Client, EntityRef, Request, RequestCx, RequestState, RoutedUri};
-use crate::response::{Chunk, Origin, Response};
+use crate::response::{Chunk, Origin, Response, ResponseBody};
 use bytes::Bytes;
 use model::entities::ConsumerId;
 use net::http1::{Framing, RequestHead};
@@ -261,7 +261,12 @@ impl Walk<'_> {
             }
             match ran {
                 Ok(Ran::Decided(Flow::Continue)) => continue,
-                Ok(Ran::Decided(Flow::Respond(given))) => response = Some(given),
+                Ok(Ran::Decided(Flow::Respond(given))) => {
+                    if matches!(given.body, ResponseBody::Stored(_)) {
+                        self.picked.retain(|other| other.at != at);
+                    }
+                    response = Some(given);
+                }
                 Ok(Ran::Decided(Flow::Exit(given))) => {
                     self.answered_by = Some(instance.def.name.to_string());
                     return Ending::Responds(given, Origin::Gateway);

@@ -2,11 +2,14 @@
 //! consumer that is known at that moment. The later phases run the same instances.
 //! Source: kong/init.lua execute_collecting_plugins_iterator(), execute_collected_plugins_iterator().
 
+mod going_on;
+
 use super::finish::{Ran, asked_too_often, check_status, ending, finish, report};
 use super::timing::{Timed, Timer};
 use super::{Doing, Instance, InstanceIndex, Instances, PhaseMark, Plan, RouteMark, debugging};
 use crate::respond::{GatewayResponse, ResponseSettings};
 use bytes::Bytes;
+use going_on::GoesOn;
 use model::entities::ConsumerId;
 use net::http1::ResponseHead;
 use plugin::trace::PluginPhase;
@@ -66,6 +69,8 @@ pub struct ChainMemory {
     failed: bool,
     /// Number of internal redirects so far.
     restarts: u8,
+    /// Where the request goes on without its client.
+    goes_on: Option<GoesOn>,
 }
 
 /// Where chains note which handler runs if no worker runs them, as in tests.
@@ -90,6 +95,7 @@ impl ChainMemory {
             response,
             failed,
             restarts,
+            goes_on,
         } = self;
         state.clear();
         edits.clear();
@@ -103,6 +109,7 @@ impl ChainMemory {
         *response = None;
         *failed = false;
         *restarts = 0;
+        *goes_on = None;
     }
 }
 
@@ -443,8 +450,7 @@ impl<'r> Chain<'r> {
             match ran {
                 Ok(Ran::Decided(Flow::Continue)) => {}
                 Ok(Ran::Decided(Flow::Respond(response))) => {
-                    memory.answered_by = Some(picked);
-                    memory.response = Some(response);
+                    memory.respond(picked, response, self.instances, &mut self.phases);
                 }
                 Ok(Ran::Decided(Flow::Exit(response))) => {
                     memory.answered_by = Some(picked);
@@ -471,22 +477,6 @@ impl<'r> Chain<'r> {
             response,
             at_once: memory.failed,
         }))
-    }
-
-    /// Forgets what plugins have found out about the request, because it begins anew. What they have set in the response
-    /// stays. Returns `false` after too many restarts.
-    #[cold]
-    pub fn restart(&mut self, path: Bytes) -> bool {
-        let Some(memory) = self.memory.as_deref_mut() else {
-            return false;
-        };
-        self.phases = Phases::NONE;
-        let (headers, restarts) = (std::mem::take(&mut memory.state.headers), memory.restarts);
-        memory.clear();
-        memory.state.headers = headers;
-        memory.state.internal_path = Some(path);
-        memory.restarts = restarts + 1;
-        memory.restarts <= MAX_RESTARTS
     }
 
     /// Whether the request has memory, but no instance was chosen for it yet.
@@ -642,6 +632,7 @@ impl<'r> Chain<'r> {
                 Ok(Filtered::Continue) => check_status(before, cx.answer.status, instance),
                 Ok(Filtered::Replace(response)) => {
                     let (head, id) = (Some(request.head), request.request_id);
+                    let response = response.open();
                     let mut made = GatewayResponse::new(response, head, id, settings);
                     let checked = check_status(before, made.status, instance);
                     cx.answer.status = made.status;

@@ -278,14 +278,14 @@ impl Connection {
                 keep_alive: facts.keep_alive,
                 head_only: facts.head_only,
             };
-            let date = answer.write(&facts, &settings.headers, &mut worker.out);
+            let date = answer.write_head(&facts, &settings.headers, &mut worker.out);
             inject(&settings.injections, answer.status, &mut worker.out);
             keep_head(&worker.out, date);
             if self.plane.settings.access_log.is_some() {
-                let end = memchr::memmem::find(&worker.out, b"\r\n\r\n");
-                self.head_size += end.map_or(0, |at| at as u64 + 4);
+                self.head_size += worker.out.len() as u64;
             }
             self.out.push(&worker.out);
+            self.out.push(answer.start_of_body(facts.head_only));
         });
     }
 
@@ -412,6 +412,7 @@ fn plain_http() -> GatewayResponse {
         body: PLAIN_HTTP_PAGE.into(),
         more: Vec::new(),
         chunked: false,
+        stored: None,
     }
 }
 
@@ -440,6 +441,7 @@ fn filter(
     settings: &ResponseSettings,
 ) -> Result<(), FilterFailed> {
     let Handling { request, chain, .. } = handling;
+    answer.open();
     let headers = std::mem::take(&mut answer.headers);
     let mut filtered = Answer::new(origin, answer.status, headers);
     let replaced = chain.header_filter(request, None, None, &mut filtered, settings)?;

@@ -3,13 +3,14 @@
 use super::plane::DataPlane;
 use super::proxying::CLIENT_GONE;
 use super::request_body::BodyShare;
+use super::routing::Routed;
 use super::worker;
-use crate::plugins::{Chain, Plan};
+use crate::plugins::{Chain, ChainMemory, Plan};
 use crate::snapshot::Snapshot;
 use net::http1::RequestHead;
 use plugin::{
-    InternalRedirect, Latencies, LogEntry, Origin, Phases, Reason, Request, RequestBody,
-    UpstreamEdits,
+    Capture, InternalRedirect, Latencies, LogEntry, Origin, Phases, Reason, Request, RequestBody,
+    RoutedUri, UpstreamEdits,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, SystemTime};
@@ -25,8 +26,18 @@ pub(super) struct Handling<'r> {
     globals: &'r Plan,
     plane: &'r DataPlane,
     pub(super) is_logged: bool,
+    /// The route of a request that goes on without its client.
+    pub(super) goes_on: Option<Routed>,
     /// Whether the request begins anew. Its outcome so far then means nothing.
     pub(super) restarts: bool,
+}
+
+/// What is left of a request that goes on without its client.
+pub(super) struct Rest {
+    routed: Routed,
+    memory: Box<ChainMemory>,
+    uri: RoutedUri,
+    captures: Vec<Capture>,
 }
 
 impl<'r> Handling<'r> {
@@ -44,6 +55,7 @@ impl<'r> Handling<'r> {
             globals: &snapshot.globals,
             plane,
             is_logged: false,
+            goes_on: None,
             restarts: false,
         }
     }
@@ -90,6 +102,37 @@ impl<'r> Handling<'r> {
             self.chain.pick_defaults(self.globals);
         }
         self.restarts
+    }
+
+    /// Takes what a request needs in order to go on without its client, if it does.
+    #[inline]
+    pub(super) fn take_rest(&mut self) -> Option<Rest> {
+        let routed = self.goes_on?;
+        let mut memory = self.chain.lend_memory()?;
+        memory.edits = std::mem::take(&mut self.request.upstream);
+        Some(Rest {
+            routed,
+            memory,
+            uri: std::mem::take(&mut self.request.routed),
+            captures: std::mem::take(&mut self.request.captures),
+        })
+    }
+
+    /// Makes this request go on where the plugin had responded. Returns its route.
+    pub(super) fn use_rest(&mut self, rest: Rest, snapshot: &'r Snapshot) -> Routed {
+        let Rest {
+            routed,
+            mut memory,
+            uri,
+            captures,
+        } = rest;
+        let request = &mut self.request;
+        request.upstream = std::mem::take(&mut memory.edits);
+        (request.routed, request.captures) = (uri, captures);
+        request.route = routed.route(snapshot).map(|route| route.as_ref());
+        request.service = routed.service(snapshot).map(|service| service.as_ref());
+        self.chain.go_on(memory);
+        routed
     }
 
     /// Returns the lists to the worker.

@@ -16,6 +16,7 @@ mod exposed;
 mod failure;
 mod filtering;
 mod form;
+mod going_on;
 mod handling;
 mod handshake;
 mod hashing;
@@ -300,7 +301,12 @@ impl Connection {
         if head.asks_for_timings() {
             handling.end_debug();
         }
+        let rest = handling.take_rest();
         handling.give_memory();
+        if let Some(rest) = rest {
+            drop(handling);
+            self.go_on(head, view, rest);
+        }
         after
     }
 

@@ -84,7 +84,12 @@ impl Connection {
         if !route.plan.is_empty() {
             match self.run_access(&route.plan, is_timed, handling).await {
                 Ok(None) => {}
-                Ok(Some(ended)) => return self.answer_plugin(ended, opening, handling),
+                Ok(Some(ended)) => {
+                    if handling.chain.goes_on() {
+                        handling.goes_on = Some(*routed);
+                    }
+                    return self.answer_plugin(ended, opening, handling);
+                }
                 Err(error) => return self.refuse_body(error, opening, handling),
             }
         }

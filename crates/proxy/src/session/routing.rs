@@ -14,6 +14,7 @@ use router::RouteIndex;
 use std::net::{IpAddr, SocketAddr};
 
 /// The route of a request.
+#[derive(Clone, Copy)]
 pub(super) struct Routed {
     route: Option<RouteIndex>,
     /// Whether the search was given up because it would take too many steps.

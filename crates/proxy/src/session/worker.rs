@@ -3,6 +3,7 @@
 
 use super::counts::{ConnectionTimes, Counters};
 use super::date::HttpDate;
+use super::going_on::Tasks;
 use super::multiplex::link_settings;
 use super::plane::DataPlane;
 use crate::access_log::{AccessLog, Facts, HAND_OVER_AFTER, LogBuffer, RequestLine, Written};
@@ -63,6 +64,8 @@ pub(crate) struct Worker {
     live: Option<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: Option<Arc<View>>,
     pub(super) connection_times: Arc<ConnectionTimes>,
+    /// Requests that go on without their clients.
+    pub(super) going_on: Tasks,
     pub(super) number: usize,
 }
 
@@ -108,6 +111,7 @@ impl Worker {
             live: None,
             view: None,
             connection_times: Arc::default(),
+            going_on: Tasks::default(),
             number: 0,
         }
     }
@@ -146,6 +150,7 @@ impl Worker {
                     snapshot: Arc::clone(current),
                 });
                 self.view = Some(view.clone());
+                self.going_on.end_all();
                 plugin::free_ended_parts();
                 plane.counters(self.number).saw(view.snapshot.revision);
                 view
