@@ -17,7 +17,9 @@ use crate::signals::Signals;
 use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
 use crate::workers::{self, ApiCertificates, Workers};
-use crate::{check, debug_token, local, memory, plane, service_manager, session_store, token_store};
+use crate::{
+    check, debug_token, local, memory, plane, service_manager, session_store, token_store,
+};
 use admin::Failure as Refusal;
 use admin::control::{LoadError, Node};
 use model::Error;

@@ -344,7 +344,9 @@ impl TraceId {
 
 /// Whether the server of a try has a name. Spans show names that were resolved.
 pub fn is_name(server: &str) -> bool {
-    let bare = server.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let bare = server
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
     bare.unwrap_or(server).parse::<IpAddr>().is_err()
 }
 

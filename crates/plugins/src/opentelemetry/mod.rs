@@ -17,7 +17,9 @@ mod tests;
 pub(crate) use source::SOURCE;
 
 use crate::exporter::{self, Exporter, Target};
-use crate::propagation::{Incoming, Outgoing, Propagation, fields::Fields, random_span, random_trace};
+use crate::propagation::{
+    Incoming, Outgoing, Propagation, fields::Fields, random_span, random_trace,
+};
 use bytes::Bytes;
 use compact_str::CompactString;
 use config::{Config, TailSampling};
@@ -156,12 +158,7 @@ impl Plugin for OpenTelemetry {
         self.traces.is_some()
     }
 
-    fn begin_trace(
-        &self,
-        request: &Request<'_>,
-        own: &mut Own,
-        node: &Node,
-    ) -> Instrumentations {
+    fn begin_trace(&self, request: &Request<'_>, own: &mut Own, node: &Node) -> Instrumentations {
         let kinds = node.tracing.instrumentations;
         if kinds.is_empty() {
             return Instrumentations::NONE;
@@ -197,7 +194,8 @@ impl Plugin for OpenTelemetry {
         let outgoing = decision.outgoing(kinds);
         let format = decision.incoming.map(|incoming| incoming.format);
         let headers = &mut request.upstream.headers;
-        self.propagation.inject(&outgoing, format, headers, &mut state.trace);
+        self.propagation
+            .inject(&outgoing, format, headers, &mut state.trace);
         Ok(Step::Continue)
     }
 
@@ -217,7 +215,9 @@ impl Plugin for OpenTelemetry {
     fn log(&self, cx: &mut LogCx<'_, '_>, own: &mut Own) {
         if let Some(logs) = &self.logs {
             let queue = logs.queue(NAME, cx.node);
-            let ids = own.decision.map(|decision| (decision.ids(), decision.sampled));
+            let ids = own
+                .decision
+                .map(|decision| (decision.ids(), decision.sampled));
             lines::of_request(cx.request.request_id, ids, queue);
         }
         let Some(traces) = &self.traces else {
@@ -318,7 +318,11 @@ impl Decision {
             trace: self.trace,
             keeps_length: self.is_foreign,
             span: if has_try { self.last_try } else { self.root },
-            parent: if has_try { Some(self.root) } else { self.parent() },
+            parent: if has_try {
+                Some(self.root)
+            } else {
+                self.parent()
+            },
             sampled: Some(self.sampled),
             debug: self.incoming.is_some_and(|incoming| incoming.debug),
         }
@@ -335,9 +339,9 @@ impl Tail {
 /// Returns `None` if nothing can be kept.
 fn tail(config: &TailSampling) -> Option<Tail> {
     let errors = config.errors.unwrap_or(false);
-    let latency = config.latency.map(|limit| {
-        Duration::try_from_secs_f64(limit / 1000.0).unwrap_or(Duration::MAX)
-    });
+    let latency = config
+        .latency
+        .map(|limit| Duration::try_from_secs_f64(limit / 1000.0).unwrap_or(Duration::MAX));
     (errors || latency.is_some()).then_some(Tail {
         latency: latency.unwrap_or(Duration::MAX),
         errors,
@@ -382,7 +386,12 @@ fn envelope(config: &Config, identity: &NodeIdentity) -> Envelope {
         let attributes = config.resource_attributes.as_ref();
         attributes.is_some_and(|attributes| attributes.contains_key(key))
     };
-    Envelope::new(usual.into_iter().filter(|(key, _)| !replaced(key)).chain(own))
+    Envelope::new(
+        usual
+            .into_iter()
+            .filter(|(key, _)| !replaced(key))
+            .chain(own),
+    )
 }
 
 impl exporter::Format for Envelope {

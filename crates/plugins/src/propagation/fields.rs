@@ -50,7 +50,10 @@ impl Name {
             17 => return Self::of_17(name),
             18 => ((&b"x-datadog-trace-id"[..], Self::DatadogTraceId), None),
             19 => ((&b"x-datadog-parent-id"[..], Self::DatadogParentId), None),
-            21 => ((&b"x-cloud-trace-context"[..], Self::CloudTraceContext), None),
+            21 => (
+                (&b"x-cloud-trace-context"[..], Self::CloudTraceContext),
+                None,
+            ),
             27 => (
                 (&b"x-datadog-sampling-priority"[..], Self::DatadogPriority),
                 None,

@@ -76,9 +76,6 @@ pub struct ChainMemory {
 /// Where chains note which handler runs if no worker runs them, as in tests.
 static NOTHING: Doing = Doing::nothing();
 
-/// Maximum number of internal redirects of a request (`NGX_HTTP_MAX_URI_CHANGES`).
-const MAX_RESTARTS: u8 = 10;
-
 impl ChainMemory {
     /// Forgets the request but keeps the memory of the lists.
     fn clear(&mut self) {
@@ -614,7 +611,10 @@ impl<'r> Chain<'r> {
             upstream_body: body,
             answer,
         };
-        let is_timed = cx.state.trace.records(Instrumentations::PLUGIN_HEADER_FILTER);
+        let is_timed = cx
+            .state
+            .trace
+            .records(Instrumentations::PLUGIN_HEADER_FILTER);
         let mut timer = is_timed.then(|| Timer::start(PluginPhase::HeaderFilter));
         for (picked, instance) in with(picked, self.instances, Phases::HEADER_FILTER) {
             cx.configured = picked.configured(self.names);

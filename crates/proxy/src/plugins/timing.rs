@@ -54,7 +54,12 @@ impl Timer {
         let start = trace.resume().unwrap_or(self.last.into_std());
         self.last = Instant::now();
         let shows_id = trace.records(Instrumentations::IDS);
-        let id = || ran.picked.configured(names).name(request).map(|name| name.id.0);
+        let id = || {
+            ran.picked
+                .configured(names)
+                .name(request)
+                .map(|name| name.id.0)
+        };
         trace.add(Span {
             kind: SpanKind::Plugin {
                 phase: self.phase,

@@ -61,7 +61,7 @@ impl Connection {
         let snapshot = &*view.snapshot;
         let opening = Opening::new(&mut self, &head, arrival);
         let request = opening.request(&head);
-        let mut handling = Handling::new(request, snapshot, &plane, opening.started);
+        let mut handling = Handling::new(request, snapshot, &plane);
         handling.is_logged = true;
         let routed = handling.use_rest(rest, snapshot);
         self.dispatch(snapshot, &opening, &routed, &mut handling)

@@ -246,7 +246,7 @@ impl Connection {
         let view = worker::with(|worker| worker.view(plane));
         let snapshot = &*view.snapshot;
         let opening = Opening::new(self, &head, arrival);
-        let mut handling = Handling::new(opening.request(&head), snapshot, plane, opening.started);
+        let mut handling = Handling::new(opening.request(&head), snapshot, plane);
         if head.asks_for_timings() {
             handling.begin_debug(plane);
         }

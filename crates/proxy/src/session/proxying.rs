@@ -29,7 +29,8 @@ use net::http1::{Body, Framing, RequestHead};
 use net::pool;
 use plugin::trace::FailedLookup;
 use plugin::{
-    Chunk, HeaderEdits, Instrumentations, Origin, Phases, Reason, Request, RequestBody, Response, Trace,
+    Chunk, HeaderEdits, Instrumentations, Origin, Phases, Reason, Request, RequestBody, Response,
+    Trace,
 };
 use std::num::NonZeroU16;
 use std::task::{Context, Poll};

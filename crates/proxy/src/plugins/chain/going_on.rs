@@ -77,7 +77,7 @@ impl ChainMemory {
         instances: &Instances,
         phases: &mut Phases,
     ) {
-        self.answered_by = Some(picked.instance);
+        self.answered_by = Some(picked);
         let is_last = |other: &Picked| other.instance == picked.instance;
         let has_later_phases = self.picked.last().is_some_and(is_last);
         if std::mem::take(&mut self.state.goes_on) {
