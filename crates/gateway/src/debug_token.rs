@@ -39,7 +39,11 @@ fn write(path: &Path, token: &str) -> io::Result<()> {
         _ => {}
     }
     let mut options = OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(0o600).open(&new)?;
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)?;
     file.write_all(token.as_bytes())?;
     fs::rename(&new, path)
 }

@@ -16,7 +16,9 @@ use crate::signals::Signals;
 use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
 use crate::workers::{self, ApiCertificates, Workers};
-use crate::{check, debug_token, local, memory, plane, service_manager, session_store, token_store};
+use crate::{
+    check, debug_token, local, memory, plane, service_manager, session_store, token_store,
+};
 use admin::Failure as Refusal;
 use admin::control::{LoadError, Node};
 use model::Error;
@@ -191,6 +193,7 @@ fn check_settings(settings: &Settings) -> Result<Checked, Failure> {
         Failure::new(format!("cannot read or write {}: {error}", path.display()))
     })?;
     let identity = plugin::NodeIdentity {
+        tracing: settings.proxy.tracing,
         id: node.id.to_string(),
         hostname: node.hostname.clone(),
     };
@@ -255,7 +258,6 @@ fn prepare_configuration(
         trusted_ips: plane_settings.real_ip.trusted.clone(),
         configuration: settings.shown.to_string(),
         body_buffer: usize::try_from(settings.proxy.body_buffer).unwrap_or(usize::MAX),
-        tracing: settings.proxy.tracing,
     });
     let for_plugins = for_plugins.map_err(Failure::of("read lua_ssl_trusted_certificate"))?;
     let plane = DataPlane::new(

@@ -6,8 +6,8 @@ use crate::log::LogCx;
 use crate::node::Node;
 use crate::request::{Request, RequestCx};
 use crate::response::{Chunk, ResponseCx};
-use crate::trace::Instrumentations;
 use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
+use crate::trace::Instrumentations;
 use std::any::{Any, TypeId};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -22,12 +22,8 @@ pub trait Handler: Send + Sync {
 
     fn traces(&self) -> bool;
 
-    fn begin_trace(
-        &self,
-        request: &Request<'_>,
-        own: OwnSlot<'_>,
-        node: &Node,
-    ) -> Instrumentations;
+    fn begin_trace(&self, request: &Request<'_>, own: OwnSlot<'_>, node: &Node)
+    -> Instrumentations;
 
     fn rewrite<'a>(
         &'a self,

@@ -58,7 +58,6 @@ pub use request::{
     BodyLimit, Capture, Client, Consumer, Credential, EntityRef, Field, InternalRedirect, LogField,
     LogFieldMode, Request, RequestCx, RequestState, RoutedUri, Scheme, ToldCredential, cookie_in,
 };
-pub use trace::{Instrumentations, Trace, TraceId, Tracing};
 pub use response::{Answer, Chunk, Origin, Response, ResponseBody, ResponseCx};
 pub use services;
 pub use stream::{
@@ -66,6 +65,7 @@ pub use stream::{
     StreamProtocol, StreamSession, StreamStep, StreamWait, TlsInfo,
 };
 pub use timed::Timed;
+pub use trace::{Instrumentations, Trace, TraceId, Tracing};
 pub use worker_part::{Life, PerWorker, free_ended_parts, parts_here};
 
 /// Compiles and runs the code of the page about writing plugins.

@@ -2,7 +2,6 @@
 
 use crate::def::NodeIdentity;
 use crate::entities::{Entities, NoEntities};
-use crate::trace::Tracing;
 use expr::Block;
 use net::dns::Resolver;
 use net::tls::{CertificateError, Trust};
@@ -47,7 +46,6 @@ pub struct Node {
     /// Maximum size of a request body that Lua code gets without asking for a larger one
     /// (`nginx_http_client_body_buffer_size`).
     pub body_buffer: usize,
-    pub tracing: Tracing,
     /// Counts the connections. It is set once the node serves.
     pub connections: OnceLock<CountConnections>,
 }
@@ -86,7 +84,6 @@ pub struct NodeParts {
     /// Maximum size of a request body that Lua code gets without asking for a larger one
     /// (`nginx_http_client_body_buffer_size`).
     pub body_buffer: usize,
-    pub tracing: Tracing,
 }
 
 /// The default of `mem_cache_size`.
@@ -110,7 +107,6 @@ impl Node {
             trusted_ips,
             configuration,
             body_buffer,
-            tracing,
         } = parts;
         let queues = Queues::new(background.clone());
         let metrics = Metrics::new(workers);
@@ -136,7 +132,6 @@ impl Node {
             trusted_ips,
             configuration,
             body_buffer,
-            tracing,
             connections: OnceLock::new(),
         })
     }
@@ -170,7 +165,6 @@ impl Node {
             trusted_ips: Vec::new(),
             configuration: "{}".to_owned(),
             body_buffer: BODY_BUFFER,
-            tracing: Tracing::default(),
         });
         Ok(Arc::new(node.map_err(io::Error::other)?))
     }

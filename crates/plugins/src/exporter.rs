@@ -84,7 +84,8 @@ impl<F: Format> Exporter<F> {
                 let (server, client) = (server.clone(), client.clone());
                 async move { server.send(&client, &batch).await }
             });
-            node.queues.get(plugin, &self.name, self.params.clone(), sender)
+            node.queues
+                .get(plugin, &self.name, self.params.clone(), sender)
         })
     }
 }

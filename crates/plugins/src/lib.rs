@@ -18,8 +18,8 @@ mod bot_detection;
 mod correlation_id;
 mod cors;
 mod custom_fields;
-mod exporter;
 mod datadog;
+mod exporter;
 mod file_log;
 mod functions;
 mod grpc_gateway;
@@ -107,6 +107,10 @@ pub mod parsers {
     pub use crate::oauth2::own::signed::{Claims, Header, Parts, split as signed_token_parts};
     pub use crate::oauth2::redirect::with_state as oauth2_redirect;
     pub use crate::oauth2::search::bearer as oauth2_bearer;
+    pub use crate::propagation::{
+        Config as TracePropagationConfig, Outgoing as TraceOutgoing,
+        Propagation as TracePropagation, fields::Fields as TraceFields,
+    };
 }
 
 /// What the bundled plugins bring to the registry of schemas, by name.

@@ -169,13 +169,19 @@ pub fn attributes(list: &[KeyValue]) -> BTreeMap<&str, Value> {
 /// Returns the spans of an export.
 pub fn spans(body: &[u8]) -> Vec<Span> {
     let traces = Traces::decode(body).expect("an export of spans");
-    let scopes = traces.resource_spans.into_iter().flat_map(|one| one.scope_spans);
+    let scopes = traces
+        .resource_spans
+        .into_iter()
+        .flat_map(|one| one.scope_spans);
     scopes.flat_map(|scope| scope.spans).collect()
 }
 
 /// Returns the log records of an export.
 pub fn records(body: &[u8]) -> Vec<LogRecord> {
     let logs = Logs::decode(body).expect("an export of log records");
-    let scopes = logs.resource_logs.into_iter().flat_map(|one| one.scope_logs);
+    let scopes = logs
+        .resource_logs
+        .into_iter()
+        .flat_map(|one| one.scope_logs);
     scopes.flat_map(|scope| scope.records).collect()
 }

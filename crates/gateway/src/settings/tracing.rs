@@ -34,6 +34,9 @@ pub(super) fn tracing(raw: &mut RawSettings) -> Tracing {
 pub(super) fn request_debug(raw: &RawSettings) -> RequestDebug {
     RequestDebug {
         is_on: flag(raw, "request_debug"),
-        token: raw.text("request_debug_token").unwrap_or_default().to_owned(),
+        token: raw
+            .text("request_debug_token")
+            .unwrap_or_default()
+            .to_owned(),
     }
 }

@@ -64,7 +64,10 @@ fn all_spans_of_a_request_are_below_its_root() {
     let root = &spans["kong"][0];
     for span in spans.values().flatten() {
         assert_eq!(span.trace_id, root.trace_id);
-        assert!(root.start <= span.start && span.start <= span.end, "{span:?}");
+        assert!(
+            root.start <= span.start && span.start <= span.end,
+            "{span:?}"
+        );
         if span.name != "kong" {
             assert_eq!(span.parent_span_id, root.span_id, "{}", span.name);
         }
@@ -77,7 +80,11 @@ fn all_spans_of_a_request_are_below_its_root() {
     assert_eq!(balancer.kind(), Kind::Client);
     let seen = &echo.seen()[0];
     let told = seen["headers"]["traceparent"].as_str();
-    let hex: String = balancer.span_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = balancer
+        .span_id
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     assert!(told.unwrap().ends_with(&format!("-{hex}-01")));
 }
 
@@ -91,7 +98,10 @@ fn a_trace_goes_on_across_two_gateways() {
     let near = stopped(near, &near_sink);
     let far = stopped(far, &far_sink);
     assert_eq!(near["kong"][0].trace_id, far["kong"][0].trace_id);
-    assert_eq!(far["kong"][0].parent_span_id, near["kong.balancer"][0].span_id);
+    assert_eq!(
+        far["kong"][0].parent_span_id,
+        near["kong.balancer"][0].span_id
+    );
     assert!(near["kong"][0].parent_span_id.is_empty());
 }
 
@@ -124,6 +134,57 @@ fn a_dead_collector_costs_no_request_anything() {
     assert_eq!(echo.requests(), 20);
 }
 
+#[test]
+fn lines_about_a_request_go_to_the_collectors_of_its_route() {
+    let (echo, sink) = (Echo::start(), Sink::start(&[]));
+    let says = |text: &str| json!({"name": "pre-function", "config": {"access": [format!("kong.log.err('{text}')")]}});
+    let logs = json!({"name": "opentelemetry", "config": {
+        "logs_endpoint": format!("{}/v1/logs", sink.url()),
+        "queue": {"max_batch_size": 1000, "max_coalescing_delay": 3600},
+    }});
+    let routes = json!([
+        {"name": "r", "paths": ["/a"], "plugins": [logs, says("wanted")]},
+        {"name": "q", "paths": ["/b"], "plugins": [says("unwanted")]},
+    ]);
+    let service = json!({"name": "s", "url": echo.url(), "routes": routes});
+    let configuration = json!({"_format_version": "3.0", "services": [service]}).to_string();
+    let gateway = launch().configuration(&configuration).start();
+    assert_eq!(gateway.get("/b", &[]).status, 200);
+    let response = gateway.get("/a", &[]);
+    assert!(gateway.stop().success());
+    let records: Vec<_> = sink
+        .arrived()
+        .iter()
+        .flat_map(|one| otlp::records(&one.body))
+        .collect();
+    let text = |record: &otlp::LogRecord| match record.body.clone().unwrap().value {
+        Some(otlp::Value::Text(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    assert!(
+        !records
+            .iter()
+            .any(|record| text(record).contains("unwanted")),
+        "{records:?}"
+    );
+    let about: Vec<_> = records
+        .iter()
+        .filter(|record| text(record).contains("wanted"))
+        .collect();
+    assert_eq!(about.len(), 1);
+    assert_eq!(
+        (about[0].severity_number, &*about[0].severity_text),
+        (17, "ERR")
+    );
+    let id = response.header("x-kong-request-id").unwrap().to_owned();
+    assert_eq!(
+        attributes(&about[0].attributes)["request.id"],
+        otlp::Value::Text(id)
+    );
+    // The gateway's own lines come too.
+    assert!(records.iter().any(|record| record.attributes.is_empty()));
+}
+
 /// The tree of the response's header.
 fn tree(response: &testkit::HttpResponse) -> Option<Value> {
     let text = response.header("x-kong-request-debug-output")?;
@@ -137,15 +198,25 @@ fn who_debugs_a_request_gets_its_timings() {
     let gateway = launch().configuration(&configuration).start();
     let asks = ("X-Kong-Request-Debug", "*");
     assert_eq!(tree(&gateway.get("/a", &[])), None);
-    assert_eq!(tree(&gateway.get("/a", &[("X-Kong-Request-Debug", "router")])), None);
+    assert_eq!(
+        tree(&gateway.get("/a", &[("X-Kong-Request-Debug", "router")])),
+        None
+    );
     let secrets = ("X-Kong-Request-Debug-Token", "secret");
     let response = gateway.get("/a", &[asks, secrets]);
     let tree = tree(&response).unwrap();
-    assert_eq!(tree["request_id"].as_str(), response.header("x-kong-request-id"));
+    assert_eq!(
+        tree["request_id"].as_str(),
+        response.header("x-kong-request-id")
+    );
     let access = &tree["child"]["access"];
     assert!(access["child"]["router"]["total_time"].is_number());
     let cors = &access["child"]["plugins"]["child"]["cors"]["child"];
-    assert_eq!(cors.as_object().unwrap().len(), 1, "the id of the configured plugin: {tree}");
+    assert_eq!(
+        cors.as_object().unwrap().len(),
+        1,
+        "the id of the configured plugin: {tree}"
+    );
     assert!(tree["child"]["upstream"]["child"]["time_to_first_byte"]["total_time"].is_number());
     let seen = echo.seen().pop().unwrap().to_string().to_lowercase();
     assert!(!seen.contains("x-kong-request-debug"), "{seen}");
@@ -154,8 +225,13 @@ fn who_debugs_a_request_gets_its_timings() {
 #[test]
 fn timings_are_logged_if_the_client_asks_for_it() {
     let (echo, sink) = (Echo::start(), Sink::start(&[]));
-    let gateway = launch().configuration(&traced(&echo.url(), &sink, &[])).start();
-    let headers = [("X-Kong-Request-Debug", "*"), ("X-Kong-Request-Debug-Log", "true")];
+    let gateway = launch()
+        .configuration(&traced(&echo.url(), &sink, &[]))
+        .start();
+    let headers = [
+        ("X-Kong-Request-Debug", "*"),
+        ("X-Kong-Request-Debug-Log", "true"),
+    ];
     gateway.get("/nowhere", &headers);
     assert!(tree(&gateway.get("/a", &headers)).is_some());
     gateway.wait_for_log("[request-debug] output: ");
@@ -191,7 +267,10 @@ fn request_debug_can_be_off() {
         .configuration(&traced(&echo.url(), &sink, &[]))
         .set("request_debug", "off")
         .start();
-    assert_eq!(tree(&gateway.get("/a", &[("X-Kong-Request-Debug", "*")])), None);
+    assert_eq!(
+        tree(&gateway.get("/a", &[("X-Kong-Request-Debug", "*")])),
+        None
+    );
     let seen = echo.seen().pop().unwrap().to_string().to_lowercase();
     assert!(seen.contains("x-kong-request-debug"), "{seen}");
 }

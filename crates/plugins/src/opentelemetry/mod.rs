@@ -17,7 +17,8 @@ mod tests;
 pub(crate) use source::SOURCE;
 
 use crate::exporter::{self, Exporter, Target};
-use crate::propagation::{Incoming, Outgoing, Propagation, fields::Fields, random_span, random_trace};
+use crate::propagation::fields::{self, Fields};
+use crate::propagation::{Incoming, Outgoing, Propagation, random_span, random_trace};
 use bytes::Bytes;
 use compact_str::CompactString;
 use config::{Config, TailSampling};
@@ -59,6 +60,7 @@ struct OpenTelemetry {
     sampling_rate: Option<f64>,
     tail: Option<Tail>,
     shown_id: Option<CompactString>,
+    filters_heads: bool,
     /// Deprecated fields that are set, for a warning.
     deprecated: Vec<&'static str>,
 }
@@ -95,6 +97,7 @@ impl Plugin for OpenTelemetry {
 
     fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
         let (params, deprecated) = config.queue_params();
+        let kinds = cx.identity.tracing.instrumentations;
         let envelope = envelope(&config, cx.identity);
         let exporter = |field, url: &Option<CompactString>, kind| {
             let url = url.as_deref();
@@ -122,16 +125,20 @@ impl Plugin for OpenTelemetry {
             propagation: Propagation::new(config.propagation, config.header_type, None),
             sampling_rate: config.sampling_rate,
             tail: config.tail_sampling.as_ref().and_then(tail),
+            filters_heads: config.http_response_header_for_traceid.is_some()
+                || kinds.intersects(Instrumentations::PLUGIN_HEADER_FILTER),
             shown_id: config.http_response_header_for_traceid,
             deprecated,
         })
     }
 
-    /// Without an endpoint for spans, the plugin does not touch requests.
+    /// Without an endpoint for spans, the plugin does not touch requests. The response is left alone unless it shows the
+    /// trace id, or unless there is a span for that.
     fn phases(&self, defined: Phases) -> Phases {
         match self.traces {
-            Some(_) => defined,
             None => Phases::LOG,
+            Some(_) if self.filters_heads => defined,
+            Some(_) => defined.without(Phases::HEADER_FILTER),
         }
     }
 
@@ -156,13 +163,8 @@ impl Plugin for OpenTelemetry {
         self.traces.is_some()
     }
 
-    fn begin_trace(
-        &self,
-        request: &Request<'_>,
-        own: &mut Own,
-        node: &Node,
-    ) -> Instrumentations {
-        let kinds = node.tracing.instrumentations;
+    fn begin_trace(&self, request: &Request<'_>, own: &mut Own, node: &Node) -> Instrumentations {
+        let kinds = node.identity.tracing.instrumentations;
         if kinds.is_empty() {
             return Instrumentations::NONE;
         }
@@ -185,11 +187,13 @@ impl Plugin for OpenTelemetry {
             node,
             ..
         } = cx;
-        // Plugins that ran meanwhile may have changed the headers.
-        let early = own.early.filter(|_| request.upstream.headers.is_empty());
+        // Plugins that ran meanwhile may have changed the headers of the trace.
+        let early = own
+            .early
+            .filter(|_| !fields::are_changed(&request.upstream.headers));
         let decision = early.unwrap_or_else(|| self.decide(request, node).after(own.early));
         own.decision = Some(decision);
-        let kinds = node.tracing.instrumentations;
+        let kinds = node.identity.tracing.instrumentations;
         if decision.sampled {
             state.trace.record(kinds);
         }
@@ -197,7 +201,8 @@ impl Plugin for OpenTelemetry {
         let outgoing = decision.outgoing(kinds);
         let format = decision.incoming.map(|incoming| incoming.format);
         let headers = &mut request.upstream.headers;
-        self.propagation.inject(&outgoing, format, headers, &mut state.trace);
+        self.propagation
+            .inject(&outgoing, format, headers, &mut state.trace);
         Ok(Step::Continue)
     }
 
@@ -217,13 +222,15 @@ impl Plugin for OpenTelemetry {
     fn log(&self, cx: &mut LogCx<'_, '_>, own: &mut Own) {
         if let Some(logs) = &self.logs {
             let queue = logs.queue(NAME, cx.node);
-            let ids = own.decision.map(|decision| (decision.ids(), decision.sampled));
+            let ids = own
+                .decision
+                .map(|decision| (decision.ids(), decision.sampled));
             lines::of_request(cx.request.request_id, ids, queue);
         }
         let Some(traces) = &self.traces else {
             return;
         };
-        let kinds = cx.node.tracing.instrumentations;
+        let kinds = cx.node.identity.tracing.instrumentations;
         if kinds.is_empty() {
             return;
         }
@@ -242,7 +249,7 @@ impl OpenTelemetry {
         let incoming = self.propagation.extract(&Fields::of(request));
         let mut decision = Decision::new(incoming);
         decision.sampled = match incoming {
-            _ if node.tracing.instrumentations.is_empty() => false,
+            _ if node.identity.tracing.instrumentations.is_empty() => false,
             Some(Incoming {
                 sampled: Some(false),
                 ..
@@ -254,7 +261,9 @@ impl OpenTelemetry {
                 ..
             }) => true,
             _ => {
-                let rate = self.sampling_rate.unwrap_or(node.tracing.sampling_rate);
+                let rate = self
+                    .sampling_rate
+                    .unwrap_or(node.identity.tracing.sampling_rate);
                 is_sampled(decision.trace, rate)
             }
         };
@@ -267,7 +276,7 @@ impl Own {
     fn decision(&mut self, node: &Node) -> Decision {
         *self.decision.get_or_insert_with(|| {
             let mut decision = Decision::new(None);
-            decision.sampled = is_sampled(decision.trace, node.tracing.sampling_rate);
+            decision.sampled = is_sampled(decision.trace, node.identity.tracing.sampling_rate);
             decision
         })
     }
@@ -318,7 +327,11 @@ impl Decision {
             trace: self.trace,
             keeps_length: self.is_foreign,
             span: if has_try { self.last_try } else { self.root },
-            parent: if has_try { Some(self.root) } else { self.parent() },
+            parent: if has_try {
+                Some(self.root)
+            } else {
+                self.parent()
+            },
             sampled: Some(self.sampled),
             debug: self.incoming.is_some_and(|incoming| incoming.debug),
         }
@@ -335,9 +348,9 @@ impl Tail {
 /// Returns `None` if nothing can be kept.
 fn tail(config: &TailSampling) -> Option<Tail> {
     let errors = config.errors.unwrap_or(false);
-    let latency = config.latency.map(|limit| {
-        Duration::try_from_secs_f64(limit / 1000.0).unwrap_or(Duration::MAX)
-    });
+    let latency = config
+        .latency
+        .map(|limit| Duration::try_from_secs_f64(limit / 1000.0).unwrap_or(Duration::MAX));
     (errors || latency.is_some()).then_some(Tail {
         latency: latency.unwrap_or(Duration::MAX),
         errors,
@@ -382,7 +395,12 @@ fn envelope(config: &Config, identity: &NodeIdentity) -> Envelope {
         let attributes = config.resource_attributes.as_ref();
         attributes.is_some_and(|attributes| attributes.contains_key(key))
     };
-    Envelope::new(usual.into_iter().filter(|(key, _)| !replaced(key)).chain(own))
+    Envelope::new(
+        usual
+            .into_iter()
+            .filter(|(key, _)| !replaced(key))
+            .chain(own),
+    )
 }
 
 impl exporter::Format for Envelope {

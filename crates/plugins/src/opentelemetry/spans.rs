@@ -88,7 +88,12 @@ impl Writer<'_, '_, '_> {
         self.at(at.saturating_duration_since(self.cx.request.started))
     }
 
-    fn child<'n>(&self, name: (&'n str, &'n str), kind: Kind, (start, end): (u64, u64)) -> Base<'n> {
+    fn child<'n>(
+        &self,
+        name: (&'n str, &'n str),
+        kind: Kind,
+        (start, end): (u64, u64),
+    ) -> Base<'n> {
         Base {
             id: crate::propagation::random_span(),
             parent: Some(self.ids.root),
@@ -146,7 +151,9 @@ impl Writer<'_, '_, '_> {
             found.ok().flatten()
         });
         let paths = route.as_deref().and_then(|route| route.paths.as_deref());
-        let path = paths.and_then(|paths| paths.first()).map_or("", |path| path);
+        let path = paths
+            .and_then(|paths| paths.first())
+            .map_or("", |path| path);
         self.span(&base, push, |out| {
             let mut text = |key, value: &[u8]| attribute(9, key, Attribute::Text(value), out);
             text("http.method", request.method_bytes());
@@ -158,7 +165,12 @@ impl Writer<'_, '_, '_> {
             url(request, &mut text);
             address("http.client_ip", request.client.ip, &mut text);
             address("net.peer.ip", request.peer.ip(), &mut text);
-            attribute(9, "http.status_code", Attribute::Integer(entry.status.into()), out);
+            attribute(
+                9,
+                "http.status_code",
+                Attribute::Integer(entry.status.into()),
+                out,
+            );
         });
     }
 
@@ -166,6 +178,7 @@ impl Writer<'_, '_, '_> {
         for span in self.cx.state.trace.spans() {
             let (name, kinds) = match &span.kind {
                 SpanKind::Router => (("kong.router", ""), Instrumentations::ROUTER),
+                SpanKind::Query { .. } => (("kong.database.query", ""), Instrumentations::DB_QUERY),
                 SpanKind::Plugin { phase, name, .. } => {
                     let prefix = match phase {
                         PluginPhase::Rewrite => "kong.rewrite.plugin.",
@@ -181,6 +194,15 @@ impl Writer<'_, '_, '_> {
             let times = (self.instant(span.start), self.instant(span.end));
             let base = self.child(name, Kind::Internal, times);
             self.span(&base, push, |out| {
+                if let SpanKind::Query { statement } = &span.kind {
+                    attribute(9, "db.system", Attribute::Text(b"lmdb"), out);
+                    attribute(
+                        9,
+                        "db.statement",
+                        Attribute::Text(statement.as_bytes()),
+                        out,
+                    );
+                }
                 if let Some(error) = &span.error {
                     failure(error, times.1, out);
                 }
@@ -208,7 +230,12 @@ impl Writer<'_, '_, '_> {
                 attribute(9, "net.peer.name", Attribute::Text(server.as_bytes()), out);
             }
             if let TryEnd::Failed(status) = one.end {
-                attribute(9, "http.status_code", Attribute::Integer(status.into()), out);
+                attribute(
+                    9,
+                    "http.status_code",
+                    Attribute::Integer(status.into()),
+                    out,
+                );
                 status_of_error(out);
             }
         });
@@ -223,8 +250,18 @@ impl Writer<'_, '_, '_> {
         let times = (self.at(one.after), self.at(one.after + one.choosing));
         let base = self.child(("kong.dns", ""), Kind::Client, times);
         self.span(&base, push, |out| {
-            attribute(9, "dns.record.domain", Attribute::Text(server.as_bytes()), out);
-            attribute(9, "dns.record.port", Attribute::Number(found.port().into()), out);
+            attribute(
+                9,
+                "dns.record.domain",
+                Attribute::Text(server.as_bytes()),
+                out,
+            );
+            attribute(
+                9,
+                "dns.record.port",
+                Attribute::Number(found.port().into()),
+                out,
+            );
             address("dns.record.ip", found.ip(), |key, value| {
                 attribute(9, key, Attribute::Text(value), out);
             });
@@ -240,7 +277,12 @@ impl Writer<'_, '_, '_> {
         self.span(&base, push, |out| {
             let name = Attribute::Text(lookup.name.as_bytes());
             attribute(9, "dns.record.domain", name, out);
-            attribute(9, "dns.record.port", Attribute::Number(lookup.port.into()), out);
+            attribute(
+                9,
+                "dns.record.port",
+                Attribute::Number(lookup.port.into()),
+                out,
+            );
             failure(&lookup.error, times.1, out);
         });
     }
@@ -291,7 +333,12 @@ fn failure(error: &str, at: u64, out: &mut Vec<u8>) {
     protobuf::message(11, out, |out| {
         protobuf::fixed(1, at, out);
         protobuf::bytes(2, b"exception", out);
-        attribute(3, "exception.message", Attribute::Text(error.as_bytes()), out);
+        attribute(
+            3,
+            "exception.message",
+            Attribute::Text(error.as_bytes()),
+            out,
+        );
     });
     status_of_error(out);
 }

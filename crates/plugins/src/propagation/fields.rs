@@ -1,6 +1,6 @@
 //! The headers of all formats, collected from a request in one pass.
 
-use plugin::Request;
+use plugin::{HeaderEdits, Request};
 
 /// A header of a trace context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,10 @@ impl Name {
             17 => return Self::of_17(name),
             18 => ((&b"x-datadog-trace-id"[..], Self::DatadogTraceId), None),
             19 => ((&b"x-datadog-parent-id"[..], Self::DatadogParentId), None),
-            21 => ((&b"x-cloud-trace-context"[..], Self::CloudTraceContext), None),
+            21 => (
+                (&b"x-cloud-trace-context"[..], Self::CloudTraceContext),
+                None,
+            ),
             27 => (
                 (&b"x-datadog-sampling-priority"[..], Self::DatadogPriority),
                 None,
@@ -119,6 +122,13 @@ impl<'r> Fields<'r> {
     pub fn get(&self, name: Name) -> Option<&'r [u8]> {
         self.values.get(name as usize).copied().flatten()
     }
+}
+
+/// Whether the changes concern a header of a trace context.
+pub fn are_changed(edits: &HeaderEdits) -> bool {
+    edits
+        .names()
+        .any(|name| Name::of(name.as_bytes()).is_some())
 }
 
 /// Reads hex digits, at most 32 of them.

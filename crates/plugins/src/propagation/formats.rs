@@ -82,7 +82,11 @@ fn ot(fields: &Fields<'_>) -> Option<Incoming> {
 }
 
 fn datadog(fields: &Fields<'_>) -> Option<Incoming> {
-    let names = [Name::DatadogTraceId, Name::DatadogParentId, Name::DatadogPriority];
+    let names = [
+        Name::DatadogTraceId,
+        Name::DatadogParentId,
+        Name::DatadogPriority,
+    ];
     if !names.into_iter().any(|name| fields.has(name)) {
         return None;
     }

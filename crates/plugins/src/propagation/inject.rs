@@ -125,7 +125,10 @@ impl Outgoing {
         };
         headers.set("ot-tracer-traceid", trace);
         headers.set("ot-tracer-spanid", digits(self.span).as_str());
-        headers.set("ot-tracer-sampled", self.flag().encode_utf8(&mut [0; 4]) as &str);
+        headers.set(
+            "ot-tracer-sampled",
+            self.flag().encode_utf8(&mut [0; 4]) as &str,
+        );
     }
 
     fn write_datadog(&self, headers: &mut HeaderEdits) {
@@ -141,7 +144,10 @@ impl Outgoing {
     fn aws(&self) -> String {
         let (trace, span, flag) = (self.long(), digits(self.span), self.flag());
         let (time, random) = trace.as_str().split_at_checked(8).unwrap_or_default();
-        format!("Root=1-{time}-{random};Parent={};Sampled={flag}", span.as_str())
+        format!(
+            "Root=1-{time}-{random};Parent={};Sampled={flag}",
+            span.as_str()
+        )
     }
 
     fn gcp(&self) -> String {

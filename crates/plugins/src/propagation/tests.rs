@@ -27,12 +27,20 @@ fn extract(headers: &[(&str, &str)]) -> Option<Incoming> {
 }
 
 fn extract_by(propagation: &Propagation, headers: &[(&str, &str)]) -> Option<Incoming> {
-    let pairs = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
+    let pairs = headers
+        .iter()
+        .map(|(name, value)| (*name, value.as_bytes()));
     propagation.extract(&Fields::collect(pairs))
 }
 
 /// The context in short: format, trace id, span, parent and decision.
-type Short = (Format, Option<(u128, bool)>, Option<u64>, Option<u64>, Option<bool>);
+type Short = (
+    Format,
+    Option<(u128, bool)>,
+    Option<u64>,
+    Option<u64>,
+    Option<bool>,
+);
 
 fn short(incoming: Incoming) -> Short {
     let trace = incoming.trace.map(|trace| (trace.number, trace.is_short));
@@ -57,10 +65,20 @@ fn contexts_are_read_in_each_format() {
     const S: &str = "b7ad6b7169203331";
     const P: &str = "05e3ac9a4f6e3b90";
     let table: &[(&[(&str, String)], Short)] = &[
-        (&[("traceparent", format!("00-{T}-{S}-01"))], (Format::W3c, long, span, None, yes)),
-        (&[("TraceParent", format!("00-{T}-{S}-02"))], (Format::W3c, long, span, None, no)),
         (
-            &[("x-b3-traceid", T.into()), ("x-b3-spanid", S.into()), ("x-b3-sampled", "true".into())],
+            &[("traceparent", format!("00-{T}-{S}-01"))],
+            (Format::W3c, long, span, None, yes),
+        ),
+        (
+            &[("TraceParent", format!("00-{T}-{S}-02"))],
+            (Format::W3c, long, span, None, no),
+        ),
+        (
+            &[
+                ("x-b3-traceid", T.into()),
+                ("x-b3-spanid", S.into()),
+                ("x-b3-sampled", "true".into()),
+            ],
             (Format::B3, long, span, None, yes),
         ),
         (
@@ -72,18 +90,40 @@ fn contexts_are_read_in_each_format() {
             ],
             (Format::B3, brief, span, parent, yes),
         ),
-        (&[("x-b3-sampled", "0".into())], (Format::B3, None, None, None, no)),
-        (&[("b3", format!("{T}-{S}-0-{P}"))], (Format::B3Single, long, span, parent, no)),
-        (&[("b3", format!("{T}-{S}"))], (Format::B3Single, long, span, None, None)),
-        (&[("b3", "d".into())], (Format::B3Single, None, None, None, yes)),
-        (&[("tracestate", format!("a=1, b3={T}-{S}-1"))], (Format::B3Single, long, span, None, yes)),
-        (&[("uber-trace-id", format!("{T}:{S}:0:1"))], (Format::Jaeger, long, span, None, yes)),
+        (
+            &[("x-b3-sampled", "0".into())],
+            (Format::B3, None, None, None, no),
+        ),
+        (
+            &[("b3", format!("{T}-{S}-0-{P}"))],
+            (Format::B3Single, long, span, parent, no),
+        ),
+        (
+            &[("b3", format!("{T}-{S}"))],
+            (Format::B3Single, long, span, None, None),
+        ),
+        (
+            &[("b3", "d".into())],
+            (Format::B3Single, None, None, None, yes),
+        ),
+        (
+            &[("tracestate", format!("a=1, b3={T}-{S}-1"))],
+            (Format::B3Single, long, span, None, yes),
+        ),
+        (
+            &[("uber-trace-id", format!("{T}:{S}:0:1"))],
+            (Format::Jaeger, long, span, None, yes),
+        ),
         (
             &[("uber-trace-id", format!("8448eb211c80319c:{S}:{P}:00"))],
             (Format::Jaeger, brief, span, parent, no),
         ),
         (
-            &[("ot-tracer-traceid", T.into()), ("ot-tracer-spanid", S.into()), ("ot-tracer-sampled", "true".into())],
+            &[
+                ("ot-tracer-traceid", T.into()),
+                ("ot-tracer-spanid", S.into()),
+                ("ot-tracer-sampled", "true".into()),
+            ],
             (Format::Ot, long, span, None, yes),
         ),
         (
@@ -95,15 +135,36 @@ fn contexts_are_read_in_each_format() {
             (Format::Datadog, brief, span, None, yes),
         ),
         (
-            &[("x-amzn-trace-id", format!("Self=1-2-3; Sampled=0;Parent={S};Root=1-0af76519-16cd43dd8448eb211c80319c"))],
+            &[(
+                "x-amzn-trace-id",
+                format!(
+                    "Self=1-2-3; Sampled=0;Parent={S};Root=1-0af76519-16cd43dd8448eb211c80319c"
+                ),
+            )],
             (Format::Aws, long, span, None, no),
         ),
-        (&[("x-cloud-trace-context", format!("{T}/13235353014750950193;o=1"))], (Format::Gcp, long, span, None, yes)),
-        (&[("x-cloud-trace-context", format!("{T}/13235353014750950193"))], (Format::Gcp, long, span, None, no)),
+        (
+            &[(
+                "x-cloud-trace-context",
+                format!("{T}/13235353014750950193;o=1"),
+            )],
+            (Format::Gcp, long, span, None, yes),
+        ),
+        (
+            &[("x-cloud-trace-context", format!("{T}/13235353014750950193"))],
+            (Format::Gcp, long, span, None, no),
+        ),
     ];
     for (headers, expected) in table {
-        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        assert_eq!(extract(&headers).map(short).as_ref(), Some(expected), "{headers:?}");
+        let headers: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        assert_eq!(
+            extract(&headers).map(short).as_ref(),
+            Some(expected),
+            "{headers:?}"
+        );
     }
 }
 
@@ -132,7 +193,10 @@ fn malformed_contexts_are_none() {
         ("uber-trace-id", format!("0:{S}:0:1")),
         ("uber-trace-id", format!("{T}:{S}:0:-1")),
         ("x-datadog-sampling-priority", "3".into()),
-        ("x-amzn-trace-id", format!("Root=1-0af76519-16cd43dd;Parent={S}")),
+        (
+            "x-amzn-trace-id",
+            format!("Root=1-0af76519-16cd43dd;Parent={S}"),
+        ),
         ("x-amzn-trace-id", format!("Parent={S};Sampled=1")),
         ("x-cloud-trace-context", format!("{T}/99999999999999999999")),
         ("x-cloud-trace-context", format!("{T}/1;o=11")),
@@ -151,12 +215,22 @@ fn a_repeated_header_says_nothing() {
     let one = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     assert!(extract(&[("traceparent", one)]).is_some());
     assert_eq!(extract(&[("traceparent", one), ("traceparent", one)]), None);
-    assert_eq!(extract(&[("traceparent", one), ("Traceparent", one), ("traceparent", one)]), None);
+    assert_eq!(
+        extract(&[
+            ("traceparent", one),
+            ("Traceparent", one),
+            ("traceparent", one)
+        ]),
+        None
+    );
 }
 
 #[test]
 fn the_first_format_with_a_context_counts() {
-    let w3c = ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    let w3c = (
+        "traceparent",
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    );
     let jaeger = ("uber-trace-id", "5b8aa5a2d2c872e8:b7ad6b7169203331:0:1");
     let by = propagation(json!({"default_format": "b3", "extract": ["jaeger", "w3c"]}));
     let format = |headers: &[_]| extract_by(&by, headers).map(|incoming| incoming.format);
@@ -222,7 +296,9 @@ fn contexts_are_written_in_each_format() {
         is_short: true,
     };
     (other.parent, other.sampled, other.debug) = (None, Some(false), true);
-    let some = propagation(json!({"default_format": "w3c", "inject": ["b3", "b3-single", "jaeger", "ot", "w3c"]}));
+    let some = propagation(
+        json!({"default_format": "w3c", "inject": ["b3", "b3-single", "jaeger", "ot", "w3c"]}),
+    );
     let expected = [
         "x-b3-traceid: 8448eb211c80319c",
         "x-b3-spanid: b7ad6b7169203331",
@@ -245,7 +321,10 @@ fn the_format_of_the_client_is_kept() {
     };
     assert_eq!(written(None).as_deref(), Some("traceparent"));
     assert_eq!(written(Some(Format::B3Single)).as_deref(), Some("b3"));
-    assert_eq!(written(Some(Format::Gcp)).as_deref(), Some("x-cloud-trace-context"));
+    assert_eq!(
+        written(Some(Format::Gcp)).as_deref(),
+        Some("x-cloud-trace-context")
+    );
 }
 
 #[test]
@@ -263,7 +342,10 @@ fn headers_are_cleared_before_others_are_written() {
 #[test]
 fn the_deprecated_fields_count_without_the_lists() {
     let config = || serde_json::from_value::<Config>(json!({"default_format": "w3c"})).unwrap();
-    let headers = [("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")];
+    let headers = [(
+        "traceparent",
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    )];
     let ignores = Propagation::new(config(), Some(HeaderType::Ignore), Some(Format::B3));
     assert_eq!(extract_by(&ignores, &headers), None);
     assert_eq!(lines(&inject(&ignores, &outgoing(), None)).len(), 4);
@@ -274,9 +356,22 @@ fn the_deprecated_fields_count_without_the_lists() {
 
 fn header() -> impl Strategy<Value = (String, Vec<u8>)> {
     let names = prop::sample::select(vec![
-        "b3", "tracestate", "traceparent", "x-b3-traceid", "x-b3-spanid", "x-b3-parentspanid", "x-b3-sampled",
-        "x-b3-flags", "uber-trace-id", "ot-tracer-traceid", "ot-tracer-spanid", "ot-tracer-sampled",
-        "x-datadog-trace-id", "x-datadog-parent-id", "x-datadog-sampling-priority", "x-amzn-trace-id",
+        "b3",
+        "tracestate",
+        "traceparent",
+        "x-b3-traceid",
+        "x-b3-spanid",
+        "x-b3-parentspanid",
+        "x-b3-sampled",
+        "x-b3-flags",
+        "uber-trace-id",
+        "ot-tracer-traceid",
+        "ot-tracer-spanid",
+        "ot-tracer-sampled",
+        "x-datadog-trace-id",
+        "x-datadog-parent-id",
+        "x-datadog-sampling-priority",
+        "x-amzn-trace-id",
         "x-cloud-trace-context",
     ]);
     let texts = "(Root=1-|Parent=|Sampled=|b3=|00|[0-9a-fA-F]{8}|[0-9a-f]{16}|[0-9a-f]{32}|[-:;/,=]|o=|[01d]){0,12}";

@@ -15,8 +15,10 @@ mod tests;
 pub(crate) use source::SOURCE;
 
 use crate::exporter::{self, Exporter, Target};
-use crate::propagation::{Incoming, Outgoing, Propagation, fields::Fields, random_span, random_trace};
 use crate::propagation::Format;
+use crate::propagation::{
+    Incoming, Outgoing, Propagation, fields::Fields, random_span, random_trace,
+};
 use bytes::Bytes;
 use compact_str::CompactString;
 use config::{Config, Flavor, SpanName, StaticTag};
@@ -151,7 +153,8 @@ impl Plugin for Zipkin {
             debug: incoming.is_some_and(|incoming| incoming.debug),
         };
         let headers = &mut request.upstream.headers;
-        self.propagation.inject(&outgoing, format, headers, &mut state.trace);
+        self.propagation
+            .inject(&outgoing, format, headers, &mut state.trace);
         own.0 = Some(decision);
         Ok(Step::Continue)
     }
@@ -167,7 +170,11 @@ impl Plugin for Zipkin {
         }
         if let Some(name) = &self.shown_id {
             let digits = decision.trace.hex();
-            let shown = if decision.trace.is_short { &digits[16..] } else { &digits[..] };
+            let shown = if decision.trace.is_short {
+                &digits[16..]
+            } else {
+                &digits[..]
+            };
             let id = HeaderValue::Bytes(Bytes::copy_from_slice(shown));
             cx.answer.headers.set(name.clone(), id);
         }
@@ -244,7 +251,10 @@ impl exporter::Format for List {
         let spans = Text::pieces(batch).enumerate();
         let spans = spans.map(|(at, mut piece)| piece.split_off(usize::from(at == 0)));
         let start = [Bytes::from_static(b"[")].into_iter();
-        start.chain(spans).chain([Bytes::from_static(b"]")]).collect()
+        start
+            .chain(spans)
+            .chain([Bytes::from_static(b"]")])
+            .collect()
     }
 
     fn is_success(status: u16) -> bool {

@@ -71,7 +71,12 @@ pub(super) fn of_request(
     if let Some(consumer) = &cx.state.consumer {
         tags.set("kong.consumer", consumer.id.0.to_string());
     }
-    if let Some(credential) = cx.state.credential.as_ref().filter(|_| zipkin.shows_credential) {
+    if let Some(credential) = cx
+        .state
+        .credential
+        .as_ref()
+        .filter(|_| zipkin.shows_credential)
+    {
         tags.set("kong.credential", credential.id.to_string());
     }
     let at = |instant: Option<std::time::Instant>| {
@@ -82,7 +87,11 @@ pub(super) fn of_request(
     let head = at(decision.head_at).unwrap_or(end);
     let moments = access.map(|access| Moments {
         access,
-        upstream: entry.tries.first().map_or(head, |one| one.after).max(access),
+        upstream: entry
+            .tries
+            .first()
+            .map_or(head, |one| one.after)
+            .max(access),
         head,
         end,
     });
@@ -146,7 +155,12 @@ impl<'a> Shape<'a> {
         (request.remote_endpoint, request.tags) = (client, tags);
         let rewrite = moments.map_or(Duration::ZERO, |moments| moments.access);
         if moments.is_some() || !self.is_stream() {
-            self.phase(&mut request, "rewrite", ("krs", "krf"), (Duration::ZERO, rewrite));
+            self.phase(
+                &mut request,
+                "rewrite",
+                ("krs", "krf"),
+                (Duration::ZERO, rewrite),
+            );
         }
         push(&request);
 
@@ -268,7 +282,8 @@ impl<'a> Shape<'a> {
             }
             Flavor::Tags => {
                 let took = micros(end.saturating_sub(start)) as f64 / 1000.0;
-                span.tags.set(&format!("kong.{phase}.duration_ms"), took.to_string());
+                span.tags
+                    .set(&format!("kong.{phase}.duration_ms"), took.to_string());
             }
         }
     }

@@ -3,6 +3,7 @@
 //! Source: kong/init.lua execute_collecting_plugins_iterator(), execute_collected_plugins_iterator().
 
 use super::debugging;
+use super::results::{Ran, asked_too_often, check_status, ending, finish, report};
 use super::timing::{Timed, Timer};
 use super::{Instance, InstanceIndex, Instances, Plan};
 use crate::respond::{GatewayResponse, ResponseSettings};
@@ -11,11 +12,10 @@ use model::entities::ConsumerId;
 use net::http1::ResponseHead;
 use plugin::trace::PluginPhase;
 use plugin::{
-    Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, Instrumentations, InternalRedirect,
-    LogCx, LogEntry, Node, OwnStates, Phases, PluginDef, PluginError, Request, RequestBody,
-    RequestCx, RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits, Wait,
+    Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, Instrumentations,
+    InternalRedirect, LogCx, LogEntry, Node, OwnStates, Phases, PluginDef, PluginError, Request,
+    RequestBody, RequestCx, RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits,
 };
-use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -150,12 +150,6 @@ pub type Replaced = Option<GatewayResponse>;
 /// Ready when the client has left.
 pub type PollGone<'p> = &'p mut (dyn FnMut(&mut Context<'_>) -> Poll<()> + Send);
 
-/// What a handler has decided, or that it was given up.
-enum Ran {
-    Decided(Flow),
-    ClientGone,
-}
-
 impl<'r> Chain<'r> {
     /// Returns a chain without memory. [`Self::use_memory`] must be called before a plugin runs.
     #[inline]
@@ -274,7 +268,7 @@ impl<'r> Chain<'r> {
         let Some(memory) = self.memory.as_deref_mut() else {
             return Access::Done(None);
         };
-        let kinds = self.node.tracing.instrumentations;
+        let kinds = self.node.identity.tracing.instrumentations;
         let is_timed = kinds.intersects(Instrumentations::PLUGIN_REWRITE)
             || memory.state.trace.records(Instrumentations::PLUGIN_REWRITE);
         let mut timer = is_timed.then(|| Timer::start(PluginPhase::Rewrite));
@@ -382,7 +376,13 @@ impl<'r> Chain<'r> {
                 configured: picked.configured(self.names),
                 node: self.node,
             };
+            if IS_TIMED && let Some(timer) = &mut timer {
+                timer.call(&cx.state.trace);
+            }
             let step = instance.plugin.access(cx, memory.own.slot(picked.plugin));
+            if IS_TIMED && let Some(timer) = &mut timer {
+                timer.returned();
+            }
             if let Ok(Step::Continue) = step {
                 // Nothing to drop, but the compiler would call the function that finds out.
                 std::mem::forget(step);
@@ -568,7 +568,10 @@ impl<'r> Chain<'r> {
             upstream_body: body,
             answer,
         };
-        let is_timed = cx.state.trace.records(Instrumentations::PLUGIN_HEADER_FILTER);
+        let is_timed = cx
+            .state
+            .trace
+            .records(Instrumentations::PLUGIN_HEADER_FILTER);
         let mut timer = is_timed.then(|| Timer::start(PluginPhase::HeaderFilter));
         for (picked, instance) in with(picked, self.instances, Phases::HEADER_FILTER) {
             cx.configured = picked.configured(self.names);
@@ -780,89 +783,4 @@ fn with<'a>(
     picked
         .map(|picked| (picked, instances.get(picked.instance)))
         .filter(move |(_, instance)| instance.phases.intersects(phases))
-}
-
-/// Waits for the result of a handler.
-async fn finish(
-    step: Result<Step<'_>, PluginError>,
-    poll_gone: PollGone<'_>,
-) -> Result<Ran, PluginError> {
-    let Wait {
-        mut future,
-        ends_with_client,
-    } = match step? {
-        Step::Continue => return Ok(Ran::Decided(Flow::Continue)),
-        Step::Respond(response) => return decided(Flow::Respond(response)),
-        Step::Exit(response) => return decided(Flow::Exit(response)),
-        Step::InternalRedirect(redirect) => {
-            return Ok(Ran::Decided(Flow::InternalRedirect(redirect)));
-        }
-        Step::ReadBody => return Ok(Ran::Decided(Flow::ReadBody)),
-        Step::Wait(wait) => wait,
-    };
-    if !ends_with_client {
-        return future.await.and_then(decided);
-    }
-    poll_fn(|cx| {
-        if let Poll::Ready(flow) = future.as_mut().poll(cx) {
-            return Poll::Ready(flow.and_then(decided));
-        }
-        poll_gone(cx).map(|()| Ok(Ran::ClientGone))
-    })
-    .await
-}
-
-fn decided(flow: Flow) -> Result<Ran, PluginError> {
-    flow.with_final_status().map(Ran::Decided)
-}
-
-/// Returns the response of a handler in a phase in which every response ends the request, and which cannot ask for the
-/// request's body (again).
-fn ending(
-    phase: &'static str,
-    instance: &Instance,
-    ran: Result<Ran, PluginError>,
-) -> Result<Option<Response>, ClientLeft> {
-    let error = match ran {
-        Ok(Ran::Decided(Flow::Continue)) => return Ok(None),
-        Ok(Ran::ClientGone) => return Err(ClientLeft),
-        Ok(Ran::Decided(Flow::Respond(response) | Flow::Exit(response))) => {
-            return Ok(Some(response));
-        }
-        Ok(Ran::Decided(Flow::ReadBody)) => asked_too_often(),
-        Ok(Ran::Decided(Flow::InternalRedirect(_))) => {
-            PluginError::new("it redirects the request after the upstream has answered")
-        }
-        Err(error) => error,
-    };
-    report(phase, &instance.def, &error);
-    Ok(Some(match phase {
-        // Kong does not catch errors in this phase, so nginx shows its page.
-        "rewrite" => Response::server_error(500),
-        _ => Response::unexpected_error(),
-    }))
-}
-
-/// Refuses a status that a header filter has set and that no final response has. The client would wait for another
-/// response.
-#[inline]
-fn check_status(before: u16, after: u16, instance: &Instance) -> Result<(), FilterFailed> {
-    if after == before || (200..=599).contains(&after) {
-        return Ok(());
-    }
-    report(
-        "header_filter",
-        &instance.def,
-        &PluginError::not_final(after),
-    );
-    Err(FilterFailed)
-}
-
-fn asked_too_often() -> PluginError {
-    PluginError::new("it asks for the request's body where that cannot be read")
-}
-
-pub(super) fn report(phase: &'static str, def: &PluginDef, error: &PluginError) {
-    let cause = std::error::Error::source(error).map(tracing::field::display);
-    tracing::error!(plugin = &*def.name, phase, cause, "{error}");
 }

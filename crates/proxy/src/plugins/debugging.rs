@@ -67,7 +67,11 @@ fn log(text: &str) {
         rest = after;
     }
     for (at, part) in parts.iter().enumerate() {
-        tracing::info!("[request-debug] parts: {}/{} output: {part}", at + 1, parts.len());
+        tracing::info!(
+            "[request-debug] parts: {}/{} output: {part}",
+            at + 1,
+            parts.len()
+        );
     }
 }
 

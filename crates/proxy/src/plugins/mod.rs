@@ -6,6 +6,7 @@ mod chain;
 pub(crate) mod debugging;
 mod plan;
 mod publish;
+mod results;
 pub mod streams;
 mod timing;
 

@@ -64,6 +64,9 @@ impl Handling<'_> {
 
 /// Compares a secret in a time that does not depend on where it differs.
 fn is_same(told: &[u8], secret: &[u8]) -> bool {
-    let differs = told.iter().zip(secret).fold(0, |all, (one, other)| black_box(all | (one ^ other)));
+    let differs = told
+        .iter()
+        .zip(secret)
+        .fold(0, |all, (one, other)| black_box(all | (one ^ other)));
     told.len() == secret.len() && differs == 0 && !secret.is_empty()
 }

@@ -74,11 +74,23 @@ fn a_line_of_the_log_is_a_record() {
     let mut out = Vec::new();
     let start = lines::write(&line, Some((ids, true)), &mut out);
     let record = otlp::LogRecord::decode_length_delimited(&out[start..]).unwrap();
-    assert_eq!((record.severity_number, &*record.severity_text), (13, "WARN"));
-    assert_eq!((record.time, record.observed_time), (1_234_567_890, 1_234_567_890));
-    assert_eq!(record.body.unwrap().value, Some(Value::Text("careful".into())));
+    assert_eq!(
+        (record.severity_number, &*record.severity_text),
+        (13, "WARN")
+    );
+    assert_eq!(
+        (record.time, record.observed_time),
+        (1_234_567_890, 1_234_567_890)
+    );
+    assert_eq!(
+        record.body.unwrap().value,
+        Some(Value::Text("careful".into()))
+    );
     let attributes = otlp::attributes(&record.attributes);
     assert_eq!(attributes["request.id"], Value::Text("ab".into()));
     assert_eq!(attributes["introspection.current.line"], Value::Number(7.0));
-    assert_eq!((record.flags, record.trace_id.len(), record.span_id[7]), (1, 16, 9));
+    assert_eq!(
+        (record.flags, record.trace_id.len(), record.span_id[7]),
+        (1, 16, 9)
+    );
 }

@@ -76,7 +76,10 @@ fn what_is_not_sampled_costs_only_its_header() {
     let sink = Sink::start(&[]);
     let case = case(&sink, json!({"sampling_rate": 0.5}));
     // The first half of the id decides, as a little-endian number.
-    let ids = ["00000000000000c0448eb211c80319cd", "ffffffffffffffff448eb211c80319cd"];
+    let ids = [
+        "00000000000000c0448eb211c80319cd",
+        "ffffffffffffffff448eb211c80319cd",
+    ];
     for id in ids {
         let outcome = case
             .request("GET /")
@@ -93,9 +96,15 @@ fn what_is_not_sampled_costs_only_its_header() {
         .run_now();
     assert!(traceparent(&outcome).ends_with("-00"));
     case.request("GET /")
-        .header("traceparent", "00-ffffffffffffff3f448eb211c80319cd-b7ad6b7169203331-01")
+        .header(
+            "traceparent",
+            "00-ffffffffffffff3f448eb211c80319cd-b7ad6b7169203331-01",
+        )
         .run_now();
-    assert_eq!(hex(&next_span(&sink).trace_id), "ffffffffffffff3f448eb211c80319cd");
+    assert_eq!(
+        hex(&next_span(&sink).trace_id),
+        "ffffffffffffff3f448eb211c80319cd"
+    );
     assert!(sink.arrived().is_empty());
 }
 
@@ -143,7 +152,10 @@ fn a_batch_has_the_resource_once() {
         case.request("GET /").run_now();
     }
     let delivery = sink.next();
-    assert_eq!(delivery.header("content-type"), Some("application/x-protobuf"));
+    assert_eq!(
+        delivery.header("content-type"),
+        Some("application/x-protobuf")
+    );
     assert_eq!(delivery.header("x-key"), Some("secret"));
     let traces: otlp::Traces = prost::Message::decode(&*delivery.body).unwrap();
     let [resource_spans] = &traces.resource_spans[..] else {
@@ -152,7 +164,10 @@ fn a_batch_has_the_resource_once() {
     let resource = resource_spans.resource.as_ref().unwrap();
     let attributes = otlp::attributes(&resource.attributes);
     assert_eq!(attributes["service.name"], otlp::Value::Text("edge".into()));
-    assert_eq!(attributes["service.version"], otlp::Value::Text("3.9.1".into()));
+    assert_eq!(
+        attributes["service.version"],
+        otlp::Value::Text("3.9.1".into())
+    );
     assert_eq!(attributes["zone"], otlp::Value::Text("a".into()));
     let [scope_spans] = &resource_spans.scope_spans[..] else {
         panic!("several scopes");
@@ -174,7 +189,10 @@ fn only_status_200_is_a_success() {
 #[test]
 fn the_response_shows_the_trace_id() {
     let sink = Sink::start(&[]);
-    let case = case(&sink, json!({"http_response_header_for_traceid": "X-Trace"}));
+    let case = case(
+        &sink,
+        json!({"http_response_header_for_traceid": "X-Trace"}),
+    );
     let outcome = case
         .request("GET /")
         .header("traceparent", &format!("{CLIENT}-01"))
@@ -191,12 +209,18 @@ fn the_log_record_shows_the_trace_id() {
         .header("traceparent", &format!("{CLIENT}-01"))
         .run_now();
     let sent = outcome.sent();
-    assert_eq!(sent.header("x-datadog-trace-id"), Some("9532127138774266268"));
+    assert_eq!(
+        sent.header("x-datadog-trace-id"),
+        Some("9532127138774266268")
+    );
 }
 
 #[test]
 fn endpoints_are_urls() {
     crate::install();
     let refused = refusal(&def(), json!({"traces_endpoint": "{vault://env/a}"}));
-    assert!(refused.starts_with("traces_endpoint: it is a vault reference"), "{refused}");
+    assert!(
+        refused.starts_with("traces_endpoint: it is a vault reference"),
+        "{refused}"
+    );
 }

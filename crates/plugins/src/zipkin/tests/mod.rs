@@ -33,13 +33,19 @@ fn spans(sink: &Sink) -> [Value; 2] {
 fn spans_show_the_request_and_who_took_part() {
     let sink = Sink::start(&[]);
     let (consumer, credential) = (Uuid::from_u128(1), Uuid::from_u128(2));
-    let case = case(&sink, json!({"static_tags": [{"name": "env", "value": "test"}]}));
+    let case = case(
+        &sink,
+        json!({"static_tags": [{"name": "env", "value": "test"}]}),
+    );
     let outcome = case
         .request("PUT /a/b?c=d")
         .client("192.0.2.1:77")
         .consumer(consumer, "ann")
         .credential(credential)
-        .header("Zipkin-Tags", "a=1; b = two words ;bad;=x;http.method=EVIL;lc=x")
+        .header(
+            "Zipkin-Tags",
+            "a=1; b = two words ;bad;=x;http.method=EVIL;lc=x",
+        )
         .answered(Upstream::new(201))
         .took(
             UNIX_EPOCH + Duration::from_secs(5),
@@ -65,12 +71,21 @@ fn spans_show_the_request_and_who_took_part() {
     ] {
         assert_eq!(tags[name], value, "{name}");
     }
-    assert_eq!((&request["name"], &request["kind"]), (&json!("PUT"), &json!("SERVER")));
+    assert_eq!(
+        (&request["name"], &request["kind"]),
+        (&json!("PUT"), &json!("SERVER"))
+    );
     assert_eq!(request["timestamp"], 5_000_000);
     assert_eq!(request["duration"], 1500);
-    assert_eq!(request["remoteEndpoint"], json!({"ipv4": "192.0.2.1", "port": 77}));
+    assert_eq!(
+        request["remoteEndpoint"],
+        json!({"ipv4": "192.0.2.1", "port": 77})
+    );
     assert_eq!(request["localEndpoint"], json!({"serviceName": "kong"}));
-    assert_eq!((&proxy["name"], &proxy["kind"]), (&json!("PUT (proxy)"), &json!("CLIENT")));
+    assert_eq!(
+        (&proxy["name"], &proxy["kind"]),
+        (&json!("PUT (proxy)"), &json!("CLIENT"))
+    );
     assert_eq!(proxy["parentId"], request["id"]);
     let sent = outcome.sent();
     assert_eq!(sent.header("x-b3-spanid"), proxy["id"].as_str());
@@ -108,12 +123,17 @@ fn phases_are_annotations_or_tags() {
     case(&sink, json!({})).request("GET /").run_now();
     let names = |span: &Value| -> Vec<String> {
         let annotations = span["annotations"].as_array().unwrap();
-        annotations.iter().map(|one| one["value"].as_str().unwrap().to_owned()).collect()
+        annotations
+            .iter()
+            .map(|one| one["value"].as_str().unwrap().to_owned())
+            .collect()
     };
     let [request, proxy] = spans(&sink);
     assert_eq!(names(&request), ["krs", "krf"]);
     assert_eq!(names(&proxy), ["kas", "kaf", "khs", "khf", "kbs", "kbf"]);
-    case(&sink, json!({"phase_duration_flavor": "tags"})).request("GET /").run_now();
+    case(&sink, json!({"phase_duration_flavor": "tags"}))
+        .request("GET /")
+        .run_now();
     let [request, proxy] = spans(&sink);
     assert!(request.get("annotations").is_none() && proxy.get("annotations").is_none());
     for (span, name) in [
@@ -164,7 +184,10 @@ fn without_a_server_only_the_headers_change() {
 fn bodies_are_not_filtered() {
     let sink = Sink::start(&[]);
     let case = case(&sink, json!({}));
-    let outcome = case.request("GET /").answered(Upstream::new(200).body("whole")).run_now();
+    let outcome = case
+        .request("GET /")
+        .answered(Upstream::new(200).body("whole"))
+        .run_now();
     assert_eq!(outcome.client.text(), "whole");
     assert!(def().phases.intersects(Phases::BODY_FILTER));
 }
