@@ -298,11 +298,14 @@ impl Decision {
     /// Keeps the ids of an earlier decision if they are the gateway's own in both, so that one request has one trace.
     fn after(self, early: Option<Self>) -> Self {
         match early {
-            Some(early) if !early.is_foreign && !self.is_foreign => Self {
-                sampled: early.sampled,
-                incoming: self.incoming,
-                ..early
-            },
+            Some(early) if !early.is_foreign && !self.is_foreign => {
+                let is_told = self.incoming.is_some_and(|one| one.sampled.is_some());
+                Self {
+                    sampled: if is_told { self.sampled } else { early.sampled },
+                    incoming: self.incoming,
+                    ..early
+                }
+            }
             _ => self,
         }
     }
