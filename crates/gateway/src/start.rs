@@ -194,6 +194,7 @@ fn check_settings(settings: &Settings) -> Result<Checked, Failure> {
         Failure::new(format!("cannot read or write {}: {error}", path.display()))
     })?;
     let identity = plugin::NodeIdentity {
+        tracing: settings.proxy.tracing,
         id: node.id.to_string(),
         hostname: node.hostname.clone(),
     };
@@ -263,7 +264,6 @@ fn prepare_configuration(
         trusted_ips: plane_settings.real_ip.trusted.clone(),
         configuration: settings.shown.to_string(),
         body_buffer: usize::try_from(settings.proxy.body_buffer).unwrap_or(usize::MAX),
-        tracing: settings.proxy.tracing,
     });
     let mut for_plugins = for_plugins.map_err(Failure::of("read lua_ssl_trusted_certificate"))?;
     for_plugins.records_reason = settings.model.records_reason;

@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::request::{InternalRedirect, Request, RequestCx};
 use crate::response::{Chunk, Response, ResponseCx};
 use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
-use crate::trace::Instrumentations;
+use crate::trace::{Instrumentations, Tracing};
 use crate::worker_part::{Life, PerWorker};
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
@@ -547,9 +547,10 @@ pub enum UntrustedLua {
     On,
 }
 
-/// The identity of this node, as plugins show it.
+/// What plugins know about this node before it runs: its identity, and what it records about requests.
 #[derive(Debug, Clone, Default)]
 pub struct NodeIdentity {
+    pub tracing: Tracing,
     pub id: String,
     pub hostname: String,
 }

@@ -2,7 +2,6 @@
 
 use crate::def::NodeIdentity;
 use crate::entities::{Entities, NoEntities};
-use crate::trace::Tracing;
 use expr::Block;
 use net::dns::Resolver;
 use net::tls::{CertificateError, Trust};
@@ -53,7 +52,6 @@ pub struct Node {
     pub body_buffer: usize,
     /// Whether log records have the reason of an incomplete response (`log_record_reason`).
     pub records_reason: bool,
-    pub tracing: Tracing,
     /// Counts the connections. It is set once the node serves.
     pub connections: OnceLock<CountConnections>,
 }
@@ -91,7 +89,6 @@ pub struct NodeParts {
     /// Maximum size of a request body that Lua code gets without asking for a larger one
     /// (`nginx_http_client_body_buffer_size`).
     pub body_buffer: usize,
-    pub tracing: Tracing,
 }
 
 /// The default of `mem_cache_size`.
@@ -115,7 +112,6 @@ impl Node {
             trusted_ips,
             configuration,
             body_buffer,
-            tracing,
         } = parts;
         let queues = Queues::new(background.clone());
         queues.expose(&metrics);
@@ -142,7 +138,6 @@ impl Node {
             configuration,
             body_buffer,
             records_reason: false,
-            tracing,
             connections: OnceLock::new(),
         })
     }
@@ -176,7 +171,6 @@ impl Node {
             trusted_ips: Vec::new(),
             configuration: "{}".to_owned(),
             body_buffer: BODY_BUFFER,
-            tracing: Tracing::default(),
         });
         Ok(Arc::new(node.map_err(io::Error::other)?))
     }

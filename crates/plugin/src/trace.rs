@@ -4,6 +4,8 @@
 //! debug asks for them. Otherwise it neither reads the clock nor writes anything here. Spans of tries and of name
 //! resolution are not recorded at all: [`crate::LogEntry`] has their times.
 
+pub mod queries;
+
 use compact_str::CompactString;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -176,6 +178,8 @@ pub struct Span {
 pub enum SpanKind {
     /// From the head of the request to its route.
     Router,
+    /// A read of the store.
+    Query { statement: Box<str> },
     /// A phase of a plugin.
     Plugin {
         phase: PluginPhase,

@@ -112,6 +112,10 @@ pub mod parsers {
     pub use crate::oauth2::own::signed::{Claims, Header, Parts, split as signed_token_parts};
     pub use crate::oauth2::redirect::with_state as oauth2_redirect;
     pub use crate::oauth2::search::bearer as oauth2_bearer;
+    pub use crate::propagation::{
+        Config as TracePropagationConfig, Outgoing as TraceOutgoing,
+        Propagation as TracePropagation, fields::Fields as TraceFields,
+    };
 }
 
 /// What the bundled plugins bring to the registry of schemas, by name.

@@ -134,6 +134,57 @@ fn a_dead_collector_costs_no_request_anything() {
     assert_eq!(echo.requests(), 20);
 }
 
+#[test]
+fn lines_about_a_request_go_to_the_collectors_of_its_route() {
+    let (echo, sink) = (Echo::start(), Sink::start(&[]));
+    let says = |text: &str| json!({"name": "pre-function", "config": {"access": [format!("kong.log.err('{text}')")]}});
+    let logs = json!({"name": "opentelemetry", "config": {
+        "logs_endpoint": format!("{}/v1/logs", sink.url()),
+        "queue": {"max_batch_size": 1000, "max_coalescing_delay": 3600},
+    }});
+    let routes = json!([
+        {"name": "r", "paths": ["/a"], "plugins": [logs, says("wanted")]},
+        {"name": "q", "paths": ["/b"], "plugins": [says("unwanted")]},
+    ]);
+    let service = json!({"name": "s", "url": echo.url(), "routes": routes});
+    let configuration = json!({"_format_version": "3.0", "services": [service]}).to_string();
+    let gateway = launch().configuration(&configuration).start();
+    assert_eq!(gateway.get("/b", &[]).status, 200);
+    let response = gateway.get("/a", &[]);
+    assert!(gateway.stop().success());
+    let records: Vec<_> = sink
+        .arrived()
+        .iter()
+        .flat_map(|one| otlp::records(&one.body))
+        .collect();
+    let text = |record: &otlp::LogRecord| match record.body.clone().unwrap().value {
+        Some(otlp::Value::Text(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    assert!(
+        !records
+            .iter()
+            .any(|record| text(record).contains("unwanted")),
+        "{records:?}"
+    );
+    let about: Vec<_> = records
+        .iter()
+        .filter(|record| text(record).contains("wanted"))
+        .collect();
+    assert_eq!(about.len(), 1);
+    assert_eq!(
+        (about[0].severity_number, &*about[0].severity_text),
+        (17, "ERR")
+    );
+    let id = response.header("x-kong-request-id").unwrap().to_owned();
+    assert_eq!(
+        attributes(&about[0].attributes)["request.id"],
+        otlp::Value::Text(id)
+    );
+    // The gateway's own lines come too.
+    assert!(records.iter().any(|record| record.attributes.is_empty()));
+}
+
 /// The tree of the response's header.
 fn tree(response: &testkit::HttpResponse) -> Option<Value> {
     let text = response.header("x-kong-request-debug-output")?;

@@ -43,7 +43,6 @@ pub struct Case {
     sessions: Option<Arc<dyn SessionStore>>,
     lua: LuaSettings,
     trusted_ips: Vec<Block>,
-    tracing: Tracing,
     configuration: String,
     clock: Clock,
     background: Option<Background>,
@@ -152,7 +151,6 @@ impl Case {
             sessions: None,
             lua: LuaSettings::default(),
             trusted_ips: Vec::new(),
-            tracing: Tracing::default(),
             configuration: "{}".to_owned(),
             clock: Clock::fixed(UNIX_EPOCH + START),
             background: None,
@@ -234,6 +232,7 @@ impl Case {
     #[must_use]
     pub fn identity(mut self, id: &str, hostname: &str) -> Self {
         self.identity = NodeIdentity {
+            tracing: self.identity.tracing,
             id: id.to_owned(),
             hostname: hostname.to_owned(),
         };
@@ -243,7 +242,7 @@ impl Case {
     /// Sets the settings of tracing. Default: nothing is recorded.
     #[must_use]
     pub fn tracing(mut self, tracing: Tracing) -> Self {
-        self.tracing = tracing;
+        self.identity.tracing = tracing;
         self
     }
 
@@ -344,7 +343,6 @@ impl Case {
             trusted_ips: self.trusted_ips.clone(),
             configuration: self.configuration.clone(),
             body_buffer: BODY_BUFFER,
-            tracing: self.tracing,
         });
         let mut node = node.expect("a client that trusts anyone needs no certificates");
         node.clock = self.clock.clone();

@@ -17,9 +17,8 @@ mod tests;
 pub(crate) use source::SOURCE;
 
 use crate::exporter::{self, Exporter, Target};
-use crate::propagation::{
-    Incoming, Outgoing, Propagation, fields::Fields, random_span, random_trace,
-};
+use crate::propagation::fields::{self, Fields};
+use crate::propagation::{Incoming, Outgoing, Propagation, random_span, random_trace};
 use bytes::Bytes;
 use compact_str::CompactString;
 use config::{Config, TailSampling};
@@ -61,6 +60,7 @@ struct OpenTelemetry {
     sampling_rate: Option<f64>,
     tail: Option<Tail>,
     shown_id: Option<CompactString>,
+    filters_heads: bool,
     /// Deprecated fields that are set, for a warning.
     deprecated: Vec<&'static str>,
 }
@@ -97,6 +97,7 @@ impl Plugin for OpenTelemetry {
 
     fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
         let (params, deprecated) = config.queue_params();
+        let kinds = cx.identity.tracing.instrumentations;
         let envelope = envelope(&config, cx.identity);
         let exporter = |field, url: &Option<CompactString>, kind| {
             let url = url.as_deref();
@@ -124,16 +125,20 @@ impl Plugin for OpenTelemetry {
             propagation: Propagation::new(config.propagation, config.header_type, None),
             sampling_rate: config.sampling_rate,
             tail: config.tail_sampling.as_ref().and_then(tail),
+            filters_heads: config.http_response_header_for_traceid.is_some()
+                || kinds.intersects(Instrumentations::PLUGIN_HEADER_FILTER),
             shown_id: config.http_response_header_for_traceid,
             deprecated,
         })
     }
 
-    /// Without an endpoint for spans, the plugin does not touch requests.
+    /// Without an endpoint for spans, the plugin does not touch requests. The response is left alone unless it shows the
+    /// trace id, or unless there is a span for that.
     fn phases(&self, defined: Phases) -> Phases {
         match self.traces {
-            Some(_) => defined,
             None => Phases::LOG,
+            Some(_) if self.filters_heads => defined,
+            Some(_) => defined.without(Phases::HEADER_FILTER),
         }
     }
 
@@ -159,7 +164,7 @@ impl Plugin for OpenTelemetry {
     }
 
     fn begin_trace(&self, request: &Request<'_>, own: &mut Own, node: &Node) -> Instrumentations {
-        let kinds = node.tracing.instrumentations;
+        let kinds = node.identity.tracing.instrumentations;
         if kinds.is_empty() {
             return Instrumentations::NONE;
         }
@@ -182,11 +187,13 @@ impl Plugin for OpenTelemetry {
             node,
             ..
         } = cx;
-        // Plugins that ran meanwhile may have changed the headers.
-        let early = own.early.filter(|_| request.upstream.headers.is_empty());
+        // Plugins that ran meanwhile may have changed the headers of the trace.
+        let early = own
+            .early
+            .filter(|_| !fields::are_changed(&request.upstream.headers));
         let decision = early.unwrap_or_else(|| self.decide(request, node).after(own.early));
         own.decision = Some(decision);
-        let kinds = node.tracing.instrumentations;
+        let kinds = node.identity.tracing.instrumentations;
         if decision.sampled {
             state.trace.record(kinds);
         }
@@ -223,7 +230,7 @@ impl Plugin for OpenTelemetry {
         let Some(traces) = &self.traces else {
             return;
         };
-        let kinds = cx.node.tracing.instrumentations;
+        let kinds = cx.node.identity.tracing.instrumentations;
         if kinds.is_empty() {
             return;
         }
@@ -242,7 +249,7 @@ impl OpenTelemetry {
         let incoming = self.propagation.extract(&Fields::of(request));
         let mut decision = Decision::new(incoming);
         decision.sampled = match incoming {
-            _ if node.tracing.instrumentations.is_empty() => false,
+            _ if node.identity.tracing.instrumentations.is_empty() => false,
             Some(Incoming {
                 sampled: Some(false),
                 ..
@@ -254,7 +261,9 @@ impl OpenTelemetry {
                 ..
             }) => true,
             _ => {
-                let rate = self.sampling_rate.unwrap_or(node.tracing.sampling_rate);
+                let rate = self
+                    .sampling_rate
+                    .unwrap_or(node.identity.tracing.sampling_rate);
                 is_sampled(decision.trace, rate)
             }
         };
@@ -267,7 +276,7 @@ impl Own {
     fn decision(&mut self, node: &Node) -> Decision {
         *self.decision.get_or_insert_with(|| {
             let mut decision = Decision::new(None);
-            decision.sampled = is_sampled(decision.trace, node.tracing.sampling_rate);
+            decision.sampled = is_sampled(decision.trace, node.identity.tracing.sampling_rate);
             decision
         })
     }
@@ -289,11 +298,14 @@ impl Decision {
     /// Keeps the ids of an earlier decision if they are the gateway's own in both, so that one request has one trace.
     fn after(self, early: Option<Self>) -> Self {
         match early {
-            Some(early) if !early.is_foreign && !self.is_foreign => Self {
-                sampled: early.sampled,
-                incoming: self.incoming,
-                ..early
-            },
+            Some(early) if !early.is_foreign && !self.is_foreign => {
+                let is_told = self.incoming.is_some_and(|one| one.sampled.is_some());
+                Self {
+                    sampled: if is_told { self.sampled } else { early.sampled },
+                    incoming: self.incoming,
+                    ..early
+                }
+            }
             _ => self,
         }
     }

@@ -178,6 +178,7 @@ impl Writer<'_, '_, '_> {
         for span in self.cx.state.trace.spans() {
             let (name, kinds) = match &span.kind {
                 SpanKind::Router => (("kong.router", ""), Instrumentations::ROUTER),
+                SpanKind::Query { .. } => (("kong.database.query", ""), Instrumentations::DB_QUERY),
                 SpanKind::Plugin { phase, name, .. } => {
                     let prefix = match phase {
                         PluginPhase::Rewrite => "kong.rewrite.plugin.",
@@ -193,6 +194,15 @@ impl Writer<'_, '_, '_> {
             let times = (self.instant(span.start), self.instant(span.end));
             let base = self.child(name, Kind::Internal, times);
             self.span(&base, push, |out| {
+                if let SpanKind::Query { statement } = &span.kind {
+                    attribute(9, "db.system", Attribute::Text(b"lmdb"), out);
+                    attribute(
+                        9,
+                        "db.statement",
+                        Attribute::Text(statement.as_bytes()),
+                        out,
+                    );
+                }
                 if let Some(error) = &span.error {
                     failure(error, times.1, out);
                 }

@@ -1,6 +1,6 @@
 //! The headers of all formats, collected from a request in one pass.
 
-use plugin::Request;
+use plugin::{HeaderEdits, Request};
 
 /// A header of a trace context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,6 +122,13 @@ impl<'r> Fields<'r> {
     pub fn get(&self, name: Name) -> Option<&'r [u8]> {
         self.values.get(name as usize).copied().flatten()
     }
+}
+
+/// Whether the changes concern a header of a trace context.
+pub fn are_changed(edits: &HeaderEdits) -> bool {
+    edits
+        .names()
+        .any(|name| Name::of(name.as_bytes()).is_some())
 }
 
 /// Reads hex digits, at most 32 of them.

@@ -308,7 +308,7 @@ impl<'r> Chain<'r> {
         let Some(memory) = self.memory.as_deref_mut() else {
             return Access::Done(None);
         };
-        let kinds = self.node.tracing.instrumentations;
+        let kinds = self.node.identity.tracing.instrumentations;
         let is_timed = kinds.intersects(Instrumentations::PLUGIN_REWRITE)
             || memory.state.trace.records(Instrumentations::PLUGIN_REWRITE);
         let mut timer = is_timed.then(|| Timer::start(PluginPhase::Rewrite));
@@ -419,11 +419,17 @@ impl<'r> Chain<'r> {
                 configured: picked.configured(self.names),
                 node: self.node,
             };
+            if IS_TIMED && let Some(timer) = &mut timer {
+                timer.call(&cx.state.trace);
+            }
             let mark = self
                 .doing
                 .mark(PhaseMark::Access, picked.plugin, self.route);
             mark.begin();
             let step = instance.plugin.access(cx, memory.own.slot(picked.plugin));
+            if IS_TIMED && let Some(timer) = &mut timer {
+                timer.returned();
+            }
             if let Ok(Step::Continue) = step {
                 // Nothing to drop, but the compiler would call the function that finds out.
                 std::mem::forget(step);

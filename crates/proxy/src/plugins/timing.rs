@@ -3,6 +3,7 @@
 
 use super::chain::Picked;
 use super::{Chain, Instance, Plan};
+use plugin::trace::queries::{self, Query};
 use plugin::trace::{PluginPhase, Span, SpanKind};
 use plugin::{ConfiguredNames, Instrumentations, PluginError, Request, Trace};
 use std::error::Error;
@@ -12,6 +13,9 @@ use tokio::time::Instant;
 pub(super) struct Timer {
     phase: PluginPhase,
     last: Instant,
+    has_queries: bool,
+    /// The reads of the store by the plugin that runs.
+    queries: Vec<Query>,
 }
 
 /// A plugin that has run.
@@ -40,6 +44,8 @@ impl Timer {
         Self {
             phase,
             last: Instant::now(),
+            has_queries: false,
+            queries: Vec::new(),
         }
     }
 
@@ -53,6 +59,19 @@ impl Timer {
     ) {
         let start = trace.resume().unwrap_or(self.last.into_std());
         self.last = Instant::now();
+        for query in self.queries.drain(..) {
+            trace.add(Span {
+                kind: SpanKind::Query {
+                    statement: query.statement,
+                },
+                start: query.start,
+                end: query.end,
+                error: None,
+            });
+        }
+        if !trace.records(self.phase.instrumentation()) {
+            return;
+        }
         let shows_id = trace.records(Instrumentations::IDS);
         let id = || {
             ran.picked
@@ -70,6 +89,21 @@ impl Timer {
             end: self.last.into_std(),
             error: ran.error.map(text_of),
         });
+    }
+
+    /// Prepares the call of a plugin whose reads of the store have spans.
+    pub(super) fn call(&mut self, trace: &Trace) {
+        self.has_queries = trace.records(Instrumentations::DB_QUERY);
+        if self.has_queries {
+            queries::start();
+        }
+    }
+
+    /// Takes the reads of the store during a call, before another request can run on the thread.
+    pub(super) fn returned(&mut self) {
+        if std::mem::take(&mut self.has_queries) {
+            self.queries = queries::take();
+        }
     }
 
     /// The plugin goes on later, and its span with it.
@@ -115,6 +149,6 @@ impl Chain<'_> {
                 error: None,
             });
         }
-        trace.records(Instrumentations::PLUGIN_ACCESS)
+        trace.records(Instrumentations::PLUGIN_ACCESS.with(Instrumentations::DB_QUERY))
     }
 }

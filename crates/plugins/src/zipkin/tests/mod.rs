@@ -14,7 +14,7 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 fn case(sink: &Sink, more: Value) -> Case {
     let mut config = json!({
         "http_endpoint": sink.url(), "sample_ratio": 1,
-        "queue": {"max_batch_size": 2, "max_coalescing_delay": 3600},
+        "queue": {"max_batch_size": 3, "max_coalescing_delay": 3600},
     });
     for (key, value) in more.as_object().unwrap() {
         config[key] = value.clone();
@@ -22,11 +22,14 @@ fn case(sink: &Sink, more: Value) -> Case {
     testing::case(def(), config)
 }
 
-/// Returns the spans of the request and of the proxy.
+/// Returns the spans of the request and of the proxy. The third one is that of the try.
 fn spans(sink: &Sink) -> [Value; 2] {
     let delivery = sink.next();
     assert_eq!(delivery.header("content-type"), Some("application/json"));
-    delivery.records().try_into().expect("two spans")
+    let [request, proxy, attempt]: [Value; 3] = delivery.records().try_into().expect("three spans");
+    let number = &attempt["tags"]["kong.balancer.try"];
+    assert!(number == "1" && attempt["parentId"] == request["id"]);
+    [request, proxy]
 }
 
 #[test]
