@@ -2,7 +2,7 @@
 //! consumer that is known at that moment. The later phases run the same instances.
 //! Source: kong/init.lua execute_collecting_plugins_iterator(), execute_collected_plugins_iterator().
 
-use super::finish::{Ran, asked_too_often, check_status, ending, finish, report};
+use super::results::{Ran, asked_too_often, check_status, ending, finish, report};
 use super::{Doing, Instance, InstanceIndex, Instances, PhaseMark, Plan, RouteMark};
 use crate::respond::{GatewayResponse, ResponseSettings};
 use bytes::Bytes;

@@ -4,9 +4,9 @@
 
 mod chain;
 mod doing;
-mod finish;
 mod plan;
 mod publish;
+mod results;
 pub mod streams;
 
 pub use chain::{

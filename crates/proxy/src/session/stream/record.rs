@@ -96,7 +96,7 @@ impl Record {
             id: service.id.0,
             name: service.name.clone(),
         });
-        let plugins = snapshot.installed(&self.plane.node);
+        let plugins = snapshot.installed(&self.plane.node, self.plane.doing());
         let plan = &route.plan;
         self.loggers = Some(plugins.loggers(plan, Some(route_id), service_id));
         if !plan.has(Phases::PREREAD) {
@@ -184,7 +184,7 @@ impl Record {
         let loggers = self.loggers.take().unwrap_or_else(|| {
             let view = worker::with(|worker| worker.view(&self.plane));
             let snapshot = &*view.snapshot;
-            let plugins = snapshot.installed(&self.plane.node);
+            let plugins = snapshot.installed(&self.plane.node, self.plane.doing());
             plugins.loggers(snapshot.stream_globals(), None, None)
         });
         if loggers.is_empty() {
