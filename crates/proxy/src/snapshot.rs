@@ -26,7 +26,7 @@ use self::streams::Streams;
 use crate::balance::{Hashing, NoPeer, PickInput, Stay, Tried, Upstream, Visit};
 use crate::health::Outcome;
 use crate::plugins::streams::Installed;
-use crate::plugins::{Instances, Plan};
+use crate::plugins::{Doing, Instances, Plan};
 use crate::redirect::{Edited, RedirectSettings};
 use crate::upstream::{Target, Way};
 use arc_swap::{ArcSwap, Guard};
@@ -360,11 +360,12 @@ impl Snapshot {
     }
 
     /// The plugins, for sessions of streams and for TLS handshakes.
-    pub fn installed<'s>(&'s self, node: &'s Arc<Node>) -> Installed<'s> {
+    pub fn installed<'s>(&'s self, node: &'s Arc<Node>, doing: &'s Doing) -> Installed<'s> {
         Installed {
             instances: self.instances(),
             names: self.configured_names(),
             node,
+            doing,
         }
     }
 

@@ -4,7 +4,7 @@
 
 mod going_on;
 
-use super::finish::{Ran, asked_too_often, check_status, ending, finish, report};
+use super::results::{Ran, asked_too_often, check_status, ending, finish, report};
 use super::timing::{Timed, Timer};
 use super::{Doing, Instance, InstanceIndex, Instances, PhaseMark, Plan, RouteMark, debugging};
 use crate::respond::{GatewayResponse, ResponseSettings};

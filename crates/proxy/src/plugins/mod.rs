@@ -5,9 +5,9 @@
 mod chain;
 pub(crate) mod debugging;
 mod doing;
-mod finish;
 mod plan;
 mod publish;
+mod results;
 pub mod streams;
 mod timing;
 

@@ -2,8 +2,8 @@
 //! decides which instances run.
 //! Source: kong/init.lua preread(), log(), ssl_certificate().
 
-use super::finish::report;
-use super::{Instance, Instances, Plan};
+use super::results::report;
+use super::{Doing, Instance, Instances, Mark, PhaseMark, Plan, RouteMark};
 use model::entities::{PluginId, RouteId, ServiceId};
 use plugin::{
     CertificateCx, Configured, ConfiguredName, ConfiguredNames, EndedStreamCx, Handler, Node,
@@ -13,6 +13,7 @@ use plugin::{
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::Arc;
 
 /// A plugin has ended a session or a handshake, or has failed. A failure was logged.
@@ -40,6 +41,8 @@ pub struct Installed<'s> {
     pub instances: &'s Instances,
     pub names: &'s dyn ConfiguredNames,
     pub node: &'s Arc<Node>,
+    /// Where the worker notes which handler runs.
+    pub doing: &'s Doing,
 }
 
 /// An instance of a plan, and what it is configured for.
@@ -79,6 +82,10 @@ impl<'s> Installed<'s> {
         })
     }
 
+    fn mark(self, phase: PhaseMark, chosen: &Chosen<'_>) -> Mark<'s> {
+        self.doing.mark(phase, chosen.order, RouteMark::default())
+    }
+
     /// Runs the `preread` phase of a plan, in order, until a plugin closes the session.
     pub async fn preread(self, plan: &Plan, session: &StreamSession<'_>) -> Result<(), Closed> {
         let (route, service) = ids(session);
@@ -92,8 +99,10 @@ impl<'s> Installed<'s> {
                 configured,
                 node: self.node,
             };
+            let mark = self.mark(PhaseMark::Preread, &chosen);
+            mark.begin();
             let step = chosen.instance.plugin.preread(cx);
-            decide("preread", chosen.instance, step).await?;
+            decide("preread", chosen.instance, step, mark).await?;
         }
         Ok(())
     }
@@ -111,8 +120,10 @@ impl<'s> Installed<'s> {
                 plugin: chosen.order,
                 names: self.names,
             };
+            let mark = self.mark(PhaseMark::Certificate, &chosen);
+            mark.begin();
             let step = chosen.instance.plugin.certificate(cx(configured));
-            decide("certificate", chosen.instance, step).await?;
+            decide("certificate", chosen.instance, step, mark).await?;
         }
         Ok(())
     }
@@ -150,11 +161,21 @@ async fn decide(
     phase: &'static str,
     instance: &Instance,
     step: Result<StreamStep<'_>, PluginError>,
+    mark: Mark<'_>,
 ) -> Result<(), Closed> {
+    mark.end();
     let flow = match step {
         Ok(StreamStep::Continue) => return Ok(()),
         Ok(StreamStep::Close(end)) => Ok(StreamFlow::Close(end)),
-        Ok(StreamStep::Wait(wait)) => wait.await,
+        Ok(StreamStep::Wait(mut wait)) => {
+            poll_fn(|cx| {
+                mark.begin();
+                let polled = wait.as_mut().poll(cx);
+                mark.end();
+                polled
+            })
+            .await
+        }
         Err(error) => Err(error),
     };
     let end = match flow {

@@ -1,5 +1,6 @@
 //! A request between its head and its log line, with its plugins.
 
+use super::counts::Counters;
 use super::plane::DataPlane;
 use super::proxying::CLIENT_GONE;
 use super::request_body::BodyShare;
@@ -24,7 +25,7 @@ pub(super) struct Handling<'r> {
     pub(super) body_share: Option<BodyShare>,
     /// The global instances, which log a request that ends before its access phase.
     globals: &'r Plan,
-    plane: &'r DataPlane,
+    pub(super) counters: &'r Counters,
     pub(super) is_logged: bool,
     /// The route of a request that goes on without its client.
     pub(super) goes_on: Option<Routed>,
@@ -43,17 +44,21 @@ pub(super) struct Rest {
 impl<'r> Handling<'r> {
     /// Inlined, because the request is large and would be moved.
     #[inline(always)]
-    pub(super) fn new(request: Request<'r>, snapshot: &'r Snapshot, plane: &'r DataPlane) -> Self {
+    pub(super) fn new(
+        request: Request<'r>,
+        snapshot: &'r Snapshot,
+        plane: &'r DataPlane,
+        counters: &'r Counters,
+    ) -> Self {
         let names = snapshot.configured_names();
         let mut chain = Chain::new(snapshot.instances(), names, &plane.node);
-        let counters = worker::with(|worker| worker.counters(plane));
         chain.note_in(&counters.doing);
         Self {
             request,
             chain,
             body_share: None,
             globals: &snapshot.globals,
-            plane,
+            counters,
             is_logged: false,
             goes_on: None,
             restarts: false,
@@ -164,7 +169,7 @@ impl Drop for Handling<'_> {
         }
         let took = self.request.started.elapsed();
         if !self.chain.has(Phases::LOG) {
-            return self.count(CLIENT_GONE, took, reason);
+            return self.counters.count_request(CLIENT_GONE, took, Some(reason));
         }
         // After a panic of a plugin, a second one would end the process.
         let logged = catch_unwind(AssertUnwindSafe(|| self.log_broken_off(took, reason)));
@@ -179,11 +184,6 @@ impl Drop for Handling<'_> {
 }
 
 impl Handling<'_> {
-    fn count(&self, status: u16, took: Duration, reason: Reason) {
-        let counters = worker::with(|worker| worker.counters(self.plane));
-        counters.count_request(status, took, Some(reason));
-    }
-
     /// Why the task of the request has ended.
     fn reason_of_end(&self) -> Reason {
         if std::thread::panicking() {
@@ -204,7 +204,7 @@ impl Handling<'_> {
             RequestBody::Unread | RequestBody::TooLarge | RequestBody::Streamed => 0,
         };
         let status = status_of(&sent_head.bytes).unwrap_or(CLIENT_GONE);
-        self.count(status, took, reason);
+        self.counters.count_request(status, took, Some(reason));
         let entry = LogEntry {
             status,
             origin: Origin::Gateway,

@@ -243,10 +243,10 @@ impl Connection {
         if let Some(ticket) = &mut self.ticket {
             ticket.served = true;
         }
-        let view = worker::with(|worker| worker.view(plane));
+        let (view, counters) = worker::with(|worker| (worker.view(plane), worker.counters(plane)));
         let snapshot = &*view.snapshot;
         let opening = Opening::new(self, &head, arrival);
-        let mut handling = Handling::new(opening.request(&head), snapshot, plane);
+        let mut handling = Handling::new(opening.request(&head), snapshot, plane, counters);
         if head.asks_for_timings() {
             handling.begin_debug(plane);
         }
@@ -289,7 +289,7 @@ impl Connection {
             outcome.reason.get_or_insert(Reason::ClientGone);
         }
         handling.is_logged = true;
-        self.count(plane, &handling, &opening, &outcome);
+        self.count(&handling, &opening, &outcome);
         if handling.chain.has(Phases::LOG) || plane.settings.access_log.is_some() {
             let Handling { request, chain, .. } = &mut handling;
             let sent_head = chain.take_sent_head();
@@ -312,14 +312,8 @@ impl Connection {
 
     /// Counts a finished request.
     #[inline]
-    fn count(
-        &self,
-        plane: &DataPlane,
-        handling: &Handling<'_>,
-        opening: &Opening<'_>,
-        outcome: &Outcome,
-    ) {
-        let counters = worker::with(|worker| worker.counters(plane));
+    fn count(&self, handling: &Handling<'_>, opening: &Opening<'_>, outcome: &Outcome) {
+        let counters = handling.counters;
         let took = self.now - opening.started;
         counters.count_request(outcome.status, took, outcome.reason);
         if let (Some((contacted, headed)), Some(_)) = (outcome.upstream, outcome.upstream_status) {

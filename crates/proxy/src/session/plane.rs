@@ -5,8 +5,9 @@ use super::counts::{Counter, Counters};
 use super::pace::MinRate;
 use super::real_ip::RealIp;
 use super::watchdog::Pulse;
+use super::worker;
 use crate::access_log::AccessLog;
-use crate::plugins::publish;
+use crate::plugins::{Doing, publish};
 use crate::respond;
 use crate::snapshot::{Live, Snapshot};
 use net::http1::Limits;
@@ -178,6 +179,12 @@ impl DataPlane {
             self.counters.iter().filter(there).count(),
             self.counters.len(),
         )
+    }
+
+    /// Where the worker on whose thread this is called notes which handler it runs.
+    pub(super) fn doing(&self) -> &Doing {
+        let counters = worker::with(|worker| worker.counters(self));
+        &counters.doing
     }
 
     pub(super) fn counters(&self, worker: usize) -> &Counters {

@@ -483,7 +483,7 @@ async fn shake_hands(
     };
     // Boxed because it would enlarge the task of every connection with TLS.
     let snapshot = &*view.snapshot;
-    let plugins = snapshot.installed(&plane.node);
+    let plugins = snapshot.installed(&plane.node, plane.doing());
     Box::pin(handshake(tls, stream, &snapshot.globals, plugins, caller)).await
 }
 

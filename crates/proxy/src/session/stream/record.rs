@@ -99,7 +99,7 @@ impl Record {
             name: service.name.clone(),
         });
         self.slot = Some(route.slot.clone());
-        let plugins = snapshot.installed(&self.plane.node);
+        let plugins = snapshot.installed(&self.plane.node, self.plane.doing());
         let plan = &route.plan;
         self.loggers = Some(plugins.loggers(plan, Some(route_id), service_id));
         if !plan.has(Phases::PREREAD) {
@@ -188,7 +188,7 @@ impl Record {
         let loggers = self.loggers.take().unwrap_or_else(|| {
             let view = worker::with(|worker| worker.view(&self.plane));
             let snapshot = &*view.snapshot;
-            let plugins = snapshot.installed(&self.plane.node);
+            let plugins = snapshot.installed(&self.plane.node, self.plane.doing());
             plugins.loggers(snapshot.stream_globals(), None, None)
         });
         if loggers.is_empty() {

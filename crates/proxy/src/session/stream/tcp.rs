@@ -127,7 +127,7 @@ impl Server {
                 peer: record.peer,
                 port: record.port,
             };
-            let plugins = snapshot.installed(&self.plane.node);
+            let plugins = snapshot.installed(&self.plane.node, self.plane.doing());
             Box::pin(handshake(tls, stream, globals, plugins, caller)).await?
         } else {
             tls.accept(stream).await?

@@ -54,5 +54,9 @@ fn a_panic_ends_its_connection_and_leaves_the_worker_in_order() {
             tokio::task::yield_now().await;
         }
         assert_eq!(gateway.plane.totals().reading, 0);
+        // The log phase comes after the request is counted, which was answered by the upstream.
+        let answers = &gateway.plane.all_counters()[0].answers;
+        let internal = answers[plugin::Reason::Internal as usize].value();
+        assert_eq!(internal, 2);
     });
 }

@@ -281,6 +281,7 @@ fn a_task_that_is_aborted_logs_the_sizes_that_it_knows() {
                 // The gateway's own Date is sent, but plugins do not see it.
                 let without = entry.response_head.len() as u64;
                 assert_eq!(entry.response_head_size - without, 37);
+                assert_eq!(entry.reason, Some(plugin::Reason::Draining));
                 note(format!("log {} {}", entry.status, entry.request_size));
             });
         let stops = script(|mut peer: Peer| async move {

@@ -1,4 +1,4 @@
-//! The result of a handler: waiting for it, and what it means in a phase.
+//! The results of handlers: what a handler has decided once its wait is over, and what is logged about one that fails.
 
 use super::chain::{ClientLeft, FilterFailed, PollGone};
 use super::{Instance, Mark};
