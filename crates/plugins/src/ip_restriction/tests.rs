@@ -106,6 +106,7 @@ fn end(given: Value, address: &str) -> Option<StreamEnd> {
         tls: None,
         route: None,
         service: None,
+        slot: None,
     };
     let case = Case::empty();
     let cx = StreamCx {
