@@ -19,6 +19,7 @@ mod rebuild;
 mod routes;
 mod scrape;
 mod soak;
+mod traces;
 
 use crate::harness::Harness;
 use crate::report::Scenario;

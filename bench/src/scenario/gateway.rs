@@ -1,7 +1,7 @@
 //! `gateway`: the cost of routes, credentials and plugins against their number. Each request uses another route and
 //! another key than the request before it.
 
-use super::{authentication, chains, plugins, routes};
+use super::{authentication, chains, plugins, routes, traces};
 use crate::configuration::{self, Plugins, Shape};
 use crate::harness::{Harness, Subject};
 use crate::load::Request;
@@ -10,7 +10,7 @@ use crate::rounds::{self, Case};
 use anyhow::Result;
 use std::sync::Arc;
 
-const ABOUT: &str = "Cost of a request against the number of routes and credentials, without plugins, with key-auth, with rate limiting and with both; of prometheus and of a chain of five plugins next to none; of each authentication plugin; of chains as in production; and against the number of routes of every kind.";
+const ABOUT: &str = "Cost of a request against the number of routes and credentials, without plugins, with key-auth, with rate limiting and with both; of prometheus and of a chain of five plugins next to none; of each authentication plugin; of chains as in production, without and with tracing; and against the number of routes of every kind.";
 const ROUTES: [usize; 4] = [1, 100, 10_000, 100_000];
 const CREDENTIALS: [usize; 4] = [1, 100, 10_000, 1_000_000];
 /// Number of routes and keys in the published LMDB test.
@@ -51,6 +51,7 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
     }
     authentication::measure(harness, &mut scenario)?;
     chains::measure(harness, &mut scenario)?;
+    traces::measure(harness, &mut scenario)?;
     routes::measure(harness, &mut scenario)?;
     published(harness, &mut scenario)?;
     Ok(scenario)

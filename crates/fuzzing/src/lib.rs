@@ -24,13 +24,14 @@ mod router;
 mod schema;
 mod session;
 mod token;
+mod trace_context;
 mod uri;
 
 /// A target: its name and its check.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target. Its name is also the name of its file in `fuzz/fuzz_targets` and of its directory in `fuzz/corpus`.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("chunked_body", chunked_body),
@@ -54,6 +55,7 @@ pub const TARGETS: [Target; 23] = [
     ("oauth2_request", oauth2_request),
     ("authorization", authorization),
     ("ldap_answer", ldap_answer),
+    ("trace_context", trace_context),
 ];
 
 pub use self::lua::lua;
@@ -75,6 +77,7 @@ pub use router::router;
 pub use schema::schema;
 pub use session::session;
 pub use token::token;
+pub use trace_context::trace_context;
 pub use uri::uri;
 
 /// Maximum number of prefixes of an input that a check tries.

@@ -8,6 +8,7 @@ mod cli;
 mod client;
 mod commands;
 mod control;
+mod debug_token;
 mod declarative_file;
 mod entities;
 mod events;

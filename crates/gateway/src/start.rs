@@ -16,7 +16,9 @@ use crate::signals::Signals;
 use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
 use crate::workers::{self, ApiCertificates, Workers};
-use crate::{check, local, memory, plane, service_manager, session_store, token_store};
+use crate::{
+    check, debug_token, local, memory, plane, service_manager, session_store, token_store,
+};
 use admin::Failure as Refusal;
 use admin::control::{LoadError, Node};
 use model::Error;
@@ -191,6 +193,7 @@ fn check_settings(settings: &Settings) -> Result<Checked, Failure> {
         Failure::new(format!("cannot read or write {}: {error}", path.display()))
     })?;
     let identity = plugin::NodeIdentity {
+        tracing: settings.proxy.tracing,
         id: node.id.to_string(),
         hostname: node.hostname.clone(),
     };
@@ -230,6 +233,7 @@ fn prepare_configuration(
     } = checked;
     plane_settings.access_log = access_logs.proxy.clone();
     plane_settings.stream_log = access_logs.stream.clone();
+    plane_settings.debug_token = debug_token::prepare(settings);
     build.resolver = workers::serve_names(settings.dns.clone())?;
     let store = match lock {
         Some(lock) => join_store(settings, lock)?,

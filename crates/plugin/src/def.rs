@@ -6,6 +6,7 @@ use crate::node::Node;
 use crate::request::{InternalRedirect, Request, RequestCx};
 use crate::response::{Chunk, Response, ResponseCx};
 use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
+use crate::trace::{Instrumentations, Tracing};
 use crate::worker_part::{Life, PerWorker};
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
@@ -54,6 +55,22 @@ pub trait Plugin: Send + Sync + Sized + 'static {
         _own: &'a mut Self::Own,
     ) -> Result<Step<'a>, PluginError> {
         Ok(Step::Continue)
+    }
+
+    /// Whether the plugin traces requests, so that [`Self::begin_trace`] runs.
+    fn traces(&self) -> bool {
+        false
+    }
+
+    /// Runs before the access phase of all plugins, if [`Self::traces`] says so, and returns the spans to record. It
+    /// does not run for a request that has no route, nor for an instance of a single consumer.
+    fn begin_trace(
+        &self,
+        _request: &Request<'_>,
+        _own: &mut Self::Own,
+        _node: &Node,
+    ) -> Instrumentations {
+        Instrumentations::NONE
     }
 
     /// Runs when the route is known and before the upstream is contacted. It may change the request for the upstream,
@@ -530,9 +547,10 @@ pub enum UntrustedLua {
     On,
 }
 
-/// The identity of this node, as plugins show it.
+/// What plugins know about this node before it runs: its identity, and what it records about requests.
 #[derive(Debug, Clone, Default)]
 pub struct NodeIdentity {
+    pub tracing: Tracing,
     pub id: String,
     pub hostname: String,
 }

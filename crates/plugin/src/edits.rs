@@ -229,6 +229,11 @@ impl HeaderEdits {
             })
     }
 
+    /// The names of all changes. A name can occur several times.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.changes.iter().map(|(name, _)| name.as_str())
+    }
+
     /// The lines to write after the kept original ones.
     pub fn added(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
         self.changes

@@ -32,6 +32,7 @@ mod stream;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod timed;
+pub mod trace;
 mod worker_part;
 
 pub use body::{Multipart, ParsedBody, RequestBody};
@@ -66,6 +67,7 @@ pub use stream::{
     StreamProtocol, StreamSession, StreamStep, StreamWait, TlsInfo,
 };
 pub use timed::Timed;
+pub use trace::{Instrumentations, Trace, TraceId, Tracing};
 pub use worker_part::{Life, PerWorker, free_ended_parts, parts_here};
 
 /// Compiles and runs the code of the page about writing plugins.

@@ -8,6 +8,7 @@ use crate::node::Node;
 use crate::response::Response;
 use crate::route_slot::RouteSlot;
 use crate::stream::TlsInfo;
+use crate::trace::Trace;
 use bytes::Bytes;
 use compact_str::CompactString;
 pub use model::entities::Consumer;
@@ -138,6 +139,8 @@ pub struct RequestState {
     pub internal_path: Option<Bytes>,
     /// A limit for the client's body that a plugin has set. Boxed because it is rare.
     pub body_limit: Option<Box<BodyLimit>>,
+    /// The trace id and the recorded spans.
+    pub trace: Trace,
 }
 
 /// Where a request goes on within the gateway (`ngx.exec`). Kong routes by the target that the client has sent, so the
@@ -203,7 +206,9 @@ impl RequestState {
             interpreter,
             internal_path,
             body_limit,
+            trace,
         } = self;
+        trace.clear();
         *body_limit = None;
         *interpreter = None;
         *internal_path = None;

@@ -8,6 +8,7 @@ use crate::node::Node;
 use crate::request::{Request, RequestCx};
 use crate::response::{Chunk, ResponseCx};
 use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
+use crate::trace::Instrumentations;
 use services::metrics::Histogram;
 use services::workers::this_worker;
 use std::any::Any;
@@ -172,6 +173,19 @@ impl Handler for Timed {
             self.series.get_or_init(|| phases);
         }
         self.inner.start(node);
+    }
+
+    fn traces(&self) -> bool {
+        self.inner.traces()
+    }
+
+    fn begin_trace(
+        &self,
+        request: &Request<'_>,
+        own: OwnSlot<'_>,
+        node: &Node,
+    ) -> Instrumentations {
+        self.inner.begin_trace(request, own, node)
     }
 
     fn rewrite<'a>(

@@ -19,6 +19,7 @@ mod correlation_id;
 mod cors;
 mod custom_fields;
 mod datadog;
+mod exporter;
 mod file_log;
 mod functions;
 mod grpc_gateway;
@@ -42,6 +43,7 @@ mod patterns;
 mod post_function;
 mod pre_function;
 mod prometheus;
+mod propagation;
 mod protobuf;
 mod proxy_cache;
 mod rate_limiting;
@@ -107,6 +109,10 @@ pub mod parsers {
     pub use crate::oauth2::own::signed::{Claims, Header, Parts, split as signed_token_parts};
     pub use crate::oauth2::redirect::with_state as oauth2_redirect;
     pub use crate::oauth2::search::bearer as oauth2_bearer;
+    pub use crate::propagation::{
+        Config as TracePropagationConfig, Outgoing as TraceOutgoing,
+        Propagation as TracePropagation, fields::Fields as TraceFields,
+    };
 }
 
 /// What the bundled plugins bring to the registry of schemas, by name.
@@ -183,7 +189,7 @@ fn load() -> Vec<Arc<PluginDef>> {
     let defs = [
         pre_function::def(),
         correlation_id::def(),
-        later::zipkin(),
+        zipkin::def(),
         bot_detection::def(),
         cors::def(),
         session::def(),
@@ -213,7 +219,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::aws_lambda(),
         later::azure_functions(),
         proxy_cache::def(),
-        later::opentelemetry(),
+        opentelemetry::def(),
         prometheus::def(),
         http_log::def(),
         later::statsd(),

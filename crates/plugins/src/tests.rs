@@ -87,9 +87,7 @@ fn only_plugins_that_observe_or_save_work_are_left_out_until_they_work() {
     assert_eq!(
         left_out,
         [
-            "zipkin",
             "acme",
-            "opentelemetry",
             "prometheus",
             "statsd",
             "datadog",

@@ -15,6 +15,7 @@ pub mod clock;
 pub mod dict;
 pub mod http;
 pub mod ldap;
+pub mod log_lines;
 pub mod metrics;
 pub mod queue;
 pub mod redis;

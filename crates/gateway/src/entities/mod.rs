@@ -11,6 +11,7 @@ use model::Object;
 use model::codec;
 use model::declarative::DEFAULT_WORKSPACE;
 use model::entities::Consumer;
+use plugin::trace::queries;
 use plugin::{Decode, DecodeAll, Decoded, Entities, EntityKey, LookupError, ParentKey};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -113,6 +114,14 @@ fn read<T>(
     Ok(reader.read(look).map_err(ReadError::from)??)
 }
 
+/// Returns the kind and the field of a key, for spans.
+fn key_text(key: EntityKey<'_>) -> (&'static str, &'static str) {
+    match key {
+        EntityKey::Id(kind, _) => (kind.name(), "id"),
+        EntityKey::Unique { kind, field, .. } => (kind.name(), field),
+    }
+}
+
 /// Returns the stored form of an entity, and its consumer.
 fn stored_owned<'v>(
     view: &'v View<'_>,
@@ -200,10 +209,14 @@ impl Entities for StoreEntities {
             if let Some(found) = local.found.get(tag, since) {
                 return Ok(Some(found.entity));
             }
-            let (revision, found) = read(&local.reader, |view| {
-                let entity = stored(view, key)?.map(decode).transpose()?;
-                Ok((view.revision(), entity))
-            })?;
+            let (kind, field) = key_text(key);
+            let reading = || {
+                read(&local.reader, |view| {
+                    let entity = stored(view, key)?.map(decode).transpose()?;
+                    Ok((view.revision(), entity))
+                })
+            };
+            let (revision, found) = queries::measure(format_args!("{kind} by {field}"), reading)?;
             if let Some(entity) = &found {
                 local.found.put(tag, revision, Found::new(entity.clone()));
             }
@@ -228,13 +241,17 @@ impl Entities for StoreEntities {
             if let Some(owned) = known.and_then(Found::into_owned) {
                 return Ok(Some(owned));
             }
-            let (revision, found) = read(&local.reader, |view| {
-                let Some(stored) = stored_owned(view, key)? else {
-                    return Ok((view.revision(), None));
-                };
-                let owned = (decode(stored.entity)?, Arc::new(stored.consumer));
-                Ok((view.revision(), Some(owned)))
-            })?;
+            let (kind, field) = key_text(key);
+            let reading = || {
+                read(&local.reader, |view| {
+                    let Some(stored) = stored_owned(view, key)? else {
+                        return Ok((view.revision(), None));
+                    };
+                    let owned = (decode(stored.entity)?, Arc::new(stored.consumer));
+                    Ok((view.revision(), Some(owned)))
+                })
+            };
+            let (revision, found) = queries::measure(format_args!("{kind} by {field}"), reading)?;
             if let Some((entity, consumer)) = &found {
                 let found = Found {
                     entity: entity.clone(),
@@ -254,10 +271,14 @@ impl Entities for StoreEntities {
             if let Some(found) = local.found.get(tag, since) {
                 return Ok(found.entity);
             }
-            let (revision, found) = read(&local.reader, |view| {
-                let entities = decode(&stored_children(view, key)?)?;
-                Ok((view.revision(), entities))
-            })?;
+            let (kind, field) = (key.kind.name(), key.field);
+            let reading = || {
+                read(&local.reader, |view| {
+                    let entities = decode(&stored_children(view, key)?)?;
+                    Ok((view.revision(), entities))
+                })
+            };
+            let (revision, found) = queries::measure(format_args!("{kind} by {field}"), reading)?;
             local.found.put(tag, revision, Found::new(found.clone()));
             Ok(found)
         })

@@ -21,6 +21,7 @@ mod table;
 mod tests;
 mod tls;
 mod tokens;
+mod tracing;
 mod values;
 
 pub(crate) use access_log::AccessLogsSettings;
@@ -48,6 +49,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::Retention;
 use uuid::Uuid;
+
+pub(crate) use self::tracing::RequestDebug;
 
 /// Settings files that are tried in this order if the flag `--conf` is missing.
 pub(crate) const SEARCHED_FILES: [&str; 3] = [
@@ -205,6 +208,8 @@ pub(crate) struct ProxySettings {
     pub(crate) trusted_ips: Vec<String>,
     pub(crate) error_default_type: String,
     pub(crate) allow_debug_header: bool,
+    pub(crate) tracing: plugin::Tracing,
+    pub(crate) request_debug: RequestDebug,
     pub(crate) keepalive_pool_size: usize,
     pub(crate) keepalive_max_requests: u64,
     pub(crate) keepalive_idle_timeout: Duration,
@@ -518,6 +523,8 @@ fn proxy_settings(raw: &mut RawSettings, prefix: &Path) -> ProxySettings {
             .unwrap_or("text/plain")
             .to_owned(),
         allow_debug_header: flag(raw, "allow_debug_header"),
+        tracing: self::tracing::tracing(raw),
+        request_debug: self::tracing::request_debug(raw),
         keepalive_pool_size: number(raw, "upstream_keepalive_pool_size") as usize,
         keepalive_max_requests: number(raw, "upstream_keepalive_max_requests") as u64,
         keepalive_idle_timeout: Duration::from_secs_f64(number(

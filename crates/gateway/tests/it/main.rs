@@ -43,6 +43,7 @@ mod streams;
 mod tls;
 mod tls_settings;
 mod token_durability;
+mod tracing;
 mod transfer;
 mod upgrade;
 mod upstream_tls;

@@ -6,6 +6,7 @@ use crate::args::{self, Arg, MAX_ARGS};
 use crate::request::{Consumer, EntityRef, Request, RequestState};
 use crate::response::Origin;
 use crate::stream::TlsInfo;
+use crate::trace::Trace;
 use bytes::Bytes;
 use model::EntityKind;
 use smallvec::SmallVec;
@@ -92,6 +93,22 @@ fn write(cx: &LogCx<'_, '_>, out: &mut Vec<u8>) {
         Origin::Gateway | Origin::Plugin => br#","source":"kong""#,
     });
     write_workspace(entities, out);
+    if state.trace.is_shown() {
+        write_trace_id(&state.trace, out);
+    }
+}
+
+fn write_trace_id(trace: &Trace, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#","trace_id":{"#);
+    for (at, (name, id)) in trace.forms().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        json::string(name.as_bytes(), out);
+        out.push(b':');
+        json::string(id.as_bytes(), out);
+    }
+    out.push(b'}');
 }
 
 fn write_request(request: &Request<'_>, entry: &LogEntry<'_>, out: &mut Vec<u8>) {

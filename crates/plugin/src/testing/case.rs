@@ -10,6 +10,7 @@ use crate::entities::Entities;
 use crate::handler::{Handler, Maker};
 use crate::node::{BODY_BUFFER, CACHE_SIZE, Node, NodeParts};
 use crate::request::{Consumer, Request};
+use crate::trace::Tracing;
 use crate::worker_part::{Life, free_ended_parts};
 use expr::Block;
 use model::entities::{ConsumerId, PluginId, RouteId, ServiceId};
@@ -231,9 +232,17 @@ impl Case {
     #[must_use]
     pub fn identity(mut self, id: &str, hostname: &str) -> Self {
         self.identity = NodeIdentity {
+            tracing: self.identity.tracing,
             id: id.to_owned(),
             hostname: hostname.to_owned(),
         };
+        self
+    }
+
+    /// Sets the settings of tracing. Default: nothing is recorded.
+    #[must_use]
+    pub fn tracing(mut self, tracing: Tracing) -> Self {
+        self.identity.tracing = tracing;
         self
     }
 

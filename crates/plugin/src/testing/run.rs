@@ -230,6 +230,7 @@ impl Walk<'_> {
     /// Chooses the instance of each plugin when its turn comes, and runs it until a plugin has ended the request.
     async fn access(&mut self, request: &mut Request<'_>, body: RequestBody) -> Ending {
         let running = self.running;
+        self.begin_trace(request);
         let mut response = None;
         // A plugin that fails has not answered: the response counts as the gateway's.
         let mut origin = Origin::Plugin;
@@ -288,6 +289,22 @@ impl Walk<'_> {
                 }
                 _ => Ending::Forward,
             },
+        }
+    }
+
+    /// Lets the instance without a consumer of each plugin decide about the spans of the request.
+    fn begin_trace(&mut self, request: &Request<'_>) {
+        let running = self.running;
+        for order in 0..running.plugins() {
+            let Some(at) = running.pick(order, request, None) else {
+                continue;
+            };
+            let instance = &running.instances[at];
+            if instance.handler.traces() {
+                let own = self.own.slot(instance.order);
+                let kinds = instance.handler.begin_trace(request, own, &running.node);
+                self.state.trace.record(kinds);
+            }
         }
     }
 

@@ -2,28 +2,31 @@
 //! consumer that is known at that moment. The later phases run the same instances.
 //! Source: kong/init.lua execute_collecting_plugins_iterator(), execute_collected_plugins_iterator().
 
+use super::debugging;
+use super::results::{Ran, asked_too_often, check_status, ending, finish, report};
+use super::timing::{Timed, Timer};
 use super::{Instance, InstanceIndex, Instances, Plan};
 use crate::respond::{GatewayResponse, ResponseSettings};
 use bytes::Bytes;
 use model::entities::ConsumerId;
 use net::http1::ResponseHead;
+use plugin::trace::PluginPhase;
 use plugin::{
-    Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, InternalRedirect,
-    LogCx, LogEntry, Node, OwnStates, Phases, PluginDef, PluginError, Request, RequestBody,
-    RequestCx, RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits, Wait,
+    Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, Instrumentations,
+    InternalRedirect, LogCx, LogEntry, Node, OwnStates, Phases, PluginDef, PluginError, Request,
+    RequestBody, RequestCx, RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits,
 };
-use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// The plugins of a request.
 pub struct Chain<'r> {
-    instances: &'r Instances,
+    pub(super) instances: &'r Instances,
     names: &'r dyn ConfiguredNames,
-    node: &'r Arc<Node>,
+    pub(super) node: &'r Arc<Node>,
     /// The phases of the picked instances together.
-    phases: Phases,
+    pub(super) phases: Phases,
     /// `None` as long as no plugin runs. Boxed, because most of a connection's time no request uses it.
     memory: Option<Box<ChainMemory>>,
 }
@@ -44,7 +47,7 @@ pub struct ChainMemory {
     pub edits: UpstreamEdits,
     /// The response head as it was sent, kept only for plugins that log.
     pub sent_head: SentHead,
-    own: OwnStates,
+    pub(super) own: OwnStates,
     picked: Vec<Picked>,
     /// The plugin that ended the request, or failed.
     answered_by: Option<InstanceIndex>,
@@ -99,7 +102,7 @@ impl ChainMemory {
 
 /// An instance that was chosen for a request.
 #[derive(Debug, Clone, Copy)]
-struct Picked {
+pub(super) struct Picked {
     instance: InstanceIndex,
     /// Position of the plugin in the execution order.
     plugin: u16,
@@ -147,12 +150,6 @@ pub type Replaced = Option<GatewayResponse>;
 /// Ready when the client has left.
 pub type PollGone<'p> = &'p mut (dyn FnMut(&mut Context<'_>) -> Poll<()> + Send);
 
-/// What a handler has decided, or that it was given up.
-enum Ran {
-    Decided(Flow),
-    ClientGone,
-}
-
 impl<'r> Chain<'r> {
     /// Returns a chain without memory. [`Self::use_memory`] must be called before a plugin runs.
     #[inline]
@@ -173,6 +170,15 @@ impl<'r> Chain<'r> {
     /// Makes the chain use this memory, which must be empty.
     pub fn use_memory(&mut self, memory: Box<ChainMemory>) {
         self.memory = Some(memory);
+    }
+
+    /// Makes the header filters run although no plugin has one, for a request debug.
+    pub fn ask_for_header_filter(&mut self) {
+        self.phases = self.phases.with(Phases::HEADER_FILTER);
+    }
+
+    pub fn node(&self) -> &'r Arc<Node> {
+        self.node
     }
 
     pub fn has_memory(&self) -> bool {
@@ -262,6 +268,10 @@ impl<'r> Chain<'r> {
         let Some(memory) = self.memory.as_deref_mut() else {
             return Access::Done(None);
         };
+        let kinds = self.node.identity.tracing.instrumentations;
+        let is_timed = kinds.intersects(Instrumentations::PLUGIN_REWRITE)
+            || memory.state.trace.records(Instrumentations::PLUGIN_REWRITE);
+        let mut timer = is_timed.then(|| Timer::start(PluginPhase::Rewrite));
         for at in memory.rewritten..globals.slots.len() {
             let slot = &globals.slots[at];
             let Some(choice) = slot.default else {
@@ -285,6 +295,10 @@ impl<'r> Chain<'r> {
             };
             let step = instance.plugin.rewrite(cx, memory.own.slot(slot.order));
             let ran = finish(step, poll_gone).await;
+            if let Some(timer) = &mut timer {
+                let ran = Timed::new(instance, &picked, ran.as_ref().err());
+                timer.end(&mut memory.state.trace, &ran, self.names, request);
+            }
             if let Ok(Ran::Decided(Flow::ReadBody)) = ran
                 && matches!(request.body, RequestBody::Unread)
             {
@@ -320,9 +334,31 @@ impl<'r> Chain<'r> {
         request: &mut Request<'_>,
         poll_gone: PollGone<'_>,
     ) -> Access {
+        self.access_as::<false>(plan, request, poll_gone).await
+    }
+
+    /// Does what [`Self::access`] does, and records how long each plugin takes. Boxed because it is rare, and would
+    /// enlarge the task of every connection.
+    pub async fn access_timed(
+        &mut self,
+        plan: &Plan,
+        request: &mut Request<'_>,
+        poll_gone: PollGone<'_>,
+    ) -> Access {
+        Box::pin(self.access_as::<true>(plan, request, poll_gone)).await
+    }
+
+    #[inline]
+    async fn access_as<const IS_TIMED: bool>(
+        &mut self,
+        plan: &Plan,
+        request: &mut Request<'_>,
+        poll_gone: PollGone<'_>,
+    ) -> Access {
         let Some(memory) = self.memory.as_deref_mut() else {
             return Access::Done(None);
         };
+        let mut timer = IS_TIMED.then(|| Timer::start(PluginPhase::Access));
         loop {
             let (picked, instance) = match memory.waiting.take() {
                 Some(picked) => (picked, self.instances.get(picked.instance)),
@@ -340,13 +376,34 @@ impl<'r> Chain<'r> {
                 configured: picked.configured(self.names),
                 node: self.node,
             };
+            if IS_TIMED && let Some(timer) = &mut timer {
+                timer.call(&cx.state.trace);
+            }
             let step = instance.plugin.access(cx, memory.own.slot(picked.plugin));
+            if IS_TIMED && let Some(timer) = &mut timer {
+                timer.returned();
+            }
             if let Ok(Step::Continue) = step {
                 // Nothing to drop, but the compiler would call the function that finds out.
                 std::mem::forget(step);
+                if IS_TIMED && let Some(timer) = &mut timer {
+                    let ran = Timed::new(instance, &picked, None);
+                    timer.end(&mut memory.state.trace, &ran, self.names, request);
+                }
                 continue;
             }
-            match finish(step, poll_gone).await {
+            let ran = finish(step, poll_gone).await;
+            if IS_TIMED && let Some(timer) = &mut timer {
+                let trace = &mut memory.state.trace;
+                match &ran {
+                    Ok(Ran::Decided(Flow::ReadBody)) => timer.interrupt(trace),
+                    ran => {
+                        let ran = Timed::new(instance, &picked, ran.as_ref().err());
+                        timer.end(trace, &ran, self.names, request);
+                    }
+                }
+            }
+            match ran {
                 Ok(Ran::Decided(Flow::Continue)) => {}
                 Ok(Ran::Decided(Flow::Respond(response))) => {
                     memory.answered_by = Some(picked.instance);
@@ -419,6 +476,9 @@ impl<'r> Chain<'r> {
                 let own = self.instances.get(picked.instance).phases;
                 memory.push(picked, own, &mut self.phases);
             }
+        }
+        if memory.state.trace.debug.is_some() {
+            self.phases = self.phases.with(Phases::HEADER_FILTER);
         }
     }
 
@@ -508,12 +568,21 @@ impl<'r> Chain<'r> {
             upstream_body: body,
             answer,
         };
+        let is_timed = cx
+            .state
+            .trace
+            .records(Instrumentations::PLUGIN_HEADER_FILTER);
+        let mut timer = is_timed.then(|| Timer::start(PluginPhase::HeaderFilter));
         for (picked, instance) in with(picked, self.instances, Phases::HEADER_FILTER) {
             cx.configured = picked.configured(self.names);
             let before = cx.answer.status;
             let filtered = instance
                 .plugin
                 .header_filter(&mut cx, own.slot(picked.plugin));
+            if let Some(timer) = &mut timer {
+                let ran = Timed::new(instance, picked, filtered.as_ref().err());
+                timer.end(&mut cx.state.trace, &ran, self.names, request);
+            }
             match filtered {
                 Ok(Filtered::Continue) => check_status(before, cx.answer.status, instance)?,
                 Ok(Filtered::Replace(response)) => {
@@ -529,6 +598,9 @@ impl<'r> Chain<'r> {
                     return Err(FilterFailed);
                 }
             }
+        }
+        if cx.state.trace.debug.is_some() {
+            debugging::show(request, cx.state, cx.node, cx.answer);
         }
         Ok(replaced)
     }
@@ -690,7 +762,7 @@ fn nobody(names: &dyn ConfiguredNames) -> Configured<'_> {
 
 impl Picked {
     #[inline]
-    fn configured<'c>(&self, names: &'c dyn ConfiguredNames) -> Configured<'c> {
+    pub(super) fn configured<'c>(&self, names: &'c dyn ConfiguredNames) -> Configured<'c> {
         Configured {
             scopes: self.scopes,
             consumer: self.consumer,
@@ -711,89 +783,4 @@ fn with<'a>(
     picked
         .map(|picked| (picked, instances.get(picked.instance)))
         .filter(move |(_, instance)| instance.phases.intersects(phases))
-}
-
-/// Waits for the result of a handler.
-async fn finish(
-    step: Result<Step<'_>, PluginError>,
-    poll_gone: PollGone<'_>,
-) -> Result<Ran, PluginError> {
-    let Wait {
-        mut future,
-        ends_with_client,
-    } = match step? {
-        Step::Continue => return Ok(Ran::Decided(Flow::Continue)),
-        Step::Respond(response) => return decided(Flow::Respond(response)),
-        Step::Exit(response) => return decided(Flow::Exit(response)),
-        Step::InternalRedirect(redirect) => {
-            return Ok(Ran::Decided(Flow::InternalRedirect(redirect)));
-        }
-        Step::ReadBody => return Ok(Ran::Decided(Flow::ReadBody)),
-        Step::Wait(wait) => wait,
-    };
-    if !ends_with_client {
-        return future.await.and_then(decided);
-    }
-    poll_fn(|cx| {
-        if let Poll::Ready(flow) = future.as_mut().poll(cx) {
-            return Poll::Ready(flow.and_then(decided));
-        }
-        poll_gone(cx).map(|()| Ok(Ran::ClientGone))
-    })
-    .await
-}
-
-fn decided(flow: Flow) -> Result<Ran, PluginError> {
-    flow.with_final_status().map(Ran::Decided)
-}
-
-/// Returns the response of a handler in a phase in which every response ends the request, and which cannot ask for the
-/// request's body (again).
-fn ending(
-    phase: &'static str,
-    instance: &Instance,
-    ran: Result<Ran, PluginError>,
-) -> Result<Option<Response>, ClientLeft> {
-    let error = match ran {
-        Ok(Ran::Decided(Flow::Continue)) => return Ok(None),
-        Ok(Ran::ClientGone) => return Err(ClientLeft),
-        Ok(Ran::Decided(Flow::Respond(response) | Flow::Exit(response))) => {
-            return Ok(Some(response));
-        }
-        Ok(Ran::Decided(Flow::ReadBody)) => asked_too_often(),
-        Ok(Ran::Decided(Flow::InternalRedirect(_))) => {
-            PluginError::new("it redirects the request after the upstream has answered")
-        }
-        Err(error) => error,
-    };
-    report(phase, &instance.def, &error);
-    Ok(Some(match phase {
-        // Kong does not catch errors in this phase, so nginx shows its page.
-        "rewrite" => Response::server_error(500),
-        _ => Response::unexpected_error(),
-    }))
-}
-
-/// Refuses a status that a header filter has set and that no final response has. The client would wait for another
-/// response.
-#[inline]
-fn check_status(before: u16, after: u16, instance: &Instance) -> Result<(), FilterFailed> {
-    if after == before || (200..=599).contains(&after) {
-        return Ok(());
-    }
-    report(
-        "header_filter",
-        &instance.def,
-        &PluginError::not_final(after),
-    );
-    Err(FilterFailed)
-}
-
-fn asked_too_often() -> PluginError {
-    PluginError::new("it asks for the request's body where that cannot be read")
-}
-
-pub(super) fn report(phase: &'static str, def: &PluginDef, error: &PluginError) {
-    let cause = std::error::Error::source(error).map(tracing::field::display);
-    tracing::error!(plugin = &*def.name, phase, cause, "{error}");
 }

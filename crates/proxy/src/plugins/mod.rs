@@ -3,9 +3,12 @@
 //! instances of a snapshot before requests use them.
 
 mod chain;
+pub(crate) mod debugging;
 mod plan;
 mod publish;
+mod results;
 pub mod streams;
+mod timing;
 
 pub use chain::{
     Access, Chain, ChainMemory, ClientLeft, Ended, FilterFailed, PollGone, Replaced, SentHead,
@@ -39,6 +42,8 @@ pub struct Instance {
     /// The phases in which `plugin` is called. They differ from those of `def` if the configuration uses only some of
     /// them, or if `plugin` replaces one that is not implemented.
     pub phases: Phases,
+    /// Whether it traces requests.
+    pub(crate) traces: bool,
     /// Whether the instance was started. Every snapshot with this instance has the same flag.
     started: Arc<AtomicBool>,
     life: Arc<Life>,
@@ -53,6 +58,7 @@ impl Instance {
     ) -> Self {
         let phases = plugin.phases(phases);
         Self {
+            traces: plugin.traces(),
             plugin,
             def,
             phases,

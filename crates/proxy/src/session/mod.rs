@@ -9,6 +9,7 @@ mod answer;
 mod collected;
 mod connect;
 pub(crate) mod date;
+mod debugging;
 mod exchange;
 mod failure;
 mod filtering;
@@ -237,6 +238,9 @@ impl Connection {
         let snapshot = &*view.snapshot;
         let opening = Opening::new(self, &head, arrival);
         let mut handling = Handling::new(opening.request(&head), snapshot, plane, opening.started);
+        if head.asks_for_timings() {
+            handling.begin_debug(plane);
+        }
         let outcome = loop {
             let ended = if snapshot.globals.has(Phases::REWRITE) {
                 // Boxed because it is rare, and would enlarge the task of every connection.
@@ -279,6 +283,9 @@ impl Connection {
             chain.log(request, &entry);
             self.log_access(request, chain.state(), &entry, chain.answered_by());
             chain.give_sent_head(sent_head);
+        }
+        if head.asks_for_timings() {
+            handling.end_debug();
         }
         handling.give_memory();
         worker::with(|worker| worker.counters(plane).requests.add());

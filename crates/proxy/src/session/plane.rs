@@ -30,6 +30,9 @@ pub struct SessionSettings {
     pub request_id_upstream: bool,
     /// Whether clients may ask for debug headers (`allow_debug_header`).
     pub debug_header: bool,
+    /// The token with which clients on other machines may ask for the timings of a request. `None` if nobody may
+    /// (`request_debug`).
+    pub debug_token: Option<Arc<str>>,
     /// Public port numbers of the listeners (`port_maps`).
     pub port_maps: HashMap<u16, u16>,
     /// Maximum time from the first byte of a head to its last (nginx's `client_header_timeout`).
@@ -78,6 +81,7 @@ impl Default for SessionSettings {
             respond: respond::ResponseSettings::default(),
             request_id_upstream: true,
             debug_header: false,
+            debug_token: None,
             port_maps: HashMap::new(),
             header_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(60),

@@ -11,7 +11,7 @@ use super::hashing::Hashed;
 use super::opening::Opening;
 use super::request_body::{BodyError, most_payload};
 use super::routing::Routed;
-use super::tries::{Rules, Verdict, is_idempotent};
+use super::tries::{Rules, Tries, Verdict, is_idempotent};
 use super::tunnel::Tunnel;
 use super::worker::{self, Worker};
 use super::{After, Connection, Outcome, RequestBodyAt};
@@ -27,7 +27,10 @@ use model::entities::Protocol;
 use net::dns::ResolveError;
 use net::http1::{Body, Framing, RequestHead};
 use net::pool;
-use plugin::{Chunk, HeaderEdits, Origin, Phases, Request, RequestBody, Response};
+use plugin::trace::FailedLookup;
+use plugin::{
+    Chunk, HeaderEdits, Instrumentations, Origin, Phases, Request, RequestBody, Response, Trace,
+};
 use std::task::{Context, Poll};
 use tokio::time::Instant;
 
@@ -69,8 +72,14 @@ impl Connection {
             handling.use_globals(&snapshot.globals);
             return self.refuse_body(BodyError::TooLarge, opening, handling);
         }
+        let asks = handling.request.head.asks_for_timings();
+        let is_timed = (route.plan.is_traced() || asks) && {
+            handling.use_memory();
+            let Handling { request, chain, .. } = &mut *handling;
+            chain.begin_trace(&route.plan, request, self.now)
+        };
         if !route.plan.is_empty() {
-            match self.run_access(&route.plan, handling).await {
+            match self.run_access(&route.plan, is_timed, handling).await {
                 Ok(None) => {}
                 Ok(Some(ended)) => return self.answer_plugin(ended, opening, handling),
                 Err(error) => return self.refuse_body(error, opening, handling),
@@ -189,15 +198,18 @@ impl Connection {
     async fn run_access(
         &mut self,
         plan: &Plan,
+        is_timed: bool,
         handling: &mut Handling<'_>,
     ) -> Result<Option<Ended>, BodyError> {
         handling.use_memory();
         handling.request.local = self.arrival.local(&self.stream);
         let ended = loop {
             let Handling { request, chain, .. } = &mut *handling;
-            let access = chain
-                .access(plan, request, &mut |cx| self.poll_gone(cx))
-                .await;
+            let mut gone = |cx: &mut Context<'_>| self.poll_gone(cx);
+            let access = match is_timed {
+                false => chain.access(plan, request, &mut gone).await,
+                true => chain.access_timed(plan, request, &mut gone).await,
+            };
             // A plugin may have waited.
             self.now = Instant::now();
             match access {
@@ -388,6 +400,7 @@ impl Connection {
                 // The server had closed a kept connection. That is no try of its own.
                 if let Some(memory) = handling.chain.memory_mut() {
                     memory.state.tried.pop();
+                    memory.state.trace.forget_try();
                 }
                 kept = Some(target);
                 continue;
@@ -471,8 +484,13 @@ impl Connection {
         let settings = &self.plane.settings;
         let (tries, now) = (&mut self.tries, &mut self.now);
         let obtained = obtain(target, host, protocol, tries, settings, now).await;
-        if let (Some(address), Some(memory)) = (tries.address(), chain.memory_mut()) {
-            memory.state.tried.push(address);
+        if let Some(memory) = chain.memory_mut() {
+            let state = &mut memory.state;
+            state.tried.extend(tries.address());
+            if state.trace.records(Instrumentations::REQUEST) {
+                let failed = obtained.as_ref().err();
+                note_try(&mut state.trace, target, tries, failed, *now);
+            }
         }
         let (mut upstream, reused) = obtained.map_err(TryFailure::Connect)?;
         if matches!(source, Source::Client) && self.send_continue(head).await.is_err() {
@@ -755,6 +773,32 @@ fn host_for<'c>(call: &Call<'_>, head: &'c RequestHead, target: &'c Target) -> N
     Name {
         text: preserved.unwrap_or(target.authority.as_bytes()),
         is_of_client: preserved.is_some(),
+    }
+}
+
+/// Notes the name of the server of a try, or that it could not be resolved.
+#[cold]
+fn note_try(
+    trace: &mut Trace,
+    target: &Target,
+    tries: &Tries,
+    failed: Option<&ConnectError>,
+    now: Instant,
+) {
+    let name = target.host.name();
+    match failed {
+        Some(ConnectError::Resolve(error)) => trace.set_failed_lookup(FailedLookup {
+            name: name.into(),
+            port: target.host.port(),
+            start: tries.began().into_std(),
+            end: now.into_std(),
+            error: error.to_string().into(),
+        }),
+        _ => trace.add_try(name),
+    }
+    if let Some(debug) = &mut trace.debug {
+        let contacted = tries.contacted();
+        debug.contact = Some((contacted - tries.began(), contacted.into_std()));
     }
 }
 

@@ -108,6 +108,11 @@ impl Tries {
         self.address
     }
 
+    /// When the last attempt began.
+    pub(super) fn began(&self) -> Instant {
+        self.began
+    }
+
     pub(super) fn contacted(&self) -> Instant {
         self.contacted
     }

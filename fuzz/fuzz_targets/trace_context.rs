@@ -1,0 +1,5 @@
+//! See `fuzzing::trace_context`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzing::trace_context(data));
