@@ -10,14 +10,15 @@ mod tests;
 
 use model::schema::PluginSource;
 use plugin::{
-    BuildCx, BuildError, EndedStreamCx, LogCx, Node, Origin, Phases, Plugin, PluginDef, Scopes,
-    TryEnd,
+    BuildCx, BuildError, EndedStreamCx, Instrumentations, LogCx, LogEntry, Node, Origin, Phases,
+    Plugin, PluginDef, Scopes, Trace, TryEnd,
 };
 use serde::Deserialize;
 use series::{Kong, RouteSeries};
+use services::metrics::{Histogram, TraceId};
 use services::workers::this_worker;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 pub(crate) const SOURCE: PluginSource =
     PluginSource::plain("prometheus", include_str!("schema.json"));
@@ -101,12 +102,19 @@ impl Plugin for Prometheus {
         if config.latency_metrics {
             let [of_kong, whole] = series.latencies(kong);
             let latencies = &entry.latencies;
-            of_kong.observe(worker, milliseconds(latencies.gateway));
+            let traced = traced(&cx.state.trace, entry);
+            let observe = |histogram: &Histogram, time| match traced {
+                None => histogram.observe(worker, milliseconds(time)),
+                Some((trace, now)) => {
+                    histogram.observe_traced(worker, milliseconds(time), trace, now);
+                }
+            };
+            observe(of_kong, latencies.gateway);
             if let Some(upstream) = latencies.upstream {
                 let of_upstream = series.upstream_latency(kong);
-                of_upstream.observe(worker, milliseconds(upstream));
+                observe(of_upstream, upstream);
             }
-            whole.observe(worker, milliseconds(latencies.request));
+            observe(whole, latencies.request);
         }
     }
 
@@ -148,6 +156,17 @@ impl Drop for Prometheus {
             kong.remove_instance();
         }
     }
+}
+
+/// The id of the request's trace for exemplars, and the end of the request since 1970. `None` if the trace is not recorded:
+/// then there is nothing that the exemplar could lead to.
+#[inline]
+fn traced(trace: &Trace, entry: &LogEntry<'_>) -> Option<(TraceId, Duration)> {
+    let id = trace
+        .id
+        .filter(|_| trace.records(Instrumentations::REQUEST))?;
+    let started = entry.started_at.duration_since(UNIX_EPOCH).ok()?;
+    Some((id.number.to_be_bytes(), started + entry.latencies.request))
 }
 
 /// Kong counts whole milliseconds.

@@ -57,6 +57,8 @@ pub(super) struct RouteSeries {
     pub(super) service_label: Box<str>,
     all: Counted,
     pub(super) consumers: papaya::HashMap<ConsumerId, Arc<OfConsumer>>,
+    /// The series of consumers under former names.
+    pub(super) former: Mutex<Vec<Arc<OfConsumer>>>,
     /// The consumers that have no series of their own.
     other: OnceLock<Counted>,
     latencies: OnceLock<[Histogram; 2]>,
@@ -282,6 +284,7 @@ impl Kong {
             service_label: service_label.into(),
             all: Counted::default(),
             consumers: papaya::HashMap::new(),
+            former: Mutex::default(),
             other: OnceLock::new(),
             latencies: OnceLock::new(),
             upstream_latency: OnceLock::new(),
@@ -369,21 +372,29 @@ impl RouteSeries {
             kong.errors.add(services::workers::this_worker(), 1);
             return self.other.get_or_init(|| Counted::of(OTHER));
         }
-        // A former name of the consumer is replaced. Another worker may have made the series in the meantime.
         let made = Arc::new(OfConsumer {
             counted: Counted::of(label),
             gone: Gone::default(),
         });
+        // Another worker may have made the series in the meantime. A former name of the consumer is replaced.
         let kept = self.consumers.update_or_insert(
             id,
             |known| match *known.counted.consumer == *label {
                 true => known.clone(),
-                false => made.clone(),
+                false => {
+                    self.former().push(known.clone());
+                    made.clone()
+                }
             },
             made.clone(),
             guard,
         );
+        guard.flush();
         &kept.counted
+    }
+
+    pub(super) fn former(&self) -> MutexGuard<'_, Vec<Arc<OfConsumer>>> {
+        self.former.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the histograms of the gateway's part and of the whole.

@@ -4,6 +4,7 @@
 use super::series::{Gone, Kong, RouteSeries, consumer_label, service_label};
 use model::EntityKind;
 use model::entities::Consumer;
+use papaya::Guard;
 use plugin::{EntityRef, Node};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -72,9 +73,16 @@ pub(super) async fn sweep(kong: &Kong, node: &Node, seen: &mut Seen) {
                 pause(&mut looked_up).await;
             }
             if own.gone.is_over(now) {
-                series.consumers.pin().remove(&id);
+                let guard = series.consumers.guard();
+                series.consumers.remove(&id, &guard);
+                // Otherwise the map keeps the value until it has removed many.
+                guard.flush();
             }
         }
+        series.former().retain(|former| {
+            former.gone.note(true, now);
+            !former.gone.is_over(now)
+        });
     }
     kong.routes().retain(|_, series| {
         series.retain(|series| !series.gone.is_over(now));

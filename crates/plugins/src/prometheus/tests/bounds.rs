@@ -104,6 +104,25 @@ fn series_of_a_deleted_consumer_go_and_those_of_the_route_stay() {
 }
 
 #[test]
+fn series_of_a_former_name_of_a_consumer_go_after_ten_minutes() {
+    let case = case(super::all());
+    let node = case.node().clone();
+    request(&case).consumer(NORA, "old").run_now();
+    request(&case).consumer(NORA, "nora").run_now();
+    sweep(&node);
+    assert_eq!(samples_of(&node, REQUESTS).len(), 2);
+    node.clock.advance(Duration::from_secs(600));
+    sweep(&node);
+    // The replaced value of the map is freed with those that are replaced or removed later.
+    let requests = samples_of(&node, REQUESTS);
+    assert!(
+        requests.iter().any(|one| one.contains("consumer=\"nora\"")),
+        "{requests:?}"
+    );
+    assert_eq!(requests.len(), 1);
+}
+
+#[test]
 fn routes_made_and_deleted_without_end_leave_no_series() {
     let entities = Arc::new(entities());
     let case = on(&entities);

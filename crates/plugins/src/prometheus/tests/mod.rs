@@ -6,8 +6,9 @@ use super::{def, series, sweep};
 use crate::testing::people;
 use model::EntityKind;
 use plugin::testing::{Call, Case, FakeEntities, Upstream};
-use plugin::{Latencies, Node};
+use plugin::{Instrumentations, Latencies, Node, TraceId};
 use serde_json::{Value, json};
+use services::metrics::{Format, Page};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use uuid::Uuid;
@@ -231,4 +232,27 @@ fn the_health_of_upstreams_is_shown_by_the_plugin_that_logged_last() {
     request(&shows).run_now();
     drop((shows, hides));
     assert!(!super::shows_upstream_health(&node));
+}
+
+#[test]
+fn latencies_of_recorded_traces_have_exemplars() {
+    let case = case(json!({"latency_metrics": true}));
+    let traced = |number: u128, kinds| {
+        let call = took(request(&case), 1.0, Some(60.0), 70.0);
+        let call = call.state(|state| {
+            let is_short = false;
+            state.trace.identify(TraceId { number, is_short });
+            state.trace.record(kinds);
+        });
+        call.run_now();
+    };
+    traced(0xabc, Instrumentations::REQUEST);
+    traced(0xdef, Instrumentations::NONE);
+    let mut page = Page::in_memory(Format::OpenMetrics);
+    case.node().metrics.write(&mut page);
+    let page = page.into_text();
+    let exemplar = format!(" 2 # {{trace_id=\"{:032x}\"}} 70 0.070", 0xabc);
+    let bucket = "kong_request_latency_ms_bucket{service=\"s\",route=\"r\",workspace=\"default\",le=\"80.0\"}";
+    assert!(page.contains(&format!("{bucket}{exemplar}\n")), "{page}");
+    assert!(!page.contains("def\"}"), "the trace is not recorded");
 }
