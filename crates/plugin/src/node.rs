@@ -50,6 +50,9 @@ pub struct Node {
     /// Maximum size of a request body that Lua code gets without asking for a larger one
     /// (`nginx_http_client_body_buffer_size`).
     pub body_buffer: usize,
+    /// Whether log records hide credentials in queries, cookies and headers (`log_redact`). Kong's records hide only
+    /// `Authorization` and `Proxy-Authorization`.
+    pub redacts_records: bool,
     /// Counts the connections. It is set once the node serves.
     pub connections: OnceLock<CountConnections>,
 }
@@ -88,6 +91,8 @@ pub struct NodeParts {
     /// Maximum size of a request body that Lua code gets without asking for a larger one
     /// (`nginx_http_client_body_buffer_size`).
     pub body_buffer: usize,
+    /// Whether log records hide credentials (`log_redact`).
+    pub redacts_records: bool,
 }
 
 /// The default of `mem_cache_size`.
@@ -111,6 +116,7 @@ impl Node {
             trusted_ips,
             configuration,
             body_buffer,
+            redacts_records,
         } = parts;
         let queues = Queues::new(background.clone());
         let metrics = Metrics::new(workers);
@@ -137,6 +143,7 @@ impl Node {
             trusted_ips,
             configuration,
             body_buffer,
+            redacts_records,
             connections: OnceLock::new(),
         })
     }
@@ -170,6 +177,7 @@ impl Node {
             trusted_ips: Vec::new(),
             configuration: "{}".to_owned(),
             body_buffer: BODY_BUFFER,
+            redacts_records: false,
         });
         Ok(Arc::new(node.map_err(io::Error::other)?))
     }
