@@ -27,7 +27,7 @@ fn each_record_is_a_line_whatever_the_client_sends() {
     let case = case(def(), json!({"path": path, "custom_fields_by_lua": fields}));
     case.request("GET /1?a=%0a").header("x-a", "b\tc").run_now();
     case.request("GET /2")
-        .header("x-long", &"y".repeat(7_000))
+        .header("x-long", "y".repeat(7_000))
         .run_now();
     let records = records(&path, 2);
     assert_eq!(records[0]["request"]["querystring"]["a"], "\n");

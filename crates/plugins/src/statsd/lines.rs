@@ -326,12 +326,12 @@ impl Statistic {
             return;
         };
         match (self.service, service.name) {
-            (ServiceIdentifier::ServiceId, _) => push_id(service.id, out),
-            (ServiceIdentifier::ServiceName | ServiceIdentifier::ServiceNameOrHost, Some(name)) => {
+            (ServiceIdentifier::Id, _) => push_id(service.id, out),
+            (ServiceIdentifier::Name | ServiceIdentifier::NameOrHost, Some(name)) => {
                 push_name(name, out);
             }
-            (ServiceIdentifier::ServiceName, None) => {}
-            (ServiceIdentifier::ServiceHost | ServiceIdentifier::ServiceNameOrHost, _) => {
+            (ServiceIdentifier::Name, None) => {}
+            (ServiceIdentifier::Host | ServiceIdentifier::NameOrHost, _) => {
                 push_name(&facts.service_host().unwrap_or_default(), out);
             }
         }
