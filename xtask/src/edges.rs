@@ -4,7 +4,7 @@ use crate::shell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Each crate of the workspace with the workspace crates it may depend on. `gateway` may depend on all.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("expr", &[]),
     ("model", &["expr"]),
     ("tables", &[]),
@@ -21,13 +21,17 @@ const ALLOWED: [(&str, &[&str]); 16] = [
             "expr", "lua", "model", "net", "plugin", "services", "tokens",
         ],
     ),
+    ("profile", &[]),
     ("proxy", &["model", "net", "plugin", "router", "tables"]),
-    ("admin", &["model", "net", "plugin", "store", "tokens"]),
+    (
+        "admin",
+        &["model", "net", "plugin", "services", "store", "tokens"],
+    ),
     (
         "gateway",
         &[
-            "admin", "expr", "model", "net", "plugin", "plugins", "proxy", "router", "services",
-            "store", "tables", "tokens",
+            "admin", "expr", "model", "net", "plugin", "plugins", "profile", "proxy", "router",
+            "services", "store", "tables", "tokens",
         ],
     ),
     ("testkit", &[]),

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod chains;
 mod fixtures;
 mod functions;
 mod heads;
@@ -43,6 +44,7 @@ pub fn operations() -> Vec<Operation> {
         heads::operations(),
         storage::operations(),
         requests::operations(),
+        chains::operations(),
     ]
     .into_iter()
     .flatten()
@@ -54,10 +56,12 @@ pub fn long_operations() -> Vec<Operation> {
     history::operations()
 }
 
-/// Returns operations that show how the router's cost grows, and those of Lua, whose count depends on what LuaJIT decides
-/// to compile. They are timed, and counted only if they are named.
+/// Returns operations that show how the router's cost grows, those that show the share of each plugin in a chain, and
+/// those of Lua, whose count depends on what LuaJIT decides to compile. They are timed, and counted only if they are
+/// named.
 pub fn scaling_operations() -> Vec<Operation> {
     let mut operations = routing::scaling();
+    operations.extend(chains::shares());
     operations.extend(functions::operations());
     operations
 }

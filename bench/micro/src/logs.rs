@@ -111,6 +111,7 @@ fn log(name: &str, is_logged: bool) -> Operation {
                 response_head_size: RESPONSE.len() as u64,
                 upstream_path: b"/17",
                 upstream_body: None,
+                reason: None,
             };
             chain.log(&request, &entry);
             black_box(&request);

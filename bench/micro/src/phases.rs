@@ -148,6 +148,7 @@ fn phases<Own: Count>(name: &str) -> Operation {
                 response_head_size: 0,
                 upstream_path: b"/",
                 upstream_body: None,
+                reason: None,
             };
             chain.log(&request, &entry);
             black_box(&request);

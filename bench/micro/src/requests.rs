@@ -68,20 +68,20 @@ pub(crate) fn operations() -> Vec<Operation> {
 }
 
 /// The parts in which the operations differ.
-struct Setup {
+pub(crate) struct Setup {
     /// Creates the configuration for an upstream at the given address.
-    config: Box<dyn Fn(SocketAddr) -> Config>,
+    pub(crate) config: Box<dyn Fn(SocketAddr) -> Config>,
     /// The plugins that the gateway knows.
     plugins: Vec<Arc<PluginDef>>,
-    entities: Option<(TempDir, Arc<dyn Entities>)>,
+    pub(crate) entities: Option<(TempDir, Arc<dyn Entities>)>,
     /// The requests that the client sends in turn.
-    requests: Vec<Vec<u8>>,
+    pub(crate) requests: Vec<Vec<u8>>,
     /// The upstream's response, in pieces that the gateway reads one by one.
     answer: Vec<Vec<u8>>,
 }
 
 impl Setup {
-    fn one_route(plugins: Vec<model::entities::Plugin>) -> Self {
+    pub(crate) fn one_route(plugins: Vec<model::entities::Plugin>) -> Self {
         Self {
             config: Box::new(move |upstream| Config {
                 services: vec![service(upstream)],
@@ -151,7 +151,7 @@ fn in_chunks(chunks: usize, size: usize) -> Vec<Vec<u8>> {
     pieces
 }
 
-fn exchange(name: &str, setup: impl Fn() -> Setup + Send + Sync + 'static) -> Operation {
+pub(crate) fn exchange(name: &str, setup: impl Fn() -> Setup + Send + Sync + 'static) -> Operation {
     Operation::repeat(name, COUNT, move || {
         let Running {
             runtime,

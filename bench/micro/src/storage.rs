@@ -251,17 +251,20 @@ fn commit_one() -> Operation {
 
 /// Returns a store with 10,000 consumers, each of which has one key.
 fn people() -> (TempDir, Store) {
+    stored((0..CONSUMERS).flat_map(|number| [consumer(number), credential(number)]))
+}
+
+fn stored(changes: impl IntoIterator<Item = Change>) -> (TempDir, Store) {
     let (directory, store) = open();
-    let changes = (0..CONSUMERS).flat_map(|number| [consumer(number), credential(number)]);
     let change_set = ChangeSet {
-        changes: changes.collect(),
+        changes: changes.into_iter().collect(),
         meta: Vec::new(),
     };
     commit(&store, change_set);
     (directory, store)
 }
 
-fn consumer(number: usize) -> Change {
+pub(crate) fn consumer(number: usize) -> Change {
     put(
         EntityKind::Consumers,
         consumer_id(number).0,
@@ -273,21 +276,32 @@ fn consumer(number: usize) -> Change {
     )
 }
 
-fn credential(number: usize) -> Change {
-    let mut reference = Object::new();
-    reference.push("id", consumer_id(number).to_string().into());
-    put(
-        plugins::kinds::KEYAUTH_CREDENTIALS,
-        id((1 << 43) + number),
-        [
-            ("consumer", reference.into()),
-            ("created_at", Value::from(1_700_000_000)),
-            ("key", key(number).into()),
-        ],
-    )
+pub(crate) fn credential(number: usize) -> Change {
+    let fields = [("key", key(number).into())];
+    owned(plugins::kinds::KEYAUTH_CREDENTIALS, number, fields)
 }
 
-fn put<const N: usize>(kind: EntityKind, id: uuid::Uuid, fields: [(&str, Value); N]) -> Change {
+/// Returns an entity of a plugin that belongs to a consumer, at most one of each kind.
+pub(crate) fn owned<const N: usize>(
+    kind: EntityKind,
+    consumer: usize,
+    fields: [(&'static str, Value); N],
+) -> Change {
+    let mut reference = Object::new();
+    reference.push("id", consumer_id(consumer).to_string().into());
+    let general = [
+        ("consumer", reference.into()),
+        ("created_at", Value::from(1_700_000_000)),
+    ];
+    let id = id((usize::from(kind.number()) << 43) + consumer);
+    put(kind, id, general.into_iter().chain(fields))
+}
+
+fn put(
+    kind: EntityKind,
+    id: uuid::Uuid,
+    fields: impl IntoIterator<Item = (&'static str, Value)>,
+) -> Change {
     let mut entity = Object::new();
     entity.push("id", id.to_string().into());
     for (name, value) in fields {
@@ -357,5 +371,11 @@ fn looked_up(name: &str, turns: usize, first: usize) -> Operation {
 /// Returns 10,000 consumers with keys, and the directory of their store, which must not be dropped before it.
 pub(crate) fn entities() -> (TempDir, StoreEntities) {
     let (directory, store) = people();
+    (directory, StoreEntities::new(store))
+}
+
+/// Returns these entities, and the directory of their store, which must not be dropped before it.
+pub(crate) fn entities_of(changes: impl IntoIterator<Item = Change>) -> (TempDir, StoreEntities) {
+    let (directory, store) = stored(changes);
     (directory, StoreEntities::new(store))
 }

@@ -23,7 +23,7 @@ const ABOUT: &str = "OAuth2 tokens on the embedded store: issued through the tok
                      Only the tokens in the store differ between sizes.";
 /// Tokens in the store. The first size is always measured.
 const SIZES: [usize; 3] = [100_000, 2_000_000, 10_000_000];
-/// Tokens that are verified, spread evenly over the store.
+/// Tokens that are verified, spread evenly over the store; and keys of key-auth, for comparison.
 const VERIFIED: usize = 100_000;
 /// Tokens that are introspected again and again.
 const HOT: usize = 64;
@@ -104,6 +104,7 @@ fn configuration(upstream: SocketAddr) -> String {
             "hash_secret": name == "hashed", "redirect_uris": ["https://app.test/back"],
         })
     });
+    let keys: Vec<Value> = (0..VERIFIED).map(|n| json!({"key": key(n)})).collect();
     json!({
         "_format_version": "3.0",
         "services": [{
@@ -117,10 +118,15 @@ fn configuration(upstream: SocketAddr) -> String {
             ],
         }],
         "consumers": [{
-            "username": "bench", "keyauth_credentials": [{"key": "the-key"}], "oauth2_credentials": credentials,
+            "username": "bench", "keyauth_credentials": keys, "oauth2_credentials": credentials,
         }],
     })
     .to_string()
+}
+
+/// Returns a key of key-auth. It is as long as a token.
+fn key(number: usize) -> String {
+    format!("key{number:029}")
 }
 
 fn id_of(number: u128) -> String {
@@ -259,6 +265,10 @@ impl Subject {
             ];
             Request::with_headers("/token", &headers)
         };
+        let keys: Vec<Request> = (0..stride)
+            .flat_map(|first| (first..VERIFIED).step_by(stride))
+            .map(|number| Request::with_key("/key", &key(number)))
+            .collect();
         let spread = (0..stride).flat_map(|first| self.verified.iter().skip(first).step_by(stride));
         let verify: Vec<Request> = spread.map(bearer).collect();
         let hot = self.verified.iter().rev().take(HOT);
@@ -269,9 +279,12 @@ impl Subject {
         let issue = |client: &str| vec![form("token", client, "grant_type=client_credentials")];
         let connections = harness.options.connections;
         let cases = [
+            ("key-auth, spread keys", keys, connections),
             (
-                "key-auth",
-                vec![Request::with_key("/key", "the-key")],
+                "key-auth, hot keys",
+                (0..HOT)
+                    .map(|number| Request::with_key("/key", &key(number)))
+                    .collect(),
                 connections,
             ),
             ("verify, spread tokens", verify, connections),

@@ -2,6 +2,7 @@
 
 use crate::control::{Api, Credentials};
 use crate::peer::{Connection, Peer};
+use crate::profiles;
 use crate::request;
 use crate::respond::message;
 use crate::state::App;
@@ -35,6 +36,8 @@ pub(crate) enum Refused {
     WrongToken,
     /// The client is authenticated, but its role does not allow the request.
     Forbidden,
+    /// As [`Refused::Forbidden`], for profiles, which change nothing but slow the node down.
+    NoProfiles,
 }
 
 impl Caller {
@@ -59,6 +62,7 @@ impl Caller {
         };
         let may = match refused {
             Some(refused) => Err(refused),
+            None if caller.role == Role::ReadOnly && profiles(request) => Err(Refused::NoProfiles),
             None if caller.role == Role::ReadOnly && writes(request) => Err(Refused::Forbidden),
             None => Ok(()),
         };
@@ -109,6 +113,10 @@ pub(crate) fn writes(request: &Parts) -> bool {
     }
 }
 
+fn profiles(request: &Parts) -> bool {
+    request.method != Method::OPTIONS && request.uri.path().starts_with(profiles::PATHS)
+}
+
 impl Refused {
     pub(crate) fn response(&self) -> Response {
         const WAYS: &str = "a token in the header `Authorization: Bearer` or `Kong-Admin-Token`, or a client certificate";
@@ -123,6 +131,10 @@ impl Refused {
             ),
             Self::Forbidden => {
                 let text = "Forbidden: the role read-only may not change anything";
+                return message(StatusCode::FORBIDDEN, text);
+            }
+            Self::NoProfiles => {
+                let text = "Forbidden: the role read-only may not take profiles";
                 return message(StatusCode::FORBIDDEN, text);
             }
         };

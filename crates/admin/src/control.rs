@@ -5,6 +5,7 @@ use crate::endpoints::Extensions;
 use crate::explain::{Conflicts, Explanation, Question, Search};
 pub use crate::health::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 pub use crate::metrics::{Metric, Reading, Timed};
+pub use crate::profiles::{ProfileFormat, ProfileOrder};
 pub use crate::proposal::{Preview, Proposal, Refusal};
 pub use crate::reload::{LoadedConfiguration, Reload, Reloading};
 pub use crate::respond::Failure;
@@ -15,6 +16,7 @@ use futures_util::future::BoxFuture;
 use model::{EntityKind, Object};
 use schemars::JsonSchema;
 use serde::Serialize;
+use services::metrics::Page;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -79,6 +81,12 @@ pub trait Control: Send + Sync + 'static {
     }
 
     /// The store with the entities at the newest revision.
+    /// Takes a profile of the CPU time of this process, which lasts for seconds; resolves with it in the wanted format.
+    /// Dropping the future ends the profile.
+    fn profile(&self, _order: ProfileOrder) -> BoxFuture<'_, Result<Vec<u8>, Failure>> {
+        Box::pin(async { Err(Failure::not_found()) })
+    }
+
     fn store(&self) -> &store::Store;
 
     /// The store of OAuth2 tokens, if the node has one.
@@ -120,9 +128,12 @@ pub trait Control: Send + Sync + 'static {
     /// Metrics for `GET /metrics`, sorted by name.
     fn metrics(&self) -> Vec<Metric>;
 
-    /// Metrics of plugins and of what the node does for them, in the text format of Prometheus. They follow the others.
-    fn plugin_metrics(&self) -> String {
-        String::new()
+    /// Writes further metrics: Kong's, and those of plugins and of what the node does for them. They follow the others.
+    fn write_metrics(&self, _page: &mut Page) {}
+
+    /// Whether `GET /metrics` offers the format OpenMetrics.
+    fn offers_openmetrics(&self) -> bool {
+        false
     }
 
     /// MD5 hash of the running declarative configuration; all zeros if the configuration is empty.

@@ -23,6 +23,8 @@ pub(crate) enum Action {
     Timers,
     Reload,
     Metrics,
+    CpuProfile,
+    HeapProfile,
     Config,
     Import,
     Export,
@@ -437,6 +439,8 @@ pub(crate) fn own() -> Vec<Endpoint> {
     });
     [
         endpoint("/changes", POST, Action::Changes),
+        endpoint("/debug/pprof/heap", READ, Action::HeapProfile),
+        endpoint("/debug/pprof/profile", READ, Action::CpuProfile),
         endpoint("/export", READ, Action::Export),
         endpoint("/import", POST, Action::Import),
         endpoint("/oauth2_tokens/export", READ, Action::ExportTokens),

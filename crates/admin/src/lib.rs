@@ -26,6 +26,7 @@ mod openapi;
 mod pace;
 mod paging;
 mod peer;
+mod profiles;
 mod proposal;
 mod receive;
 mod reload;

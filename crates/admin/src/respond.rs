@@ -54,6 +54,12 @@ impl Failure {
         Self::Message(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed".into())
     }
 
+    /// A status with a message. An invalid status counts as 500.
+    pub fn with_status(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self::Message(status, message.into())
+    }
+
     /// An error that is the gateway's fault, not the client's.
     pub fn internal(error: impl std::fmt::Display) -> Self {
         Self::Internal(error.to_string())

@@ -12,15 +12,15 @@ use crate::respond::{ApiResult, Failure, empty, message};
 use crate::state::App;
 use crate::transport::{self, Started};
 use crate::{
-    changes, config, entities, explain, extensions, metrics, node, openapi, reload, revisions,
-    schemas, status, tags, token_transfer, transfer,
+    changes, config, entities, explain, extensions, metrics, node, openapi, profiles, reload,
+    revisions, schemas, status, tags, token_transfer, transfer,
 };
 use axum::Router;
 use axum::body::{Bytes, HttpBody};
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, Request};
 use axum::http::header::{
-    ACCEPT, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCEPT, ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_REQUEST_HEADERS, ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, RETRY_AFTER,
     WARNING,
 };
@@ -268,6 +268,7 @@ async fn answer(app: &App, action: Action, asked: Asked, parts: &Parts, bytes: B
         query: asked.query,
         content_type: header(parts, CONTENT_TYPE),
         accept: header(parts, ACCEPT),
+        accept_encoding: header(parts, ACCEPT_ENCODING),
         bytes,
         permits: Connection::of(&parts.extensions).map(|connection| &connection.permits),
         is_local: Connection::of(&parts.extensions).is_some_and(|connection| connection.is_local()),
@@ -325,7 +326,9 @@ async fn dispatch(call: &Call<'_>, action: Action) -> ApiResult {
         Action::CacheKey => node::cache_key(call),
         Action::EnabledPlugins => node::enabled_plugins(call),
         Action::Reload => reload::handle(call).await,
-        Action::Metrics => Ok(metrics::show(call.control)),
+        Action::CpuProfile => profiles::cpu(call).await,
+        Action::HeapProfile => profiles::heap(),
+        Action::Metrics => metrics::show(call).await,
         Action::Config => config::handle(call).await,
         Action::Import => transfer::import(call).await,
         Action::Export => transfer::show(call).await,

@@ -101,6 +101,20 @@ pub(crate) enum Command {
     /// List, show, compare and restore revisions of the configuration
     #[command(subcommand)]
     Revisions(RevisionsCommand),
+    /// Show live what the running gateway does: rates, latencies, routes, workers and errors
+    Top {
+        /// Seconds between two readings
+        #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
+        interval: u32,
+        /// Print one view as text, and end. It covers one interval
+        #[arg(long)]
+        once: bool,
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
+    /// Measure where the running gateway spends CPU time
+    #[command(subcommand)]
+    Profile(ProfileCommand),
     /// List the plugins of this program in the order in which they run, and whether they work
     Plugins {
         /// Print JSON
@@ -115,6 +129,29 @@ pub(crate) enum Command {
     },
     /// Print the version
     Version,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProfileCommand {
+    /// Measure CPU time: writes a profile for pprof and a flame graph
+    Cpu {
+        /// Duration of the measurement
+        #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=600))]
+        seconds: u32,
+        /// Samples per second of CPU time
+        #[arg(long, value_name = "NUMBER", default_value_t = profile::DEFAULT_FREQUENCY, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        frequency: u32,
+        /// File to write: NAME.pb.gz, NAME.svg, or NAME for both [default: silverback-cpu-TIME]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
+    /// Explains why there is no profile of memory, and what to do
+    Heap {
+        #[command(flatten)]
+        settings: SettingsArgs,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -9,8 +9,8 @@ use crate::client::{ApiClient, ClientError};
 use crate::settings::{self, Inputs, Problem, Resolved, SEARCHED_FILES, Settings};
 use crate::transfer::{self, Imported, Target};
 use crate::{
-    check, events, explain, expr, instance, local, oauth2_transfer, plugin_list, revisions, start,
-    tokens,
+    check, events, explain, expr, instance, local, oauth2_transfer, plugin_list, profiles,
+    revisions, start, tokens, top,
 };
 use admin::control::Reload;
 use serde_json::Value as Json;
@@ -115,6 +115,12 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Explain(args) => explain::run(&args),
         Command::Expr(command) => expr::run(&command),
         Command::Revisions(command) => revisions::run(command),
+        Command::Top {
+            interval,
+            once,
+            settings,
+        } => top::run(&settings, Duration::from_secs(interval.into()), once),
+        Command::Profile(command) => profiles::run(&command),
         Command::Plugins { json } => plugin_list::run(json),
         Command::Settings { markdown: true } => say(&settings::page()),
         Command::Settings { markdown: false } => say(&settings::sample()),

@@ -10,13 +10,16 @@ use crate::entities::StoreEntities;
 use crate::instance::Instance;
 use crate::life::Life;
 use crate::logging::{self, Logs};
+use crate::metrics::NodeMetrics;
 use crate::reload::Desk;
 use crate::settings::{Database, LogTarget, ModelSettings, Settings, StoreSettings};
 use crate::signals::Signals;
 use crate::sockets::{self, Inherited, Sockets};
 use crate::upgrade::{self, Estate, Event, Link, Program, UpgradeError};
 use crate::workers::{self, ApiCertificates, Workers};
-use crate::{check, local, memory, plane, service_manager, session_store, token_store};
+use crate::{
+    check, debug_token, local, memory, plane, service_manager, session_store, token_store,
+};
 use admin::Failure as Refusal;
 use admin::control::{LoadError, Node};
 use model::Error;
@@ -230,6 +233,7 @@ fn prepare_configuration(
     } = checked;
     plane_settings.access_log = access_logs.proxy.clone();
     plane_settings.stream_log = access_logs.stream.clone();
+    plane_settings.debug_token = debug_token::prepare(settings);
     build.resolver = workers::serve_names(settings.dns.clone())?;
     let store = match lock {
         Some(lock) => join_store(settings, lock)?,
@@ -247,7 +251,11 @@ fn prepare_configuration(
         entities,
         tokens: Some(Arc::clone(&tokens)),
         sessions: Some(session_store::open(settings)?),
-        workers: settings.workers,
+        metrics: services::Metrics::with(services::metrics::Settings {
+            workers: settings.workers,
+            max_series: settings.metrics.max_series,
+            native: settings.metrics.native,
+        }),
         trust: build.tls.trust_of_bundles(),
         resolver: build.resolver.clone(),
         background,
@@ -256,8 +264,10 @@ fn prepare_configuration(
         configuration: settings.shown.to_string(),
         body_buffer: usize::try_from(settings.proxy.body_buffer).unwrap_or(usize::MAX),
         redacts_records: settings.redacts_records,
+        tracing: settings.proxy.tracing,
     });
-    let for_plugins = for_plugins.map_err(Failure::of("read lua_ssl_trusted_certificate"))?;
+    let mut for_plugins = for_plugins.map_err(Failure::of("read lua_ssl_trusted_certificate"))?;
+    for_plugins.records_reason = settings.model.records_reason;
     let plane = DataPlane::new(
         Live::new(snapshot),
         plane_settings,
@@ -602,8 +612,17 @@ fn serve(
     let addresses = sockets.addresses();
     let plane = Arc::clone(&parts.writer.plane);
     let resolver = parts.writer.build.resolver.clone();
-    let gateway =
-        Gateway::start(parts, settings, reloads).map_err(Failure::of("start a thread"))?;
+    let writer = &parts.writer;
+    let listeners = [
+        ("ssl_cert", &writer.build.default_certificate),
+        ("admin_ssl_cert", &certificates.admin),
+        ("status_ssl_cert", &certificates.status),
+    ];
+    let listeners = listeners.into_iter();
+    let listeners = listeners.filter_map(|(setting, pair)| Some((setting, pair.clone()?)));
+    let metrics = NodeMetrics::expose(&plane, &writer.store, listeners.collect());
+    let gateway = Gateway::start(parts, metrics, settings, reloads);
+    let gateway = gateway.map_err(Failure::of("start a thread"))?;
     let gateway = Arc::new(gateway);
     if let Some(link) = before {
         // First follow later changes over the link, then read the earlier ones, so that none is missed.
@@ -618,6 +637,7 @@ fn serve(
     }
     let mut workers = Workers::new(sockets);
     workers.serve_proxy(&plane, settings)?;
+    workers.watch(&plane)?;
     workers.check_health(&plane, &resolver, settings)?;
     {
         let mut sockets = workers.listeners.lock();

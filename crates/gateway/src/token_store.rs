@@ -96,6 +96,16 @@ pub(crate) fn metrics(store: Option<&dyn TokenStore>) -> Vec<Metric> {
             help: "Those OAuth2 tokens that never end.",
             reading: Reading::Gauge(counts.endless),
         },
+        Metric {
+            name: "silverback_oauth2_look_ups_waited_total",
+            help: "Look-ups of tokens that have waited for the disk.",
+            reading: Reading::Counter(counts.waited),
+        },
+        Metric {
+            name: "silverback_oauth2_look_ups_aside_total",
+            help: "Look-ups of tokens that ran on a thread of their own because they might have had to wait for the disk.",
+            reading: Reading::Counter(counts.aside),
+        },
     ]
 }
 

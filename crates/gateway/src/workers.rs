@@ -1,5 +1,5 @@
-//! The threads that serve: one for each worker of the data plane, one for health checks, one for the Admin API, one for
-//! the Status API and one that resolves names, each with its own runtime. If the server of a thread panics, the thread
+//! The threads that serve: one for each worker of the data plane, one that watches them, one for health checks, one for
+//! the Admin API, one for the Status API and one that resolves names, each with its own runtime. If the server of a thread panics, the thread
 //! starts it again with the same listeners, while the others keep serving. The thread that resolves names also continues
 //! after a panic.
 
@@ -14,7 +14,7 @@ use net::listen::Listen;
 use net::tls::{Alpn, CertificateSource, Certificates, ClientAuth, ServerTls};
 use proxy::balance::names;
 use proxy::health::prober::{self, Subsystems};
-use proxy::session::{self, DataPlane, Entrances, Stop};
+use proxy::session::{self, DataPlane, Entrances, Stop, Watchdog};
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -25,6 +25,7 @@ use std::thread::{self, Builder};
 use std::time::Duration;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::{mpsc, watch};
+use tokio::time::MissedTickBehavior;
 
 /// Pause before a failed thread is started again.
 const RESTART_PAUSE: Duration = Duration::from_millis(500);
@@ -103,6 +104,29 @@ impl Workers {
             })?;
         }
         Ok(())
+    }
+
+    /// Starts the thread that notices workers that do not respond.
+    pub(crate) fn watch(&mut self, plane: &Arc<DataPlane>) -> Result<(), Failure> {
+        let plane = plane.clone();
+        self.proxy.spawn("watchdog".to_owned(), move |stop| {
+            let mut watchdog = Watchdog::new(plane.clone());
+            Ok(async move {
+                let mut interval = tokio::time::interval(Watchdog::INTERVAL);
+                interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                let watching = async {
+                    loop {
+                        interval.tick().await;
+                        watchdog.look();
+                    }
+                };
+                tokio::select! {
+                    () = watching => {}
+                    _ = drained(stop) => {}
+                }
+                Ok(())
+            })
+        })
     }
 
     /// Starts the thread that probes targets for the whole node, and keeps the addresses of named targets up to date.

@@ -48,7 +48,7 @@ impl RequestIds {
 
 /// Returns a seed for a random generator. It hashes the time and the process id with the random keys of the standard
 /// library's hash maps, so it differs between calls and nodes.
-pub(crate) fn random_seed() -> u64 {
+pub fn random_seed() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     hasher.write_u128(now.map_or(0, |elapsed| elapsed.as_nanos()));

@@ -3,6 +3,7 @@
 
 use crate::gate::Gate;
 use crate::stream::Stream;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -104,6 +105,38 @@ pub struct Connection {
     pub sni: Option<Arc<str>>,
     /// Number of responses received on the connection.
     pub requests: u32,
+    /// Counts the connection as open. `None` for a stream of a shared connection.
+    pub open: Option<Open>,
+}
+
+thread_local! {
+    static OPEN: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts an open connection of this thread until it is dropped.
+#[derive(Debug)]
+pub struct Open(());
+
+impl Open {
+    #[expect(
+        clippy::new_without_default,
+        reason = "a default would hide that it counts"
+    )]
+    pub fn new() -> Self {
+        OPEN.set(OPEN.get() + 1);
+        Self(())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        OPEN.set(OPEN.get().saturating_sub(1));
+    }
+}
+
+/// Returns the number of open connections of this thread, idle or in use.
+pub fn open_connections() -> usize {
+    OPEN.get()
 }
 
 #[derive(Debug)]
@@ -212,8 +245,8 @@ impl Pool {
             .for_each(|place| place.idle = Vec::new());
     }
 
-    #[cfg(test)]
-    fn idle_connections(&self) -> usize {
+    /// Returns the number of idle connections.
+    pub fn idle_connections(&self) -> usize {
         self.places.iter().map(|place| place.idle.len()).sum()
     }
 
@@ -266,6 +299,7 @@ mod tests {
             address,
             sni: None,
             requests: 1,
+            open: None,
         };
         (Box::new(connection), listener.accept().await.unwrap().0)
     }

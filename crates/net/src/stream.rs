@@ -18,6 +18,8 @@ pub enum Stream {
     Served(Box<ClientStream>),
     /// HTTP/2 stream to an upstream, for one request.
     Called(Box<UpstreamStream>),
+    /// A client that has its response already. It sends nothing, and what is sent to it is dropped.
+    Nobody,
     #[cfg(feature = "memory")]
     Memory(Box<crate::memory::Memory>),
 }
@@ -35,6 +37,7 @@ impl Stream {
             Self::Tls(stream) => ready!(poll_read_tls(stream, cx, &mut read))?,
             Self::Served(stream) => return stream.poll_read(cx, buffer),
             Self::Called(stream) => return stream.poll_read(cx, buffer),
+            Self::Nobody => return Poll::Pending,
             #[cfg(feature = "memory")]
             Self::Memory(stream) => return stream.poll_read(cx, buffer),
         }
@@ -87,6 +90,7 @@ impl Stream {
             Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, &both),
             Self::Served(stream) => stream.poll_write(cx, first, second),
             Self::Called(stream) => stream.poll_write(cx, first, second),
+            Self::Nobody => Poll::Ready(Ok(first.len() + second.len())),
             #[cfg(feature = "memory")]
             Self::Memory(stream) => stream.poll_write(cx, first, second),
         }
@@ -124,7 +128,7 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.local_addr().ok(),
             Self::Tls(stream) => stream.get_ref().0.local_addr().ok(),
-            Self::Served(_) | Self::Called(_) => None,
+            Self::Served(_) | Self::Called(_) | Self::Nobody => None,
             #[cfg(feature = "memory")]
             Self::Memory(_) => None,
         }
@@ -134,7 +138,7 @@ impl Stream {
     #[inline]
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Tcp(_) => Poll::Ready(Ok(())),
+            Self::Tcp(_) | Self::Nobody => Poll::Ready(Ok(())),
             Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
             Self::Served(stream) => stream.poll_flush(cx),
             Self::Called(stream) => stream.poll_flush(cx),
@@ -150,6 +154,7 @@ impl Stream {
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Served(stream) => stream.poll_shutdown(cx),
             Self::Called(stream) => stream.poll_shutdown(cx),
+            Self::Nobody => Poll::Ready(Ok(())),
             #[cfg(feature = "memory")]
             Self::Memory(_) => Poll::Ready(Ok(())),
         }
@@ -165,7 +170,7 @@ impl Stream {
             // application data.
             Self::Tls(_) => self.poll_read(cx, &mut [0]).is_pending(),
             // An HTTP/2 stream serves one request.
-            Self::Served(_) | Self::Called(_) => false,
+            Self::Served(_) | Self::Called(_) | Self::Nobody => false,
             #[cfg(feature = "memory")]
             Self::Memory(_) => false,
         }
@@ -185,7 +190,7 @@ impl Stream {
         match self {
             Self::Tcp(stream) => Some(stream),
             Self::Tls(stream) => Some(stream.get_ref().0),
-            Self::Served(_) | Self::Called(_) => None,
+            Self::Served(_) | Self::Called(_) | Self::Nobody => None,
             #[cfg(feature = "memory")]
             Self::Memory(_) => None,
         }

@@ -6,6 +6,7 @@ use crate::node::Node;
 use crate::request::{InternalRedirect, Request, RequestCx};
 use crate::response::{Chunk, Response, ResponseCx};
 use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
+use crate::trace::Instrumentations;
 use crate::worker_part::{Life, PerWorker};
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
@@ -54,6 +55,22 @@ pub trait Plugin: Send + Sync + Sized + 'static {
         _own: &'a mut Self::Own,
     ) -> Result<Step<'a>, PluginError> {
         Ok(Step::Continue)
+    }
+
+    /// Whether the plugin traces requests, so that [`Self::begin_trace`] runs.
+    fn traces(&self) -> bool {
+        false
+    }
+
+    /// Runs before the access phase of all plugins, if [`Self::traces`] says so, and returns the spans to record. It
+    /// does not run for a request that has no route, nor for an instance of a single consumer.
+    fn begin_trace(
+        &self,
+        _request: &Request<'_>,
+        _own: &mut Self::Own,
+        _node: &Node,
+    ) -> Instrumentations {
+        Instrumentations::NONE
     }
 
     /// Runs when the route is known and before the upstream is contacted. It may change the request for the upstream,

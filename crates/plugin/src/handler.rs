@@ -7,6 +7,7 @@ use crate::node::Node;
 use crate::request::{Request, RequestCx};
 use crate::response::{Chunk, ResponseCx};
 use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
+use crate::trace::Instrumentations;
 use std::any::{Any, TypeId};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -18,6 +19,11 @@ pub trait Handler: Send + Sync {
     fn phases(&self, defined: Phases) -> Phases;
 
     fn start(&self, node: &Arc<Node>);
+
+    fn traces(&self) -> bool;
+
+    fn begin_trace(&self, request: &Request<'_>, own: OwnSlot<'_>, node: &Node)
+    -> Instrumentations;
 
     fn rewrite<'a>(
         &'a self,
@@ -79,6 +85,19 @@ impl<P: Plugin> Handler for P {
 
     fn start(&self, node: &Arc<Node>) {
         P::start(self, node);
+    }
+
+    fn traces(&self) -> bool {
+        P::traces(self)
+    }
+
+    fn begin_trace(
+        &self,
+        request: &Request<'_>,
+        own: OwnSlot<'_>,
+        node: &Node,
+    ) -> Instrumentations {
+        P::begin_trace(self, request, own.get(), node)
     }
 
     fn rewrite<'a>(

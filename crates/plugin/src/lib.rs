@@ -28,10 +28,13 @@ pub mod notice;
 pub mod redact;
 mod request;
 mod response;
+mod route_slot;
+mod stored;
 mod stream;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod timed;
+pub mod trace;
 mod worker_part;
 
 pub use body::{Multipart, ParsedBody, RequestBody};
@@ -52,19 +55,22 @@ pub use entities::{
     ParentKey,
 };
 pub use handler::{Handler, Maker, OwnSlot, OwnStates};
-pub use log::{Latencies, LogCx, LogEntry, RecordError, Try, TryEnd, write_entity};
+pub use log::{Latencies, LogCx, LogEntry, Reason, RecordError, Try, TryEnd, write_entity};
 pub use node::{BODY_BUFFER, CACHE_SIZE, Connections, CountConnections, Node, NodeParts};
 pub use request::{
     BodyLimit, Capture, Client, Consumer, Credential, EntityRef, Field, InternalRedirect, LogField,
     LogFieldMode, Request, RequestCx, RequestState, RoutedUri, Scheme, ToldCredential, cookie_in,
 };
 pub use response::{Answer, Chunk, Origin, Response, ResponseBody, ResponseCx};
+pub use route_slot::RouteSlot;
 pub use services;
+pub use stored::Stored;
 pub use stream::{
     CertificateCx, EndedStreamCx, StreamConfigured, StreamCx, StreamEnd, StreamEntry, StreamFlow,
     StreamProtocol, StreamSession, StreamStep, StreamWait, TlsInfo,
 };
 pub use timed::Timed;
+pub use trace::{Instrumentations, Trace, TraceId, Tracing};
 pub use worker_part::{Life, PerWorker, free_ended_parts, parts_here};
 
 /// Compiles and runs the code of the page about writing plugins.

@@ -2,6 +2,7 @@
 
 use crate::def::NodeIdentity;
 use crate::entities::{Entities, NoEntities};
+use crate::trace::Tracing;
 use expr::Block;
 use net::dns::Resolver;
 use net::tls::{CertificateError, Trust};
@@ -53,6 +54,9 @@ pub struct Node {
     /// Whether log records hide credentials in queries, cookies and headers (`log_redact`). Kong's records hide only
     /// `Authorization` and `Proxy-Authorization`.
     pub redacts_records: bool,
+    /// Whether log records have the reason of an incomplete response (`log_record_reason`).
+    pub records_reason: bool,
+    pub tracing: Tracing,
     /// Counts the connections. It is set once the node serves.
     pub connections: OnceLock<CountConnections>,
 }
@@ -77,8 +81,7 @@ pub struct NodeParts {
     pub entities: Arc<dyn Entities>,
     pub tokens: Option<Arc<dyn TokenStore>>,
     pub sessions: Option<Arc<dyn SessionStore>>,
-    /// Number of workers.
-    pub workers: usize,
+    pub metrics: Metrics,
     /// The certificates that the HTTP client, the LDAP client and the Redis client trust.
     pub trust: Trust,
     pub resolver: Resolver,
@@ -93,6 +96,7 @@ pub struct NodeParts {
     pub body_buffer: usize,
     /// Whether log records hide credentials (`log_redact`).
     pub redacts_records: bool,
+    pub tracing: Tracing,
 }
 
 /// The default of `mem_cache_size`.
@@ -108,7 +112,7 @@ impl Node {
             entities,
             tokens,
             sessions,
-            workers,
+            metrics,
             trust,
             resolver,
             background,
@@ -117,9 +121,9 @@ impl Node {
             configuration,
             body_buffer,
             redacts_records,
+            tracing,
         } = parts;
         let queues = Queues::new(background.clone());
-        let metrics = Metrics::new(workers);
         queues.expose(&metrics);
         let redis = redis::Client::new(trust.clone(), resolver.clone(), background.clone())?;
         redis.expose(&metrics);
@@ -144,6 +148,8 @@ impl Node {
             configuration,
             body_buffer,
             redacts_records,
+            records_reason: false,
+            tracing,
             connections: OnceLock::new(),
         })
     }
@@ -169,7 +175,7 @@ impl Node {
             entities,
             tokens: None,
             sessions: None,
-            workers: 1,
+            metrics: Metrics::new(1),
             trust: Trust::Anyone,
             resolver: Resolver::default(),
             background: Background::start()?,
@@ -178,6 +184,7 @@ impl Node {
             configuration: "{}".to_owned(),
             body_buffer: BODY_BUFFER,
             redacts_records: false,
+            tracing: Tracing::default(),
         });
         Ok(Arc::new(node.map_err(io::Error::other)?))
     }

@@ -6,7 +6,9 @@ use crate::configured::Configured;
 use crate::edits::{HeaderEdits, UpstreamEdits};
 use crate::node::Node;
 use crate::response::Response;
+use crate::route_slot::RouteSlot;
 use crate::stream::TlsInfo;
+use crate::trace::Trace;
 use bytes::Bytes;
 use compact_str::CompactString;
 pub use model::entities::Consumer;
@@ -67,6 +69,8 @@ pub struct Request<'r> {
     /// The route. `None` before routing, and if no route matches.
     pub route: Option<EntityRef<'r>>,
     pub service: Option<EntityRef<'r>>,
+    /// The place of the route for what a plugin has prepared for it.
+    pub slot: Option<&'r RouteSlot>,
     /// The captures of the route's path regex.
     pub captures: Vec<Capture>,
     /// The upstream path that routing has determined. Empty before routing.
@@ -135,6 +139,13 @@ pub struct RequestState {
     pub internal_path: Option<Bytes>,
     /// A limit for the client's body that a plugin has set. Boxed because it is rare.
     pub body_limit: Option<Box<BodyLimit>>,
+    /// The trace id and the recorded spans.
+    pub trace: Trace,
+    /// Set by a plugin whose `access` responds although it wants the upstream's response, too. When the client has its
+    /// response, the request goes on without the client, as if the plugin had not responded: the later plugins run, and
+    /// the filters see the upstream's response, which nobody gets. `log` does not run again. Requests with a body do not
+    /// go on, and the gateway may end a request that does at any time.
+    pub goes_on: bool,
 }
 
 /// Where a request goes on within the gateway (`ngx.exec`). Kong routes by the target that the client has sent, so the
@@ -200,8 +211,12 @@ impl RequestState {
             interpreter,
             internal_path,
             body_limit,
+            trace,
+            goes_on,
         } = self;
+        trace.clear();
         *body_limit = None;
+        *goes_on = false;
         *interpreter = None;
         *internal_path = None;
         tried.clear();
@@ -341,6 +356,7 @@ impl<'r> Request<'r> {
             tls: None,
             route: None,
             service: None,
+            slot: None,
             captures: Vec::new(),
             routed: RoutedUri::default(),
             body: RequestBody::Unread,

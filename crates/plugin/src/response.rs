@@ -4,6 +4,7 @@ use crate::configured::Configured;
 use crate::edits::{HeaderEdits, HeaderName, HeaderValue};
 use crate::node::Node;
 use crate::request::{Request, RequestState};
+use crate::stored::Stored;
 use bytes::Bytes;
 use compact_str::CompactString;
 use net::http1::ResponseHead;
@@ -26,6 +27,9 @@ pub struct Response {
 pub enum ResponseBody {
     /// A body in pieces, sent unchanged.
     Pieces(Vec<Bytes>),
+    /// A response that is kept, with its own headers, which the headers of [`Response`] must not name. If no other plugin
+    /// filters it, it is copied as it is. No later phase of the plugin that responds with it runs.
+    Stored(Arc<Stored>),
     /// A body to send unchanged ("exit" style): it has no request id, and the Accept header does not matter.
     Bytes(Bytes),
     /// "Exit" style with JSON. Its content type is that of JSON unless the headers set another.
@@ -122,6 +126,16 @@ impl Response {
     /// Source: kong/init.lua execute_collecting_plugins_iterator().
     pub fn unexpected_error() -> Self {
         Self::error(500, "An unexpected error occurred")
+    }
+
+    /// Turns a response that is kept into one whose headers and body can be changed.
+    pub fn open(mut self) -> Self {
+        if let ResponseBody::Stored(stored) = &self.body {
+            let mut headers = stored.edits();
+            headers.apply(self.headers);
+            (self.headers, self.body) = (headers, ResponseBody::Pieces(stored.pieces()));
+        }
+        self
     }
 
     pub fn with_header(mut self, name: impl HeaderName, value: impl Into<HeaderValue>) -> Self {

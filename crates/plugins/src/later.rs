@@ -49,18 +49,6 @@ fn later(
     }
 }
 
-pub(crate) fn zipkin() -> PluginDef {
-    ignored(
-        "zipkin",
-        100_000,
-        Phases::ACCESS
-            .with(Phases::HEADER_FILTER)
-            .with(Phases::BODY_FILTER)
-            .with(Phases::LOG),
-        Scopes::ALL,
-        "No traces are sent to Zipkin.",
-    )
-}
 pub(crate) fn acme() -> PluginDef {
     ignored(
         "acme",
@@ -153,23 +141,5 @@ pub(crate) fn azure_functions() -> PluginDef {
         Phases::ACCESS,
         Scopes::ALL,
         "Azure Functions are not called.",
-    )
-}
-pub(crate) fn opentelemetry() -> PluginDef {
-    ignored(
-        "opentelemetry",
-        14,
-        Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG),
-        Scopes::ALL,
-        "No traces and no logs are sent to OpenTelemetry.",
-    )
-}
-pub(crate) fn prometheus() -> PluginDef {
-    ignored(
-        "prometheus",
-        13,
-        Phases::LOG,
-        Scopes::ALL,
-        "`/metrics` has no metrics of Kong's.",
     )
 }

@@ -19,6 +19,7 @@ mod correlation_id;
 mod cors;
 mod custom_fields;
 mod datadog;
+mod exporter;
 mod file_log;
 mod functions;
 mod grpc_gateway;
@@ -43,6 +44,7 @@ mod patterns;
 mod post_function;
 mod pre_function;
 mod prometheus;
+mod propagation;
 mod protobuf;
 mod proxy_cache;
 mod queue_config;
@@ -66,6 +68,8 @@ mod zipkin;
 use model::schema::{PluginSource, Registry};
 use plugin::{Endpoint, PluginDef};
 use std::sync::{Arc, LazyLock};
+
+pub use prometheus::shows_upstream_health;
 
 /// The kinds of the plugins' entities.
 pub mod kinds {
@@ -184,7 +188,7 @@ fn load() -> Vec<Arc<PluginDef>> {
     let defs = [
         pre_function::def(),
         correlation_id::def(),
-        later::zipkin(),
+        zipkin::def(),
         bot_detection::def(),
         cors::def(),
         session::def(),
@@ -214,8 +218,8 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::aws_lambda(),
         later::azure_functions(),
         proxy_cache::def(),
-        later::opentelemetry(),
-        later::prometheus(),
+        opentelemetry::def(),
+        prometheus::def(),
         http_log::def(),
         statsd::def(),
         datadog::def(),

@@ -13,9 +13,10 @@ pub use negotiate::{Format, Templates};
 
 use bytes::Bytes;
 use net::http1::RequestHead;
-use plugin::{HeaderEdits, HeaderValue, Response, ResponseBody};
+use plugin::{HeaderEdits, HeaderValue, Response, ResponseBody, Stored};
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
@@ -100,6 +101,8 @@ pub struct GatewayResponse {
     pub more: Vec<Bytes>,
     /// Whether the body is to be sent in chunks. [`Self::frame`] makes them.
     pub chunked: bool,
+    /// Further headers and the start of the body, as a plugin keeps them. `body` is empty then.
+    pub stored: Option<Arc<Stored>>,
 }
 
 /// Properties of the exchange that the head of a response depends on.
@@ -133,6 +136,7 @@ impl GatewayResponse {
         request_id: &str,
         settings: &ResponseSettings,
     ) -> Self {
+        let response = response.open();
         match response.headers.value("content-type") {
             Some(named) if !named.starts_with(grpc::TYPE.as_bytes()) => {
                 Self::new(response, request, request_id, settings)
@@ -161,9 +165,15 @@ impl GatewayResponse {
             body,
             more: Vec::new(),
             chunked: false,
+            stored: None,
         };
         match body {
             ResponseBody::Bytes(body) => of(headers, body),
+            ResponseBody::Stored(stored) => Self {
+                more: stored.more_pieces().to_vec(),
+                stored: Some(stored),
+                ..of(headers, Bytes::new())
+            },
             ResponseBody::Written(body) => Self {
                 chunked: true,
                 ..of(headers, body)
@@ -260,6 +270,7 @@ impl GatewayResponse {
             body: body.into(),
             more: Vec::new(),
             chunked: false,
+            stored: None,
         }
     }
 
@@ -277,15 +288,37 @@ impl GatewayResponse {
         (self.body, self.more) = (framed.into(), Vec::new());
     }
 
-    /// Appends the head and the first piece of the body (if any) to `out`. Returns the place of the line `Date`, which is
-    /// empty if the response has a date of its own.
-    pub fn write(
+    /// Makes the headers and the body of a response that a plugin keeps those of this response, so that filters see and
+    /// change them.
+    pub fn open(&mut self) {
+        if let Some(stored) = self.stored.take() {
+            let mut headers = stored.edits();
+            headers.apply(std::mem::take(&mut self.headers));
+            (self.headers, self.body) = (headers, stored.first_piece().clone());
+        }
+    }
+
+    /// Returns the part of the body that follows the head at once. It is empty if the response has no body.
+    pub fn start_of_body(&self, head_only: bool) -> &[u8] {
+        if head_only || status::is_bodiless(self.status) {
+            return &[];
+        }
+        self.first_piece()
+    }
+
+    fn first_piece(&self) -> &Bytes {
+        let stored = self.stored.as_ref();
+        stored.map_or(&self.body, |stored| stored.first_piece())
+    }
+
+    /// Appends the head to `out`. [`Self::start_of_body`] follows. Returns the place of the line `Date`, which is empty if
+    /// the response has a date of its own.
+    pub fn write_head(
         &self,
         facts: &Facts<'_>,
         settings: &HeaderSet,
         out: &mut Vec<u8>,
     ) -> Range<usize> {
-        let bodiless = status::is_bodiless(self.status);
         out.extend_from_slice(b"HTTP/1.1 ");
         out.extend_from_slice(itoa::Buffer::new().format(self.status).as_bytes());
         out.push(b' ');
@@ -293,7 +326,9 @@ impl GatewayResponse {
         out.extend_from_slice(b"\r\n");
         let date = out.len();
         // A stored response keeps its date, from which clients compute its age (RFC 9111, section 4.2.3).
-        let date = match self.headers.value("date") {
+        let stored = self.stored.as_deref();
+        let kept = self.headers.value("date");
+        let date = match kept.or_else(|| stored?.date()) {
             Some(kept) => {
                 line(out, "Date", kept);
                 date..date
@@ -316,13 +351,14 @@ impl GatewayResponse {
             line(out, "Transfer-Encoding", b"chunked");
         } else if self.has_length() {
             let more: usize = self.more.iter().map(Bytes::len).sum();
-            number(out, "Content-Length", (self.body.len() + more) as u64);
+            number(
+                out,
+                "Content-Length",
+                (self.first_piece().len() + more) as u64,
+            );
         }
         facts.write(settings, out);
         out.extend_from_slice(b"\r\n");
-        if !bodiless && !facts.head_only {
-            out.extend_from_slice(&self.body);
-        }
         date
     }
 
@@ -331,7 +367,7 @@ impl GatewayResponse {
     fn has_length(&self) -> bool {
         match self.status {
             100..=199 => false,
-            204 => !self.body.is_empty(),
+            204 => !self.first_piece().is_empty(),
             _ => true,
         }
     }
@@ -364,9 +400,20 @@ impl GatewayResponse {
                 line(out, name, value);
             }
         }
+        let mut has_none = self.headers.value("content-type").is_none();
+        if let Some(stored) = self.stored.as_deref() {
+            if let Some(value) = stored.content_type() {
+                has_none = false;
+                let value = match adds_charset {
+                    true => with_charset(value),
+                    false => value.into(),
+                };
+                line(out, "Content-Type", &value);
+            }
+            out.extend_from_slice(stored.plain_lines());
+        }
         // nginx's default type, for a body without a content type, unless a plugin wants none.
-        let has_none = self.headers.value("content-type").is_none();
-        if has_none && !self.body.is_empty() && !self.headers.drops("content-type") {
+        if has_none && !self.first_piece().is_empty() && !self.headers.drops("content-type") {
             let usual: &[u8] = if adds_charset {
                 b"text/plain; charset=UTF-8"
             } else {
@@ -431,11 +478,13 @@ pub fn with_charset(content_type: &[u8]) -> Cow<'_, [u8]> {
     let is_text = TEXTS
         .iter()
         .any(|text| media_type.eq_ignore_ascii_case(text));
+    if !is_text {
+        return Cow::Borrowed(content_type);
+    }
     let lower = content_type.to_ascii_lowercase();
-    if is_text && memchr::memmem::find(&lower, b"charset=").is_none() {
-        Cow::Owned([content_type, b"; charset=UTF-8"].concat())
-    } else {
-        Cow::Borrowed(content_type)
+    match memchr::memmem::find(&lower, b"charset=") {
+        None => Cow::Owned([content_type, b"; charset=UTF-8"].concat()),
+        Some(_) => Cow::Borrowed(content_type),
     }
 }
 

@@ -30,9 +30,9 @@ use crate::plugins::{Instances, Plan};
 use crate::redirect::{Edited, RedirectSettings};
 use crate::upstream::{Target, Way};
 use arc_swap::{ArcSwap, Guard};
-use model::entities::{Protocol, RouteId, ServiceId, UpstreamId};
+use model::entities::{CertificateId, Protocol, RouteId, ServiceId, UpstreamId};
 use net::tls::{CertificateSource, Certificates};
-use plugin::{ConfiguredName, ConfiguredNames, EntityRef, Node, Scope};
+use plugin::{ConfiguredName, ConfiguredNames, EntityRef, Node, RouteSlot, Scope};
 use router::{RouteIndex, Router};
 use std::fmt;
 use std::ops::Deref;
@@ -59,6 +59,8 @@ pub struct RouteInfo {
     pub id: RouteId,
     pub name: Option<Arc<str>>,
     pub plan: Arc<Plan>,
+    /// What a plugin has prepared for the route.
+    pub slot: RouteSlot,
     /// Index in the table of services.
     service: Option<ServiceIndex>,
     pub https_redirect_status_code: u16,
@@ -325,6 +327,11 @@ impl Snapshot {
         self.routes.get(index)
     }
 
+    /// Returns the route of an index that may be of another snapshot, for reports.
+    pub fn route_at(&self, index: u32) -> Option<&RouteInfo> {
+        self.routes.find(index)
+    }
+
     /// Returns the service of a route of this snapshot.
     #[inline]
     pub fn service(&self, route: &RouteInfo) -> Option<ServiceRef<'_>> {
@@ -367,6 +374,16 @@ impl Snapshot {
 
     pub fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         self.services.upstreams()
+    }
+
+    /// All configured certificates with their ids.
+    pub fn certificates_by_id(&self) -> impl Iterator<Item = (CertificateId, &Arc<Certificates>)> {
+        self.certificates.pairs()
+    }
+
+    /// All configured server names, each with the id of its certificate.
+    pub fn server_names(&self) -> impl Iterator<Item = (&str, CertificateId)> {
+        self.certificates.names()
     }
 
     /// Returns the certificates for a TLS client that asks for this server name, or for none.

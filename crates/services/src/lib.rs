@@ -15,6 +15,7 @@ pub mod dict;
 pub mod egress;
 pub mod http;
 pub mod ldap;
+pub mod log_lines;
 pub mod metrics;
 pub mod queue;
 pub mod redis;

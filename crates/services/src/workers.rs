@@ -6,6 +6,8 @@
 //! A timer belongs to a worker number, not to a run of its thread. A timer for a worker that does not serve yet starts
 //! when the worker registers, and goes on when a worker starts again after a panic. Dropping its handle ends it.
 
+use crate::metrics::NO_WORKER;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
@@ -15,6 +17,17 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
+
+thread_local! {
+    static NUMBER: Cell<usize> = const { Cell::new(NO_WORKER) };
+}
+
+/// Returns the number of the worker on whose thread this is called, for [`metrics`](crate::metrics). It takes no lock.
+/// Threads that are no workers get [`NO_WORKER`].
+#[inline]
+pub fn this_worker() -> usize {
+    NUMBER.get()
+}
 
 /// The workers that serve now, and the timers on all workers. Clones share both.
 #[derive(Clone, Default)]
@@ -68,6 +81,7 @@ impl Workers {
     /// Makes a worker known. The worker calls this on its own thread when it starts to serve, and drops the guard at its
     /// end.
     pub fn register(&self, worker: usize, handle: Handle) -> Registration {
+        NUMBER.set(worker);
         let mut crew = self.crew();
         crew.registrations += 1;
         let number = crew.registrations;
@@ -101,6 +115,13 @@ impl Workers {
         let crew = self.crew();
         let mut handles = crew.handles.iter();
         handles.find_map(|(worker, registered)| (registered.handle.id() == here).then_some(*worker))
+    }
+
+    /// Returns the number of timers.
+    pub fn timers(&self) -> usize {
+        let crew = self.crew();
+        let alive = crew.timers.iter().filter(|timer| timer.strong_count() > 0);
+        alive.count()
     }
 
     /// Runs a future on the thread of a worker.
@@ -228,6 +249,7 @@ impl Drop for Timer {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        NUMBER.set(NO_WORKER);
         let mut crew = lock(&self.crew);
         let current = crew.handles.get(&self.worker);
         // The worker may have been registered again by its next run.

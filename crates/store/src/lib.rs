@@ -49,7 +49,7 @@ pub use page::{Page, TagFilter, Tagged};
 pub use past::{Difference, History, PastPage, Period};
 pub use reader::Reader;
 pub use record::{Counts, RevisionInfo};
-pub use store::{DEFAULT_MAX_SIZE, Inspection, Options, Retention, Store};
+pub use store::{DEFAULT_MAX_SIZE, Inspection, Options, Retention, Store, Usage};
 pub use transaction::Transaction;
 pub use verify::Inconsistency;
 pub use view::View;

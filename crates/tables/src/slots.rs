@@ -40,6 +40,15 @@ impl<T> Slots<T> {
         }
     }
 
+    /// Returns the value of a number that may not be used.
+    pub fn find(&self, index: u32) -> Option<&T> {
+        let (segment, at) = place(index);
+        match self.segments.get(segment)?.get(at)? {
+            Slot::Used(value) => Some(value),
+            Slot::Free { .. } => None,
+        }
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let slots = self.segments.iter().flat_map(|segment| segment.iter());
         (0..).zip(slots).filter_map(|(index, slot)| match slot {

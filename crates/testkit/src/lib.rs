@@ -17,6 +17,7 @@ pub mod gateway;
 pub mod http;
 pub mod memory;
 mod message;
+pub mod otlp;
 pub mod random;
 pub mod recorder;
 pub mod redis;

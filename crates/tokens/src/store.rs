@@ -304,6 +304,10 @@ pub struct Counts {
     pub live: u64,
     /// Live tokens that never end.
     pub endless: u64,
+    /// Look-ups that have waited for the disk since the start.
+    pub waited: u64,
+    /// Look-ups that ran on another thread because they might have had to wait.
+    pub aside: u64,
 }
 
 /// The rows of a list.

@@ -65,6 +65,13 @@ pub(super) fn describe(
             "text/plain",
             &text(),
         ),
+        Action::CpuProfile => cpu_profile(of(
+            "node",
+            "Measure where the node spends CPU time; not for the role read-only",
+        )),
+        Action::HeapProfile => {
+            of("node", "Get a profile of the heap; never available").fails(&[403, 501])
+        }
         Action::Endpoints => of("node", "List the paths of Kong's Admin API").answers(
             200,
             "The paths.",
@@ -232,6 +239,31 @@ pub(super) fn describe(
         | Action::AllTargets
         | Action::UpstreamHealth => return None,
     })
+}
+
+fn cpu_profile(operation: Operation) -> Operation {
+    let number = |most: u32, usual: u32| json!({ "type": "integer", "minimum": 1, "maximum": most, "default": usual });
+    operation
+        .query("seconds", "Duration of the measurement.", number(600, 30))
+        .query(
+            "frequency",
+            "Samples per second of CPU time.",
+            number(1000, 99),
+        )
+        .query(
+            "format",
+            "`pprof` for tools, `svg` for a flame graph, `folded` for lines of text.",
+            json!({ "type": "string", "enum": ["pprof", "svg", "folded"], "default": "pprof" }),
+        )
+        .answers_with(
+            200,
+            "The profile.",
+            "application/octet-stream",
+            &json!({ "type": "string", "format": "binary" }),
+        )
+        .or_answers_with(200, "image/svg+xml", &text())
+        .or_answers_with(200, "text/plain", &text())
+        .fails(&[400, 403, 409, 501])
 }
 
 fn changes(operation: Operation) -> Operation {

@@ -561,6 +561,7 @@ fn answer(response: &Response) -> GatewayAnswer {
             text(body)
         }
         ResponseBody::Pieces(pieces) => text(pieces.concat()),
+        ResponseBody::Stored(stored) => text(stored.pieces().concat()),
         ResponseBody::ServerError | ResponseBody::Page => String::new(),
     };
     let header = |name: &str| response.headers.value(name).map(text);

@@ -5,6 +5,7 @@ pub(crate) mod config;
 mod conflicts;
 pub(crate) mod explain;
 mod health;
+mod kong_metrics;
 pub(crate) mod node;
 pub(crate) mod notices;
 mod queue;
@@ -16,6 +17,7 @@ use crate::access::Access as NetworkAccess;
 use crate::access_log::AccessLogs;
 use crate::commands::Failure;
 use crate::logging::{self, Logs};
+use crate::metrics::NodeMetrics;
 use crate::output::Output;
 use crate::reload::Desk;
 use crate::settings::{LogSettings, ModelSettings, Settings};
@@ -24,8 +26,8 @@ use crate::upgrade::Link;
 use admin::Extensions;
 use admin::control::{
     Access, Api, Audit, Connections, Control, Credentials, Database, DnsStatistics,
-    Failure as Refused, Load, LoadError, Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal,
-    Readiness, Reading, Reload, Reloading, UpstreamHealth,
+    Failure as Refused, Load, LoadError, Loaded, LogLevel, Memory, Metric, Node, Pids,
+    ProfileOrder, Proposal, Readiness, Reading, Reload, Reloading, UpstreamHealth,
 };
 use admin::events::Feed;
 use admin::explain::{Among, Conflicts, Explanation, Question, Search};
@@ -36,6 +38,7 @@ use net::dns::{DnsSettings, Resolver};
 use proxy::session::DataPlane;
 use proxy::snapshot::{Rebuilds, Snapshot};
 use queue::{Commands, outcome};
+use services::metrics::Page;
 use stages::Stages;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -75,6 +78,11 @@ pub(crate) struct Gateway {
     links: Arc<Links>,
     draining: AtomicBool,
     reloads: Desk,
+    /// Keeps these metrics among those of the node.
+    _metrics: Arc<NodeMetrics>,
+    /// Whether there are listeners for streams.
+    has_streams: bool,
+    offers_openmetrics: bool,
 }
 
 /// Links to the previous and to the next process, while there are any.
@@ -164,7 +172,12 @@ pub(crate) struct Parts {
 
 impl Gateway {
     /// Starts the writing thread. It runs until the process ends. Commits are atomic, so an abrupt end is safe.
-    pub(crate) fn start(parts: Parts, settings: &Settings, reloads: Desk) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        parts: Parts,
+        metrics: Arc<NodeMetrics>,
+        settings: &Settings,
+        reloads: Desk,
+    ) -> std::io::Result<Self> {
         let (commands, waiting) = Commands::new();
         let links = Arc::<Links>::default();
         let store = parts.writer.store.clone();
@@ -203,6 +216,9 @@ impl Gateway {
             links,
             draining: AtomicBool::new(false),
             reloads,
+            _metrics: metrics,
+            has_streams: !settings.stream_listen.is_empty(),
+            offers_openmetrics: settings.metrics.openmetrics,
         })
     }
 
@@ -401,6 +417,10 @@ impl Control for Gateway {
         Box::pin(self.reloads.ask(reload))
     }
 
+    fn profile(&self, order: ProfileOrder) -> BoxFuture<'_, Result<Vec<u8>, admin::Failure>> {
+        Box::pin(crate::profiles::take(order))
+    }
+
     fn store(&self) -> &Store {
         &self.store
     }
@@ -531,8 +551,13 @@ impl Control for Gateway {
         })
     }
 
-    fn plugin_metrics(&self) -> String {
-        self.plane.node.metrics.render()
+    fn write_metrics(&self, page: &mut Page) {
+        self.write_kong_metrics(page);
+        self.plane.node.metrics.write(page);
+    }
+
+    fn offers_openmetrics(&self) -> bool {
+        self.offers_openmetrics
     }
 
     fn readiness(&self) -> Readiness {

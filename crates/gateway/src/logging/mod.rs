@@ -2,6 +2,7 @@
 //! target, but not the format.
 
 mod kinds;
+mod lines;
 mod queue;
 
 pub(crate) use queue::Flush;
@@ -40,6 +41,7 @@ pub(crate) fn start(settings: &LogSettings) -> Result<(Logs, Flush), LogError> {
     let kinds = Arc::new(Kinds::new(queue.clone()));
     let flush = queue::start(&queue, lane, output, Arc::clone(&kinds));
     let flush = flush.map_err(|source| named(settings, source))?;
+    plugin::services::log_lines::set_level(number_of(settings.level));
     let (filter, level) = reload::Layer::new(filter_of(settings.level));
     let lines = fmt::layer()
         .with_writer(queue.clone())
@@ -47,7 +49,8 @@ pub(crate) fn start(settings: &LogSettings) -> Result<(Logs, Flush), LogError> {
         .with_target(false);
     let registry = tracing_subscriber::registry()
         .with(filter)
-        .with(Limit(kinds));
+        .with(Limit(kinds))
+        .with(lines::Lines);
     // Only tests initialise twice in one process. Then the first subscriber stays in use.
     let _ = match settings.format {
         LogFormat::Text => registry.with(lines).try_init(),
@@ -59,6 +62,7 @@ pub(crate) fn start(settings: &LogSettings) -> Result<(Logs, Flush), LogError> {
 
 impl Logs {
     pub(crate) fn set_level(&self, level: LogLevel) {
+        plugin::services::log_lines::set_level(number_of(level));
         // This fails only when the subscriber is gone, at the end of the process.
         let _ = self.level.reload(filter_of(level));
     }
@@ -83,6 +87,20 @@ fn filter_of(level: LogLevel) -> LevelFilter {
         LogLevel::Notice => LevelFilter::INFO,
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Error | LogLevel::Crit | LogLevel::Alert | LogLevel::Emerg => LevelFilter::ERROR,
+    }
+}
+
+/// Returns nginx's number of a level.
+fn number_of(level: LogLevel) -> u8 {
+    match level {
+        LogLevel::Emerg => 1,
+        LogLevel::Alert => 2,
+        LogLevel::Crit => 3,
+        LogLevel::Error => 4,
+        LogLevel::Warn => 5,
+        LogLevel::Notice => 6,
+        LogLevel::Info => 7,
+        LogLevel::Debug => 8,
     }
 }
 

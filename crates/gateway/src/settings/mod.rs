@@ -21,6 +21,7 @@ mod table;
 mod tests;
 mod tls;
 mod tokens;
+mod tracing;
 mod values;
 
 pub(crate) use access_log::AccessLogsSettings;
@@ -49,6 +50,8 @@ use std::time::Duration;
 use store::Retention;
 use uuid::Uuid;
 
+pub(crate) use self::tracing::RequestDebug;
+
 /// Settings files that are tried in this order if the flag `--conf` is missing.
 pub(crate) const SEARCHED_FILES: [&str; 3] = [
     "/etc/silverback/silverback.conf",
@@ -62,6 +65,7 @@ pub(crate) struct Settings {
     pub(crate) prefix: PathBuf,
     pub(crate) node_id: Option<Uuid>,
     pub(crate) workers: usize,
+    pub(crate) metrics: MetricsSettings,
     pub(crate) drain: DrainSettings,
     pub(crate) log: LogSettings,
     pub(crate) access_logs: AccessLogsSettings,
@@ -182,6 +186,15 @@ pub(crate) enum Declarative {
     Persisted,
 }
 
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MetricsSettings {
+    pub(crate) max_series: usize,
+    /// Whether the latencies of Kong's metrics are native histograms too.
+    pub(crate) native: bool,
+    /// Whether `/metrics` offers OpenMetrics.
+    pub(crate) openmetrics: bool,
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ModelSettings {
     pub(crate) flavor: RouterFlavor,
@@ -189,6 +202,7 @@ pub(crate) struct ModelSettings {
     pub(crate) strict_calculation: bool,
     pub(crate) lua: LuaSettings,
     pub(crate) times_plugins: bool,
+    pub(crate) records_reason: bool,
 }
 
 /// Settings of the proxy, not yet converted to the types of the data plane.
@@ -199,6 +213,8 @@ pub(crate) struct ProxySettings {
     pub(crate) trusted_ips: Vec<String>,
     pub(crate) error_default_type: String,
     pub(crate) allow_debug_header: bool,
+    pub(crate) tracing: plugin::Tracing,
+    pub(crate) request_debug: RequestDebug,
     pub(crate) keepalive_pool_size: usize,
     pub(crate) keepalive_max_requests: u64,
     pub(crate) keepalive_idle_timeout: Duration,
@@ -305,6 +321,11 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
             .text("node_id")
             .and_then(|text| Uuid::try_parse(text).ok()),
         workers: workers(raw),
+        metrics: MetricsSettings {
+            max_series: number(raw, "metrics_max_series") as usize,
+            native: flag(raw, "metrics_native_histograms"),
+            openmetrics: flag(raw, "metrics_openmetrics"),
+        },
         drain: DrainSettings {
             delay: Duration::from_secs_f64(number(raw, "drain_delay")),
             timeout: Duration::from_secs_f64(number(raw, "drain_timeout")),
@@ -474,6 +495,7 @@ fn model_settings(raw: &mut RawSettings) -> ModelSettings {
             sandbox_environment: texts(raw, "untrusted_lua_sandbox_environment").into(),
         },
         times_plugins: flag(raw, "plugin_time_metrics"),
+        records_reason: flag(raw, "log_record_reason"),
     }
 }
 
@@ -509,6 +531,8 @@ fn proxy_settings(raw: &mut RawSettings, prefix: &Path) -> ProxySettings {
             .unwrap_or("text/plain")
             .to_owned(),
         allow_debug_header: flag(raw, "allow_debug_header"),
+        tracing: self::tracing::tracing(raw),
+        request_debug: self::tracing::request_debug(raw),
         keepalive_pool_size: number(raw, "upstream_keepalive_pool_size") as usize,
         keepalive_max_requests: number(raw, "upstream_keepalive_max_requests") as u64,
         keepalive_idle_timeout: Duration::from_secs_f64(number(

@@ -3,9 +3,12 @@
 use super::{Cx, FOUND, NO_REQUEST, NONE, json};
 use model::Value;
 use plugin::{LogField, LogFieldMode};
+use services::log_lines::{self, LogLine};
+use std::time::SystemTime;
 
 /// Writes a line to the error log. `level` is nginx's: 0 is the highest, 8 is `debug`.
-pub(super) fn write(cx: &mut Cx, level: i32, text: &[u8]) -> i32 {
+/// `line` is that of the code, or 0.
+pub(super) fn write(cx: &mut Cx, level: i32, line: i32, text: &[u8]) -> i32 {
     let text = String::from_utf8_lossy(text);
     let plugin = cx.target.plugin_name;
     let request_id = cx.target.request().map(|request| request.request_id);
@@ -14,6 +17,16 @@ pub(super) fn write(cx: &mut Cx, level: i32, text: &[u8]) -> i32 {
         5 => tracing::warn!(plugin, request_id, "{text}"),
         6 | 7 => tracing::info!(plugin, request_id, "{text}"),
         _ => tracing::debug!(plugin, request_id, "{text}"),
+    }
+    let level = u8::try_from(level.max(1)).unwrap_or(u8::MAX);
+    if log_lines::is_wanted(level) {
+        log_lines::offer(LogLine {
+            time: SystemTime::now(),
+            level,
+            text: log_lines::cut(&text).into(),
+            request_id: request_id.map(Into::into),
+            source_line: u32::try_from(line).ok().filter(|line| *line != 0),
+        });
     }
     FOUND
 }

@@ -374,7 +374,7 @@ functions! {
     json_number(d) => json::number;
     json_end(_) => json::end;
     // Logs (`log`).
-    log(is) => log::write;
+    log(iis) => log::write;
     log_field(iiss) => log::set_field;
     log_record(_) => log::record;
     // Shared dictionaries (`dict`), regexes (`regex`), timers (`timer`), events (`event`) and times (`time`).

@@ -181,13 +181,13 @@ own.log = function(level, ...)
   end
   if number < 0 or number > 8 then bad_argument(1, "bad log level: " .. number, 2) end
   local text = joined(1, ...)
-  c_log(cx, number, text, #text)
+  c_log(cx, number, 0, text, #text)
 end
 
 -- OpenResty's `print` writes to the log.
 print = function(...)
   local text = joined(1, ...)
-  c_log(cx, own.NOTICE, text, #text)
+  c_log(cx, own.NOTICE, 0, text, #text)
 end
 
 own.on_abort = function(...)

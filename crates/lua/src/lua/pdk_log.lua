@@ -36,7 +36,8 @@ local function writer(log, settings, level)
     elseif settings.namespace then
       text = "[" .. settings.namespace .. "] " .. text
     end
-    c_log(cx, level, text, #text)
+    local info = getinfo(2, "l")
+    c_log(cx, level, info and info.currentline or 0, text, #text)
   end
 end
 
@@ -87,7 +88,7 @@ local function inspector(log)
       show((select(i, ...)), out, 1, {})
     end
     local text = concat(out)
-    c_log(cx, levels.debug, text, #text)
+    c_log(cx, levels.debug, 0, text, #text)
   end})
 end
 
@@ -142,7 +143,7 @@ local deprecation = setmetatable({write = function(...)
   local t = {}
   for i = 1, select("#", ...) do t[i] = tostring((select(i, ...))) end
   local text = concat(t)
-  c_log(cx, levels.warn, text, #text)
+  c_log(cx, levels.warn, 0, text, #text)
 end}, {__call = function(self, ...)
   local count = select("#", ...)
   local about = select(count, ...)

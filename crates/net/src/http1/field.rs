@@ -31,6 +31,8 @@ pub enum KnownHeader {
     XForwardedPort,
     XForwardedPrefix,
     XForwardedProto,
+    /// `X-Kong-Request-Debug`, or one of the two headers that belong to it.
+    XKongRequestDebug,
     XKongRequestId,
     XRealIp,
 }
@@ -67,6 +69,9 @@ impl KnownHeader {
             17 if is(name, b"X-Accel-Buffering") => Self::XAccelBuffering,
             17 if is(name, b"X-Kong-Request-Id") => Self::XKongRequestId,
             18 if is(name, b"X-Forwarded-Prefix") => Self::XForwardedPrefix,
+            20 if is(name, b"X-Kong-Request-Debug") => Self::XKongRequestDebug,
+            24 if is(name, b"X-Kong-Request-Debug-Log") => Self::XKongRequestDebug,
+            26 if is(name, b"X-Kong-Request-Debug-Token") => Self::XKongRequestDebug,
             _ => Self::Other,
         }
     }

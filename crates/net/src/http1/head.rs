@@ -295,6 +295,9 @@ pub(super) struct Options {
     pub(super) upgrade: bool,
     /// Whether `Connection` also names headers. Such headers are for this hop only.
     pub(super) names: bool,
+    /// Whether a header asks for the timings of the request. It is not an option of the connection, but found by the
+    /// same pass.
+    pub(super) asks_for_timings: bool,
 }
 
 impl Options {

@@ -153,6 +153,7 @@ impl RequestHead {
                 KnownHeader::Authorization if authorized => return Err(BadRequest::Repeated),
                 KnownHeader::Authorization => authorized = true,
                 KnownHeader::Connection => options.add(value),
+                KnownHeader::XKongRequestDebug => options.asks_for_timings = true,
                 KnownHeader::Expect if !value.eq_ignore_ascii_case(b"100-continue") => {
                     return Err(BadRequest::Expectation);
                 }
@@ -426,6 +427,12 @@ impl RequestHead {
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub fn expects_continue(&self) -> bool {
         self.facts().expects_continue
+    }
+
+    /// Whether a header `X-Kong-Request-Debug…` is present.
+    #[inline]
+    pub fn asks_for_timings(&self) -> bool {
+        self.facts().options.asks_for_timings
     }
 
     /// Whether the client allows further requests on the connection.

@@ -71,6 +71,16 @@ pub struct Links {
 }
 
 impl Links {
+    /// Returns the number of open connections.
+    pub fn len(&self) -> usize {
+        let groups = self.by_address.values().flat_map(HashMap::values);
+        groups.map(|group| group.links.len()).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Returns a stream on the connection with the most room. If no connection has room and there are few of them, one
     /// caller must connect, and the others wait for it. `slot` belongs to the target; an idle connection closes when
     /// that target is removed.

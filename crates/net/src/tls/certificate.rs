@@ -8,6 +8,7 @@ use rustls::server::VerifierBuilderError;
 use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::{Error as TlsError, SignatureScheme};
 use std::sync::Arc;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
@@ -35,20 +36,31 @@ pub enum CertificateError {
 pub struct Certificates {
     main: Arc<CertifiedKey>,
     alternative: Option<Arc<CertifiedKey>>,
+    /// When the first of them expires, in seconds since 1970.
+    expires: i64,
 }
 
 impl Certificates {
     pub fn from_pem(cert: &str, key: &str) -> Result<Self, CertificateError> {
+        let main = Arc::new(read_pair(cert, key)?);
         Ok(Self {
-            main: Arc::new(read_pair(cert, key)?),
+            expires: expiry(&main),
+            main,
             alternative: None,
         })
     }
 
     /// Adds the second chain and its key.
     pub fn with_alternative(mut self, cert: &str, key: &str) -> Result<Self, CertificateError> {
-        self.alternative = Some(Arc::new(read_pair(cert, key)?));
+        let alternative = Arc::new(read_pair(cert, key)?);
+        self.expires = self.expires.min(expiry(&alternative));
+        self.alternative = Some(alternative);
         Ok(self)
+    }
+
+    /// Returns when the first of the certificates expires, in seconds since 1970.
+    pub fn expires(&self) -> i64 {
+        self.expires
     }
 
     /// Returns a certificate whose key supports one of the client's signature schemes. If none does, returns the main
@@ -68,6 +80,17 @@ impl Certificates {
     pub(super) fn main(&self) -> &Arc<CertifiedKey> {
         &self.main
     }
+}
+
+/// Returns when a certificate expires. The authorities in its chain do not count: chains are served with some that have
+/// expired, for old clients.
+fn expiry(pair: &CertifiedKey) -> i64 {
+    let parsed = pair.cert.first().and_then(|certificate| {
+        let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+        Some(parsed.validity().not_after.timestamp())
+    });
+    // A key was found for the certificate, so that it can be read.
+    parsed.unwrap_or(i64::MAX)
 }
 
 pub(super) fn read_certificates(
@@ -127,6 +150,7 @@ pub fn self_signed() -> Result<Certificates, CertificateError> {
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
     let pair = CertifiedKey::from_der(chain, key.into(), &super::provider())?;
     Ok(Certificates {
+        expires: expiry(&pair),
         main: Arc::new(pair),
         alternative: None,
     })

@@ -5,6 +5,7 @@ mod entity;
 mod fields;
 mod headers;
 mod json;
+mod reason;
 mod record;
 mod stream;
 #[cfg(test)]
@@ -12,6 +13,7 @@ mod tests;
 
 pub use entity::write_entity;
 pub use fields::RecordError;
+pub use reason::Reason;
 
 use crate::configured::Configured;
 use crate::node::Node;
@@ -38,6 +40,8 @@ pub struct LogEntry<'a> {
     pub status: u16,
     /// Who produced the response.
     pub origin: Origin,
+    /// Why the client did not get an upstream's complete response. `None` if it did.
+    pub reason: Option<Reason>,
     /// Status of the upstream's response, if there was one.
     pub upstream_status: Option<u16>,
     pub started_at: SystemTime,

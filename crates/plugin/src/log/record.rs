@@ -7,6 +7,7 @@ use crate::redact;
 use crate::request::{Consumer, EntityRef, Request, RequestState};
 use crate::response::Origin;
 use crate::stream::TlsInfo;
+use crate::trace::Trace;
 use bytes::Bytes;
 use model::EntityKind;
 use smallvec::SmallVec;
@@ -93,7 +94,27 @@ fn write(cx: &LogCx<'_, '_>, out: &mut Vec<u8>) {
         Origin::Upstream => br#","source":"upstream""#,
         Origin::Gateway | Origin::Plugin => br#","source":"kong""#,
     });
+    if let Some(reason) = entry.reason.filter(|_| node.records_reason) {
+        out.extend_from_slice(br#","reason":"#);
+        json::string(reason.name().as_bytes(), out);
+    }
     write_workspace(entities, out);
+    if state.trace.is_shown() {
+        write_trace_id(&state.trace, out);
+    }
+}
+
+fn write_trace_id(trace: &Trace, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#","trace_id":{"#);
+    for (at, (name, id)) in trace.forms().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        json::string(name.as_bytes(), out);
+        out.push(b':');
+        json::string(id.as_bytes(), out);
+    }
+    out.push(b'}');
 }
 
 fn write_request(request: &Request<'_>, entry: &LogEntry<'_>, redacts: bool, out: &mut Vec<u8>) {

@@ -61,6 +61,7 @@ fn entry() -> LogEntry<'static> {
         response_head_size: 0,
         upstream_path: b"/up",
         upstream_body: None,
+        reason: None,
     }
 }
 
@@ -425,6 +426,7 @@ fn stream_record(
         tls,
         route,
         service: None,
+        slot: None,
     };
     let entry = StreamEntry {
         status: 200,
@@ -589,4 +591,33 @@ fn a_record_hides_credentials_if_the_node_wants_it() {
     assert_eq!(record["request"]["headers"]["x-b"], "c");
     assert_eq!(record["response"]["headers"]["set-cookie"], "REDACTED");
     assert_eq!(record["response"]["headers"]["x-d"], "e");
+}
+
+#[test]
+fn the_reason_of_a_response_is_recorded_only_if_that_is_wanted() {
+    let head = head(GET);
+    let request = Request::bare(&head);
+    let entry = LogEntry {
+        reason: Some(crate::Reason::NoRoute),
+        ..entry()
+    };
+    for (wanted, expected) in [(false, Json::Null), (true, "no_route".into())] {
+        let node = Node::bare().unwrap();
+        let mut node = Arc::into_inner(node).unwrap();
+        node.records_reason = wanted;
+        let cx = LogCx {
+            request: &request,
+            state: &mut RequestState::default(),
+            configured: Configured {
+                scopes: ScopeSet::GLOBAL,
+                consumer: None,
+                plugin: 0,
+                names: &NoNames,
+            },
+            node: &Arc::new(node),
+            entry: &entry,
+        };
+        let record: Json = serde_json::from_slice(&cx.record().unwrap()).unwrap();
+        assert_eq!(record["reason"], expected);
+    }
 }

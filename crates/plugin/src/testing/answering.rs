@@ -346,8 +346,10 @@ fn lines(upstream: Option<&ResponseHead>, edits: &HeaderEdits) -> Headers {
 /// Returns the pieces of a response's body, and adds its headers to `headers`. Errors are JSON.
 fn finished(response: Response, headers: &mut HeaderEdits) -> Vec<Bytes> {
     const JSON: &str = "application/json; charset=utf-8";
+    let response = response.open();
     headers.apply(response.headers);
     match response.body {
+        ResponseBody::Stored(stored) => stored.pieces(),
         ResponseBody::Bytes(body) | ResponseBody::Written(body) => vec![body],
         ResponseBody::Pieces(pieces) => pieces,
         ResponseBody::Json(body) => {

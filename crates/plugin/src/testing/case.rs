@@ -10,6 +10,7 @@ use crate::entities::Entities;
 use crate::handler::{Handler, Maker};
 use crate::node::{BODY_BUFFER, CACHE_SIZE, Node, NodeParts};
 use crate::request::{Consumer, Request};
+use crate::trace::Tracing;
 use crate::worker_part::{Life, free_ended_parts};
 use expr::Block;
 use model::entities::{ConsumerId, PluginId, RouteId, ServiceId};
@@ -42,6 +43,7 @@ pub struct Case {
     sessions: Option<Arc<dyn SessionStore>>,
     lua: LuaSettings,
     trusted_ips: Vec<Block>,
+    tracing: Tracing,
     configuration: String,
     clock: Clock,
     background: Option<Background>,
@@ -150,6 +152,7 @@ impl Case {
             sessions: None,
             lua: LuaSettings::default(),
             trusted_ips: Vec::new(),
+            tracing: Tracing::default(),
             configuration: "{}".to_owned(),
             clock: Clock::fixed(UNIX_EPOCH + START),
             background: None,
@@ -234,6 +237,13 @@ impl Case {
             id: id.to_owned(),
             hostname: hostname.to_owned(),
         };
+        self
+    }
+
+    /// Sets the settings of tracing. Default: nothing is recorded.
+    #[must_use]
+    pub fn tracing(mut self, tracing: Tracing) -> Self {
+        self.tracing = tracing;
         self
     }
 
@@ -325,7 +335,7 @@ impl Case {
             entities: self.entities.clone(),
             tokens: self.tokens.clone(),
             sessions: self.sessions.clone(),
-            workers: 1,
+            metrics: services::Metrics::new(1),
             trust: Trust::Anyone,
             resolver: Resolver::default(),
             background: background
@@ -335,6 +345,7 @@ impl Case {
             configuration: self.configuration.clone(),
             body_buffer: BODY_BUFFER,
             redacts_records: false,
+            tracing: self.tracing,
         });
         let mut node = node.expect("a client that trusts anyone needs no certificates");
         node.clock = self.clock.clone();

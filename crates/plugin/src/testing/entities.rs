@@ -3,24 +3,36 @@
 use crate::entities::{Decode, DecodeAll, Decoded, Entities, EntityKey, LookupError, ParentKey};
 use model::entities::Consumer;
 use model::{EntityKind, Object, Value};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use uuid::Uuid;
 
 /// Entities of a node for tests. They may change between two requests. Look-ups find what was put last.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct FakeEntities(RwLock<Content>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Content {
     entities: Vec<Stored>,
     failing: Vec<String>,
 }
 
-#[derive(Debug)]
 struct Stored {
     kind: EntityKind,
     id: Uuid,
     entity: Object,
+    /// The entity as its plugin reads it. It is kept, as in the gateway.
+    decoded: OnceLock<Decoded>,
+}
+
+impl Stored {
+    fn decoded(&self, decode: Decode) -> Result<Decoded, LookupError> {
+        if let Some(decoded) = self.decoded.get() {
+            return Ok(Arc::clone(decoded));
+        }
+        let decoded = decode(&model::codec::encode(&self.entity));
+        let decoded = decoded.map_err(|error| LookupError(Box::new(error)))?;
+        Ok(Arc::clone(self.decoded.get_or_init(|| decoded)))
+    }
 }
 
 impl FakeEntities {
@@ -44,7 +56,14 @@ impl FakeEntities {
         let id = entity.str("id").expect("an entity has an id");
         let id = Uuid::try_parse(id).expect("the id of an entity is a UUID");
         self.remove(kind, id);
-        self.write(|content| content.entities.push(Stored { kind, id, entity }));
+        self.write(|content| {
+            content.entities.push(Stored {
+                kind,
+                id,
+                entity,
+                decoded: OnceLock::new(),
+            });
+        });
     }
 
     pub fn remove(&self, kind: EntityKind, id: Uuid) {
@@ -70,35 +89,29 @@ impl Content {
         }
     }
 
-    fn by_id(&self, kind: EntityKind, id: Uuid) -> Result<Option<&Object>, LookupError> {
+    fn by_id(&self, kind: EntityKind, id: Uuid) -> Result<Option<&Stored>, LookupError> {
         self.check(&id.to_string())?;
         let mut all = self.entities.iter();
-        let found = all.find(|stored| (stored.kind, stored.id) == (kind, id));
-        Ok(found.map(|stored| &stored.entity))
+        Ok(all.find(|stored| (stored.kind, stored.id) == (kind, id)))
     }
 
-    fn find(&self, key: EntityKey<'_>) -> Result<Option<&Object>, LookupError> {
+    fn find(&self, key: EntityKey<'_>) -> Result<Option<&Stored>, LookupError> {
         match key {
             EntityKey::Id(kind, id) => self.by_id(kind, id),
             EntityKey::Unique { kind, field, value } => {
                 self.check(value)?;
-                let of_kind = self.entities.iter().filter(|stored| stored.kind == kind);
-                let mut entities = of_kind.map(|stored| &stored.entity);
-                Ok(entities.find(|entity| entity.str(field) == Some(value)))
+                let mut of_kind = self.entities.iter().filter(|stored| stored.kind == kind);
+                Ok(of_kind.find(|stored| stored.entity.str(field) == Some(value)))
             }
         }
     }
-}
-
-fn decoded(entity: &Object, decode: Decode) -> Result<Decoded, LookupError> {
-    decode(&model::codec::encode(entity)).map_err(|error| LookupError(Box::new(error)))
 }
 
 impl Entities for FakeEntities {
     fn find(&self, key: EntityKey<'_>, decode: Decode) -> Result<Option<Decoded>, LookupError> {
         let content = self.read();
         let found = content.find(key)?;
-        found.map(|entity| decoded(entity, decode)).transpose()
+        found.map(|stored| stored.decoded(decode)).transpose()
     }
 
     fn find_owned(
@@ -107,18 +120,18 @@ impl Entities for FakeEntities {
         decode: Decode,
     ) -> Result<Option<(Decoded, Arc<Consumer>)>, LookupError> {
         let content = self.read();
-        let Some(entity) = content.find(key)? else {
+        let Some(stored) = content.find(key)? else {
             return Ok(None);
         };
         let missing = || LookupError("the consumer of the entity does not exist".into());
-        let owner = entity.get("consumer").and_then(Value::as_object);
+        let owner = stored.entity.get("consumer").and_then(Value::as_object);
         let owner = owner.and_then(|owner| owner.str("id")?.parse().ok());
         let owner = owner.ok_or_else(missing)?;
         let owner = content.by_id(EntityKind::Consumers, owner)?;
         let owner = owner.ok_or_else(missing)?;
-        let consumer = model::codec::decode(&model::codec::encode(owner));
+        let consumer = model::codec::decode(&model::codec::encode(&owner.entity));
         let consumer: Consumer = consumer.map_err(|error| LookupError(Box::new(error)))?;
-        Ok(Some((decoded(entity, decode)?, Arc::new(consumer))))
+        Ok(Some((stored.decoded(decode)?, Arc::new(consumer))))
     }
 
     fn find_children(&self, key: ParentKey, decode: DecodeAll) -> Result<Decoded, LookupError> {
@@ -143,7 +156,10 @@ impl Entities for FakeEntities {
     }
 
     fn object(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError> {
-        Ok(self.read().by_id(kind, id)?.cloned())
+        Ok(self
+            .read()
+            .by_id(kind, id)?
+            .map(|stored| stored.entity.clone()))
     }
 
     fn id_of(

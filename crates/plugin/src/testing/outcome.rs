@@ -64,6 +64,7 @@ pub struct Headers(pub Vec<(String, String)>);
 pub struct Logged {
     pub status: u16,
     pub origin: Origin,
+    pub reason: Option<crate::Reason>,
     pub upstream_status: Option<u16>,
     pub started_at: SystemTime,
     pub latencies: Latencies,
@@ -178,6 +179,7 @@ impl Logged {
             status: self.status,
             origin: self.origin,
             upstream_status: self.upstream_status,
+            reason: self.reason,
             started_at: self.started_at,
             latencies: self.latencies,
             tries: &self.tries,

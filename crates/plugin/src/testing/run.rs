@@ -9,7 +9,7 @@ use crate::def::{Flow, Phases, PluginError, Step, Wait};
 use crate::handler::OwnStates;
 use crate::log::LogCx;
 use crate::request::{Client, EntityRef, Request, RequestCx, RequestState, RoutedUri};
-use crate::response::{Chunk, Origin, Response};
+use crate::response::{Chunk, Origin, Response, ResponseBody};
 use bytes::Bytes;
 use model::entities::ConsumerId;
 use net::http1::{Framing, RequestHead};
@@ -88,6 +88,7 @@ pub(super) async fn run(mut call: Call<'_>) -> Outcome {
         response_head: Vec::new(),
         upstream_path: Vec::new(),
         upstream_body: None,
+        reason: None,
     };
     let client = match ending {
         Ending::ClientGone => Received::default(),
@@ -138,6 +139,7 @@ fn received<'r>(call: &'r Call<'_>, head: &'r RequestHead) -> Request<'r> {
 fn route<'r>(request: &mut Request<'r>, call: &'r Call<'_>) {
     request.route = Some(reference(&call.route));
     request.service = call.service.as_ref().map(reference);
+    request.slot = Some(&call.slot);
     request.captures = call.captures.clone();
     let path = call.routed_path.as_deref();
     let path = path.unwrap_or_else(|| request.head.path());
@@ -229,6 +231,7 @@ impl Walk<'_> {
     /// Chooses the instance of each plugin when its turn comes, and runs it until a plugin has ended the request.
     async fn access(&mut self, request: &mut Request<'_>, body: RequestBody) -> Ending {
         let running = self.running;
+        self.begin_trace(request);
         let mut response = None;
         // A plugin that fails has not answered: the response counts as the gateway's.
         let mut origin = Origin::Plugin;
@@ -258,7 +261,12 @@ impl Walk<'_> {
             }
             match ran {
                 Ok(Ran::Decided(Flow::Continue)) => continue,
-                Ok(Ran::Decided(Flow::Respond(given))) => response = Some(given),
+                Ok(Ran::Decided(Flow::Respond(given))) => {
+                    if matches!(given.body, ResponseBody::Stored(_)) {
+                        self.picked.retain(|other| other.at != at);
+                    }
+                    response = Some(given);
+                }
                 Ok(Ran::Decided(Flow::Exit(given))) => {
                     self.answered_by = Some(instance.def.name.to_string());
                     return Ending::Responds(given, Origin::Gateway);
@@ -287,6 +295,22 @@ impl Walk<'_> {
                 }
                 _ => Ending::Forward,
             },
+        }
+    }
+
+    /// Lets the instance without a consumer of each plugin decide about the spans of the request.
+    fn begin_trace(&mut self, request: &Request<'_>) {
+        let running = self.running;
+        for order in 0..running.plugins() {
+            let Some(at) = running.pick(order, request, None) else {
+                continue;
+            };
+            let instance = &running.instances[at];
+            if instance.handler.traces() {
+                let own = self.own.slot(instance.order);
+                let kinds = instance.handler.begin_trace(request, own, &running.node);
+                self.state.trace.record(kinds);
+            }
         }
     }
 

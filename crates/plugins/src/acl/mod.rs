@@ -5,6 +5,7 @@ mod config;
 mod membership;
 pub(crate) mod source;
 
+use compact_str::CompactString;
 use config::Config;
 use lua::{Group, Groups, Target};
 use membership::Membership;
@@ -12,6 +13,7 @@ use plugin::{
     BuildCx, BuildError, HeaderValue, PerWorker, Phases, Plugin, PluginDef, PluginError, RequestCx,
     Response, Scopes, Step,
 };
+use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -25,7 +27,7 @@ struct Acl {
     config: Config,
     mode: Mode,
     /// The groups of the list that is not empty.
-    listed: HashSet<Box<[u8]>>,
+    listed: Listed,
     /// Reads the groups that Lua code has set.
     lua_groups: PerWorker<Groups>,
 }
@@ -49,14 +51,11 @@ impl Plugin for Acl {
     type Own = ();
 
     fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
-        let denied = config.deny.iter().flatten();
-        let (mode, listed): (_, HashSet<_>) = match config.deny.as_deref() {
-            Some([_, ..]) => (Mode::Deny, denied.map(listed).collect()),
-            _ => (
-                Mode::Allow,
-                config.allow.iter().flatten().map(listed).collect(),
-            ),
+        let (mode, listed) = match config.deny.as_deref() {
+            Some(denied @ [_, ..]) => (Mode::Deny, denied),
+            _ => (Mode::Allow, config.allow.as_deref().unwrap_or_default()),
         };
+        let listed = Listed::new(listed);
         Ok(Self {
             config,
             mode,
@@ -109,8 +108,28 @@ impl Plugin for Acl {
     }
 }
 
-fn listed(group: &compact_str::CompactString) -> Box<[u8]> {
-    group.as_bytes().into()
+/// Names of groups. Most lists are short, and to compare a few names costs less than to hash one.
+enum Listed {
+    Few(Box<[CompactString]>),
+    Many(HashSet<Box<[u8]>>),
+}
+
+impl Listed {
+    const FEW: usize = 8;
+
+    fn new(names: &[CompactString]) -> Self {
+        match names.len() <= Self::FEW {
+            true => Self::Few(names.into()),
+            false => Self::Many(names.iter().map(|name| name.as_bytes().into()).collect()),
+        }
+    }
+
+    fn contains(&self, name: &[u8]) -> bool {
+        match self {
+            Self::Few(names) => names.iter().any(|one| one.as_bytes() == name),
+            Self::Many(names) => names.contains(name),
+        }
+    }
 }
 
 impl Acl {
@@ -170,11 +189,14 @@ impl Acl {
 impl ClientGroups {
     /// Returns the value of the header for the upstream.
     fn joined(&self) -> HeaderValue {
-        let names: Vec<&[u8]> = match self {
+        let names: SmallVec<[&[u8]; 8]> = match self {
             Self::Consumer(groups) => groups.iter().map(|one| one.group.as_bytes()).collect(),
             Self::Authenticated(groups) => groups.iter().map(|group| &*group.text).collect(),
         };
-        HeaderValue::from_untrusted(&names.join(&b", "[..]))
+        match *names {
+            [only] => HeaderValue::from_untrusted(only),
+            _ => HeaderValue::from_untrusted(&names.join(&b", "[..])),
+        }
     }
 }
 

@@ -43,6 +43,11 @@ impl Config {
         self.key_claim_name.as_deref().unwrap_or("iss")
     }
 
+    /// Maximum number of seconds from now to the time in `exp`; 0 for no limit.
+    pub(super) fn longest(&self) -> f64 {
+        self.maximum_expiration.unwrap_or(0.0)
+    }
+
     pub(super) fn verifies(&self, claim: TimeClaim) -> bool {
         let claims = self.claims_to_verify.as_deref().unwrap_or_default();
         claims.contains(&claim)

@@ -9,6 +9,7 @@ mod members;
 mod search;
 pub(crate) mod source;
 pub mod token;
+mod verified;
 
 use config::{Config, TimeClaim};
 use credential::JwtSecret;
@@ -24,6 +25,7 @@ use search::Found;
 use serde::Serialize;
 use std::sync::Arc;
 use token::{Key, Token};
+use verified::{Rules, Times};
 
 /// The name of the token in `kong.ctx.shared`.
 const SHARED_TOKEN: &str = "authenticated_jwt_token";
@@ -34,6 +36,9 @@ pub(crate) fn def() -> PluginDef {
 
 struct Jwt {
     config: Config,
+    rules: Rules,
+    /// Whether the configuration has rules for the times in tokens.
+    needs_time: bool,
     /// Value of the WWW-Authenticate header if there is no token.
     challenge: HeaderValue,
     /// Value of the WWW-Authenticate header for a token that is refused.
@@ -56,6 +61,10 @@ impl Plugin for Jwt {
             None => "Bearer".to_owned(),
         };
         Ok(Self {
+            rules: Rules::of(&config),
+            needs_time: config.verifies(TimeClaim::Exp)
+                || config.verifies(TimeClaim::Nbf)
+                || config.longest() > 0.0,
             config,
             challenge_with_error: format!("{challenge} error=\"invalid_token\"").into(),
             challenge: challenge.into(),
@@ -131,8 +140,15 @@ impl Jwt {
         Ok(Attempt::Succeeded)
     }
 
-    /// Checks a token in the order of Kong's handler.
+    /// Checks a token in the order of Kong's handler. What was found out about the same token before is not found out
+    /// again.
     fn check(&self, cx: &RequestCx<'_, '_>, text: &[u8]) -> Result<Checked, PluginError> {
+        if let Some(known) = verified::find(text, &self.rules)
+            && let Some((credential, consumer)) = look_up(cx, &known.key)?
+            && known.is_of(&credential)
+        {
+            return Ok(self.judge(cx, credential, consumer, &known.times));
+        }
         let name = self.config.key_claim();
         let refused = |message: &str| Ok(Checked::Refused(self.refusal(message)));
         let token = match Token::read(text, name) {
@@ -144,8 +160,7 @@ impl Jwt {
             Key::Invalid => return refused(&format!("Invalid '{name}' in claims")),
             Key::Text(key) => key,
         };
-        let found: Option<Owned<JwtSecret>> = cx.node.entities.owned_by_unique("key", key)?;
-        let Some((credential, consumer)) = found else {
+        let Some((credential, consumer)) = look_up(cx, key)? else {
             return refused(&format!("No credentials found for given '{name}'"));
         };
         // The algorithm of the credential decides how its key is used. The token's own word only has to agree, so that
@@ -158,13 +173,30 @@ impl Jwt {
             Some(false) => return refused("Invalid signature"),
             None => return refused("Invalid key/secret"),
         }
-        let now = cx.node.clock.since_epoch().as_secs() as f64;
-        if let Some(problems) = self.check_times(&token, now) {
-            return Ok(Checked::Refused(
-                self.challenged(Response::json(401, &problems)),
-            ));
+        let times = Times {
+            exp: token.exp,
+            nbf: token.nbf,
+        };
+        verified::keep(text, &self.rules, &credential, &times);
+        Ok(self.judge(cx, credential, consumer, &times))
+    }
+
+    /// Judges a token whose signature is right by its times.
+    fn judge(
+        &self,
+        cx: &RequestCx<'_, '_>,
+        credential: Arc<JwtSecret>,
+        consumer: Arc<Consumer>,
+        times: &Times,
+    ) -> Checked {
+        if !self.needs_time {
+            return Checked::Right(credential, consumer);
         }
-        Ok(Checked::Right(credential, consumer))
+        let now = cx.node.clock.since_epoch().as_secs() as f64;
+        match self.check_times(times, now) {
+            Some(problems) => Checked::Refused(self.challenged(Response::json(401, &problems))),
+            None => Checked::Right(credential, consumer),
+        }
     }
 
     /// Verifies the signature. Returns `None` if the credential has no key. A public key that cannot be used is a mistake
@@ -204,25 +236,25 @@ impl Jwt {
         Ok(Some(key.verify(token.signed, &token.signature)))
     }
 
-    fn check_times(&self, token: &Token<'_>, now: f64) -> Option<TimeProblems> {
+    fn check_times(&self, times: &Times, now: f64) -> Option<TimeProblems> {
         const NO_NUMBER: &str = "must be a number";
         let config = &self.config;
         let mut problems = TimeProblems::default();
         if config.verifies(TimeClaim::Exp) {
-            problems.exp = match token.exp {
+            problems.exp = match times.exp {
                 Member::Number(exp) => (exp <= now).then_some("token expired"),
                 _ => Some(NO_NUMBER),
             };
         }
         if config.verifies(TimeClaim::Nbf) {
-            problems.nbf = match token.nbf {
+            problems.nbf = match times.nbf {
                 Member::Number(nbf) => (nbf > now).then_some("token not valid yet"),
                 _ => Some(NO_NUMBER),
             };
         }
-        let longest = config.maximum_expiration.unwrap_or(0.0);
+        let longest = config.longest();
         if problems.is_none() && longest > 0.0 {
-            let is_within = matches!(token.exp, Member::Number(exp) if exp - now <= longest);
+            let is_within = matches!(times.exp, Member::Number(exp) if exp - now <= longest);
             problems.exp = (!is_within).then_some("exceeds maximum allowed expiration");
         }
         (!problems.is_none()).then_some(problems)
@@ -239,6 +271,11 @@ impl Jwt {
     fn challenged(&self, response: Response) -> Response {
         response.with_header("WWW-Authenticate", self.challenge_with_error.clone())
     }
+}
+
+/// Returns the credential with this key, and its consumer.
+fn look_up(cx: &RequestCx<'_, '_>, key: &str) -> Result<Option<Owned<JwtSecret>>, PluginError> {
+    Ok(cx.node.entities.owned_by_unique("key", key)?)
 }
 
 /// Removes the token that an earlier plugin or Lua code has shared: it is not that of the anonymous consumer.

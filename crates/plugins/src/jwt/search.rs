@@ -55,16 +55,26 @@ pub(super) fn tokens<'r>(request: &'r Request<'_>, config: &Config) -> Found<'r>
 /// Returns the token in the value of a header: everything after `Bearer` or `bearer` and white space. As in Kong, the
 /// word may be anywhere in the value.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
+    // Nearly always the value begins with the word. A search for it would cost more than all the rest.
+    if let [b'B' | b'b', b'e', b'a', b'r', b'e', b'r', rest @ ..] = value
+        && let Some(token) = after_blanks(rest)
+    {
+        return Some(token);
+    }
     memchr::memmem::find_iter(value, b"earer").find_map(|at| {
         let is_word = at.checked_sub(1).map(|at| value[at]);
         if !matches!(is_word, Some(b'B' | b'b')) {
             return None;
         }
-        let rest = &value[at + b"earer".len()..];
-        let blanks = rest.iter().take_while(|byte| is_space(**byte)).count();
-        let token = &rest[blanks..];
-        (blanks > 0 && !token.is_empty()).then_some(token)
+        after_blanks(&value[at + b"earer".len()..])
     })
+}
+
+/// Returns what follows white space; `None` if there is no white space, or nothing after it.
+fn after_blanks(text: &[u8]) -> Option<&[u8]> {
+    let blanks = text.iter().take_while(|byte| is_space(**byte)).count();
+    let token = &text[blanks..];
+    (blanks > 0 && !token.is_empty()).then_some(token)
 }
 
 /// Whether a byte is white space in the regexes of PCRE.

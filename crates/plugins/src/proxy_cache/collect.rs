@@ -1,10 +1,9 @@
 //! Collects a response that is to be stored, while it is sent to the client.
 
 use super::collector::{Collector, NoRoom};
-use super::entry::{Body, Lines};
 use super::{AGE, CACHE_KEY, CACHE_STATUS};
 use compact_str::CompactString;
-use plugin::{HeaderChange, HeaderEdits, HeaderValue, ResponseCx};
+use plugin::{HeaderEdits, ResponseCx, Stored};
 use std::collections::HashSet;
 
 /// Headers of one connection or one message, which a stored response does not have.
@@ -44,7 +43,7 @@ impl Personal {
 /// A response that is being collected, since its head is known.
 pub(super) struct Gathering {
     status: u16,
-    headers: Lines,
+    headers: Stored,
     /// The body's length in the head, if it has one.
     length: Option<usize>,
     collector: Collector,
@@ -53,8 +52,7 @@ pub(super) struct Gathering {
 /// A response that was collected.
 pub(super) struct Gathered {
     pub(super) status: u16,
-    pub(super) headers: Lines,
-    pub(super) body: Body,
+    pub(super) stored: Stored,
 }
 
 impl Gathering {
@@ -87,12 +85,11 @@ impl Gathering {
     /// Returns the response, now that it is complete. `None` if it cannot be sent again: a part of the body is missing,
     /// or it has trailers.
     pub(super) fn finish(mut self, cx: &ResponseCx<'_, '_>) -> Option<Gathered> {
-        let body = self.collector.finish();
-        let is_whole = self.length.is_none_or(|length| length == body.len);
-        (is_whole && cx.answer.trailers.is_empty()).then_some(Gathered {
+        let length = self.collector.len();
+        let is_whole = self.length.is_none_or(|stated| stated == length);
+        (is_whole && cx.answer.trailers.is_empty()).then(|| Gathered {
             status: self.status,
-            headers: self.headers,
-            body,
+            stored: self.headers.with_body(self.collector.finish()),
         })
     }
 }
@@ -102,7 +99,7 @@ pub(super) fn storable_lines(
     cx: &ResponseCx<'_, '_>,
     personal: &Personal,
     hides: impl Fn(&str) -> bool,
-) -> Lines {
+) -> Stored {
     let edits = &cx.answer.headers;
     let of_upstream = cx.upstream.into_iter();
     let of_upstream = of_upstream.flat_map(|head| head.headers());
@@ -114,8 +111,7 @@ pub(super) fn storable_lines(
         |name: &str| !listed.is_empty() && listed.contains(&name.to_ascii_lowercase().into_bytes());
     let stored = of_upstream.chain(added);
     let stored = stored.filter(|(name, _)| is_storable(name) && !is_listed(name) && !hides(name));
-    let stored: Vec<(&str, &[u8])> = stored.collect();
-    Lines::new(stored.into_iter())
+    Stored::new(stored)
 }
 
 fn is_storable(name: &str) -> bool {
@@ -130,17 +126,4 @@ fn is_storable(name: &str) -> bool {
 
 fn tokens(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
-}
-
-/// Returns stored lines as headers of a response. They replace lines with the same names that were there before.
-pub(super) fn replay(stored: &Lines) -> HeaderEdits {
-    HeaderEdits::from_ordered(stored.iter().map(|line| {
-        let name = CompactString::from_utf8_lossy(&line.name);
-        let value = HeaderValue::Bytes(line.value.clone());
-        let change = match line.is_first {
-            true => HeaderChange::Set(value),
-            false => HeaderChange::Add(value),
-        };
-        (name, change)
-    }))
 }

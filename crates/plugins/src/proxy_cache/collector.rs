@@ -1,6 +1,5 @@
 //! Collects bodies that are to be stored, within a share of the memory of the storage.
 
-use super::entry::Body;
 use super::storage::Storage;
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
@@ -82,6 +81,11 @@ impl Collector {
         len <= self.storage.collecting.one
     }
 
+    /// Returns the length of the body so far.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Adds a piece. After [`NoRoom`] the collector must be dropped, which gives its memory back.
     pub(super) fn add(&mut self, mut data: &[u8]) -> Result<(), NoRoom> {
         self.storage.collecting.reserve(self.len, data.len())?;
@@ -105,15 +109,12 @@ impl Collector {
         self.pieces.push(piece);
     }
 
-    /// Returns the body that was collected.
-    pub(super) fn finish(&mut self) -> Body {
+    /// Returns the pieces of the body that was collected.
+    pub(super) fn finish(&mut self) -> Vec<Bytes> {
         if !self.last.is_empty() {
             self.end_piece();
         }
-        Body {
-            pieces: std::mem::take(&mut self.pieces).into_boxed_slice(),
-            len: self.len,
-        }
+        std::mem::take(&mut self.pieces)
     }
 }
 

@@ -1,11 +1,11 @@
 //! The paths of the Admin API that show and remove stored responses. Source: kong/plugins/proxy-cache/api.lua.
 
-use super::entry::{Entry, Lines};
+use super::entry::Entry;
 use super::key::CacheKey;
 use super::storage::{Item, Storage};
 use super::{NAME, zones};
 use model::EntityKind;
-use plugin::{Endpoint, EndpointAnswer, EndpointReply, EndpointRequest, Node};
+use plugin::{Endpoint, EndpointAnswer, EndpointReply, EndpointRequest, Node, Stored};
 use serde::{Serialize, Serializer};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -95,14 +95,14 @@ fn show(request: EndpointRequest, node: &Node, storages: Vec<Arc<Storage>>) -> E
     let mut storages = storages.iter();
     let found = key.and_then(|key| storages.find_map(|storage| found(storage, &key, now)));
     match found {
-        Some(entry) => apart(move || EndpointAnswer::json(200, &Stored::from(&*entry))),
+        Some(entry) => apart(move || EndpointAnswer::json(200, &Shown::from(&entry))),
         None => EndpointAnswer::empty(404).into(),
     }
 }
 
 /// Returns the response of a key. With `rfc9111`, the key that clients see is that of all responses of a URI. Of these,
 /// the one that was stored last is shown.
-fn found(storage: &Storage, key: &CacheKey, now: u64) -> Option<Arc<Entry>> {
+fn found(storage: &Storage, key: &CacheKey, now: u64) -> Option<Entry> {
     match storage.item(key, now)? {
         Item::Response(entry) => Some(entry),
         Item::Family(family) => storage.get(&family.latest, now),
@@ -121,10 +121,10 @@ fn delete(request: &EndpointRequest, node: &Node, storages: &[Arc<Storage>]) -> 
 
 /// A stored response as Kong shows it. Bytes that are no text are replaced.
 #[derive(Serialize)]
-struct Stored<'a> {
+struct Shown<'a> {
     status: u16,
     #[serde(serialize_with = "lines")]
-    headers: &'a Lines,
+    headers: &'a Stored,
     body: String,
     body_len: usize,
     timestamp: u64,
@@ -132,13 +132,13 @@ struct Stored<'a> {
     version: u32,
 }
 
-impl<'a> From<&'a Entry> for Stored<'a> {
+impl<'a> From<&'a Entry> for Shown<'a> {
     fn from(entry: &'a Entry) -> Self {
         Self {
             status: entry.status,
-            headers: &entry.headers,
-            body: text(&entry.body.pieces.concat()),
-            body_len: entry.body.len,
+            headers: &entry.stored,
+            body: text(&entry.stored.pieces().concat()),
+            body_len: entry.stored.body_length(),
             timestamp: entry.stored_at,
             ttl: entry.ttl,
             version: VERSION,
@@ -151,7 +151,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Writes header lines as an object, in the order of their names' first lines. A name with several lines has a list.
-fn lines<S: Serializer>(lines: &Lines, serializer: S) -> Result<S::Ok, S::Error> {
+fn lines<S: Serializer>(stored: &Stored, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     #[serde(untagged)]
     enum Values {
@@ -159,13 +159,12 @@ fn lines<S: Serializer>(lines: &Lines, serializer: S) -> Result<S::Ok, S::Error>
         Several(Vec<String>),
     }
     let mut values: HashMap<String, Vec<String>> = HashMap::new();
-    for line in lines.iter() {
-        let same = values.entry(text(&line.name).to_ascii_lowercase());
-        same.or_default().push(text(&line.value));
+    for (name, value) in stored.header_pairs() {
+        let same = values.entry(name.to_ascii_lowercase());
+        same.or_default().push(text(value));
     }
-    let names = lines.iter().filter(|line| line.is_first);
-    serializer.collect_map(names.map(|line| {
-        let name = text(&line.name);
+    let names = stored.marked_pairs().filter(|(_, _, is_first)| *is_first);
+    serializer.collect_map(names.map(|(name, _, _)| {
         let mut values = values
             .remove(&name.to_ascii_lowercase())
             .unwrap_or_default();

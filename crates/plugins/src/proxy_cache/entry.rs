@@ -1,24 +1,20 @@
 //! A stored response, and the memory that it takes.
 
-use bytes::{Bytes, BytesMut};
-use std::collections::HashSet;
+use plugin::Stored;
+use std::sync::Arc;
 
 /// Bytes that each stored item takes beside its texts: its positions in the map and in the order of eviction, and its
 /// allocations. A test compares it with what an allocator counts.
 const OVERHEAD: usize = 560;
 
-/// Bytes that each header line takes beside its text.
-const HEADER_OVERHEAD: usize = std::mem::size_of::<Line>();
-
-/// Bytes that each piece of a body takes beside its text.
-const PIECE_OVERHEAD: usize = 96;
+/// Bytes that each further piece of a body takes beside its text.
+const PIECE_OVERHEAD: usize = 64;
 
 /// A stored response.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) status: u16,
-    pub(super) headers: Lines,
-    pub(super) body: Body,
+    pub(super) stored: Arc<Stored>,
     /// Time of storing, in seconds since 1970.
     pub(super) stored_at: u64,
     /// Seconds for which the response may be sent. With `rfc9111`, they count from its creation at the upstream.
@@ -46,68 +42,9 @@ pub(super) struct Terms {
     pub(super) if_error: u64,
 }
 
-/// Header lines in order. Their texts are in one buffer, because a buffer for each would take more memory than most
-/// texts.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Lines(Box<[Line]>);
-
-#[derive(Debug, Clone)]
-pub(super) struct Line {
-    /// The name as received.
-    pub(super) name: Bytes,
-    pub(super) value: Bytes,
-    /// Whether no earlier line has this name.
-    pub(super) is_first: bool,
-}
-
-impl Lines {
-    pub(super) fn new<'l>(lines: impl Iterator<Item = (&'l str, &'l [u8])> + Clone) -> Self {
-        let length = |(name, value): (&str, &[u8])| name.len() + value.len();
-        let mut texts = BytesMut::with_capacity(lines.clone().map(length).sum());
-        for (name, value) in lines.clone() {
-            texts.extend_from_slice(name.as_bytes());
-            texts.extend_from_slice(value);
-        }
-        let mut texts = texts.freeze();
-        let mut names = HashSet::new();
-        let lines = lines.map(|(name, value)| Line {
-            name: texts.split_to(name.len()),
-            value: texts.split_to(value.len()),
-            is_first: names.insert(name.to_ascii_lowercase()),
-        });
-        Self(lines.collect())
-    }
-
-    pub(super) fn iter(&self) -> std::slice::Iter<'_, Line> {
-        self.0.iter()
-    }
-
-    /// The names and values of all lines.
-    pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
-        let pairs = self.0.iter();
-        pairs.filter_map(|line| Some((std::str::from_utf8(&line.name).ok()?, &*line.value)))
-    }
-
-    /// Returns the first value of a header.
-    pub(super) fn value(&self, name: &str) -> Option<&[u8]> {
-        let mut lines = self.0.iter();
-        let found = lines.find(|line| line.name.eq_ignore_ascii_case(name.as_bytes()));
-        found.map(|line| &*line.value)
-    }
-}
-
-/// A body in pieces. They belong to the stored response alone and keep no buffer of a connection.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Body {
-    pub(super) pieces: Box<[Bytes]>,
-    pub(super) len: usize,
-}
-
 impl Entry {
     pub(super) fn weight(&self) -> usize {
-        let line = |line: &Line| line.name.len() + line.value.len() + HEADER_OVERHEAD;
-        let headers: usize = self.headers.iter().map(line).sum();
-        OVERHEAD + headers + self.body.len + self.body.pieces.len() * PIECE_OVERHEAD
+        OVERHEAD + self.stored.weight() + self.stored.more_pieces().len() * PIECE_OVERHEAD
     }
 }
 

@@ -7,10 +7,12 @@
 //! these characters. For the same reason, arguments that Kong does not look at are a part of the key: those without a
 //! name, and those after the first hundred. All other keys are Kong's.
 
-use aws_lc_rs::digest::{Context, SHA256};
+use aws_lc_rs::digest::{Context, SHA256, digest};
+use compact_str::CompactString;
 use plugin::args::Arg;
-use std::borrow::Cow;
+use smallvec::SmallVec;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use uuid::Uuid;
 
 /// The parts of a request that distinguish its response from others.
@@ -22,14 +24,34 @@ pub(super) struct Owner {
     pub(super) route: Option<Uuid>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct CacheKey([u8; 32]);
+
+/// Half of a key is distributed as well as the whole.
+impl Hash for CacheKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let mut half = [0; 16];
+        half.copy_from_slice(&self.0[16..]);
+        state.write_u128(u128::from_le_bytes(half));
+    }
+}
 
 impl CacheKey {
     fn of(hash: &[u8]) -> Self {
         let mut key = [0; 32];
         key.copy_from_slice(hash);
         Self(key)
+    }
+
+    /// Returns the form in which clients see the key.
+    pub(super) fn text(&self) -> CompactString {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; 64];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        CompactString::from_utf8_lossy(&text)
     }
 
     /// Parses the form in which clients see the key. `None` if no key looks like this.
@@ -49,43 +71,45 @@ impl CacheKey {
     }
 }
 
+/// The length that stands for a part that is absent.
+const ABSENT: u32 = u32::MAX;
+
 /// Hashes the parts of a key with their lengths, so that no two lists of parts have the same hash. Used where the text
 /// need not be Kong's.
-pub(super) struct KeyParts(Context);
+pub(super) struct KeyParts(SmallVec<[u8; 256]>);
 
 impl KeyParts {
     pub(super) fn new() -> Self {
-        Self(Context::new(&SHA256))
+        Self(SmallVec::new())
     }
 
     pub(super) fn part(&mut self, part: &[u8]) {
-        self.0.update(&(part.len() as u64).to_le_bytes());
-        self.0.update(part);
+        // Most parts are short: fewer bytes of length are fewer bytes to hash. No part has the length `ABSENT`.
+        let length = u32::try_from(part.len()).unwrap_or(ABSENT - 1);
+        self.0.extend_from_slice(&length.to_le_bytes());
+        self.0.extend_from_slice(part);
     }
 
     /// Adds a part that may be absent.
     pub(super) fn optional(&mut self, part: Option<&[u8]>) {
         match part {
             Some(part) => self.part(part),
-            // No part has this length.
-            None => self.0.update(&u64::MAX.to_le_bytes()),
+            None => self.0.extend_from_slice(&ABSENT.to_le_bytes()),
         }
     }
 
     pub(super) fn key(&mut self, key: &CacheKey) {
-        self.0.update(&key.0);
+        self.0.extend_from_slice(&key.0);
     }
 
     pub(super) fn finish(self) -> CacheKey {
-        CacheKey::of(self.0.finish().as_ref())
+        CacheKey::of(digest(&SHA256, &self.0).as_ref())
     }
 }
 
 impl fmt::Display for CacheKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = [0; 64];
-        data_encoding::HEXLOWER.encode_mut(&self.0, &mut text);
-        formatter.write_str(&String::from_utf8_lossy(&text))
+        formatter.write_str(&self.text())
     }
 }
 
@@ -99,7 +123,7 @@ impl fmt::Debug for CacheKey {
 pub(super) struct KeyText {
     text: Vec<u8>,
     /// The lengths of all parts that clients can choose, as text.
-    lengths: String,
+    lengths: Vec<u8>,
     /// Whether the text alone does not tell where its parts end.
     is_ambiguous: bool,
 }
@@ -109,39 +133,57 @@ impl KeyText {
     pub(super) fn new(owner: Owner, method: &str) -> Self {
         let mut key = Self {
             text: Vec::with_capacity(256),
-            lengths: String::new(),
+            lengths: Vec::with_capacity(32),
             is_ambiguous: false,
         };
         match (owner.consumer.or(owner.credential), owner.route) {
-            (Some(client), Some(route)) => key.write(format_args!("{client}:{route}")),
-            (None, Some(route)) => key.write(format_args!("{route}")),
+            (Some(client), Some(route)) => {
+                key.id(client);
+                key.text.push(b':');
+                key.id(route);
+            }
+            (None, Some(route)) => key.id(route),
             // Kong uses this prefix for all clients. Every request that is cached has a route.
-            (Some(client), None) => key.write(format_args!("{client}:default")),
-            (None, None) => key.write(format_args!("default")),
+            (Some(client), None) => {
+                key.id(client);
+                key.text.extend_from_slice(b":default");
+            }
+            (None, None) => key.text.extend_from_slice(b"default"),
         }
-        key.write(format_args!("|{method}|"));
+        key.text.push(b'|');
+        key.text.extend_from_slice(method.as_bytes());
+        key.text.push(b'|');
         key
     }
 
-    /// Adds the request line as the client sent it, up to the query. Kong removes everything from the query on, the
-    /// protocol too.
-    pub(super) fn request_line(&mut self, line: &str, ignores_case: bool) {
-        let line = line.split_once('?').map_or(line, |(before, _)| before);
-        let line = if ignores_case {
-            Cow::Owned(line.to_ascii_lowercase())
-        } else {
-            Cow::Borrowed(line)
-        };
-        self.part(line.as_bytes(), b"|\0");
+    /// Adds the parts of the request line as the client sent it, up to the query. Kong removes everything from the query
+    /// on, the protocol too.
+    pub(super) fn request_line(&mut self, line: &[&[u8]], ignores_case: bool) {
+        let start = self.text.len();
+        for part in line {
+            let query = memchr::memchr(b'?', part);
+            self.text
+                .extend_from_slice(&part[..query.unwrap_or(part.len())]);
+            if query.is_some() {
+                break;
+            }
+        }
+        let line = &mut self.text[start..];
+        if ignores_case {
+            line.make_ascii_lowercase();
+        }
+        self.is_ambiguous |= memchr::memchr2(b'|', b'\0', line).is_some();
+        let length = line.len();
+        self.length(length);
         self.text.push(b'|');
     }
 
     /// Adds the path for the upstream that an earlier plugin has set, which may depend on headers. Kong leaves it out.
     pub(super) fn upstream_path(&mut self, path: &str) {
-        use std::fmt::Write as _;
         self.is_ambiguous = true;
-        // Writing to a string cannot fail.
-        let _ = write!(self.lengths, "p{},{path}", path.len());
+        self.lengths.push(b'p');
+        self.length(path.len());
+        self.lengths.extend_from_slice(path.as_bytes());
     }
 
     /// Adds all arguments, sorted by name.
@@ -157,14 +199,14 @@ impl KeyText {
 
     /// Adds the arguments that have no name, such as `=x`. Kong leaves them out, but the upstream sees them.
     pub(super) fn nameless_arguments(&mut self, query: &[u8]) {
-        use std::fmt::Write as _;
         for piece in query.split(|&byte| byte == b'&') {
             if !piece.starts_with(b"=") {
                 continue;
             }
             self.is_ambiguous = true;
-            // Writing to a string cannot fail.
-            let _ = write!(self.lengths, "q{},{}", piece.len(), piece.escape_ascii());
+            self.lengths.push(b'q');
+            self.length(piece.len());
+            self.lengths.extend_from_slice(piece);
         }
     }
 
@@ -200,7 +242,7 @@ impl KeyText {
     /// Ends the arguments. Headers follow.
     pub(super) fn end_arguments(&mut self) {
         self.text.push(b'|');
-        self.lengths.push('|');
+        self.lengths.push(b'|');
     }
 
     /// Adds `name=value,value`, or `name` for an argument without a value.
@@ -209,7 +251,7 @@ impl KeyText {
         if !is_first {
             self.text.push(b':');
         }
-        self.lengths.push('n');
+        self.lengths.push(b'n');
         self.part(name, DELIMITERS);
         if let [None] = values[..] {
             return;
@@ -220,34 +262,40 @@ impl KeyText {
             self.part(value.unwrap_or_default(), DELIMITERS);
             if value.is_none() {
                 // Kong fails on an argument that occurs with and without a value.
-                self.lengths.push('-');
+                self.lengths.push(b'-');
                 self.is_ambiguous = true;
             }
         }
     }
 
     fn part(&mut self, part: &[u8], delimiters: &[u8]) {
-        use std::fmt::Write as _;
         self.text.extend_from_slice(part);
         self.is_ambiguous |= part.iter().any(|byte| delimiters.contains(byte));
-        // Writing to a string cannot fail.
-        let _ = write!(self.lengths, "{},", part.len());
+        self.length(part.len());
     }
 
-    fn write(&mut self, text: fmt::Arguments<'_>) {
-        use std::io::Write as _;
-        // Writing to a vector cannot fail.
-        let _ = self.text.write_fmt(text);
+    fn length(&mut self, length: usize) {
+        let mut digits = itoa::Buffer::new();
+        self.lengths
+            .extend_from_slice(digits.format(length).as_bytes());
+        self.lengths.push(b',');
+    }
+
+    fn id(&mut self, id: Uuid) {
+        let mut text = [0; 36];
+        let text = id.hyphenated().encode_lower(&mut text);
+        self.text.extend_from_slice(text.as_bytes());
     }
 
     pub(super) fn finish(self) -> CacheKey {
+        if !self.is_ambiguous {
+            return CacheKey::of(digest(&SHA256, &self.text).as_ref());
+        }
         let mut hasher = Context::new(&SHA256);
         hasher.update(&self.text);
-        if self.is_ambiguous {
-            // Texts without this end have no NUL.
-            hasher.update(b"\0");
-            hasher.update(self.lengths.as_bytes());
-        }
+        // Texts without this end have no NUL.
+        hasher.update(b"\0");
+        hasher.update(&self.lengths);
         CacheKey::of(hasher.finish().as_ref())
     }
 }
@@ -270,7 +318,7 @@ mod tests {
     /// The key of a request with this query and these values of the configured headers.
     fn key(query: &str, headers: &[(&str, &str)]) -> CacheKey {
         let mut text = KeyText::new(owner(), "GET");
-        text.request_line("GET /a", false);
+        text.request_line(&[b"GET ", b"/a"], false);
         text.all_arguments(args::parse_all(query.as_bytes()));
         text.nameless_arguments(query.as_bytes());
         text.end_arguments();
@@ -300,7 +348,7 @@ mod tests {
         let client = Uuid::from_u128(9);
         let finish = |owner| {
             let mut text = KeyText::new(owner, "HEAD");
-            text.request_line("HEAD /a HTTP/1.1", false);
+            text.request_line(&[b"HEAD /a HTTP/1.1"], false);
             text.end_arguments();
             text.finish()
         };
@@ -319,9 +367,9 @@ mod tests {
 
     #[test]
     fn the_request_line_ends_before_the_query() {
-        let line = |line, ignores_case| {
+        let line = |line: &str, ignores_case| {
             let mut text = KeyText::new(owner(), "GET");
-            text.request_line(line, ignores_case);
+            text.request_line(&[line.as_bytes()], ignores_case);
             text.finish()
         };
         assert_eq!(
@@ -343,7 +391,7 @@ mod tests {
     fn configured_arguments_come_in_their_order_and_others_do_not_count() {
         let finish = |query: &str| {
             let mut text = KeyText::new(owner(), "GET");
-            text.request_line("GET /a", false);
+            text.request_line(&[b"GET ", b"/a"], false);
             text.arguments(["y", "x"].into_iter(), args::parse(query.as_bytes()));
             text.end_arguments();
             text.finish()

@@ -1,14 +1,16 @@
 //! What the plugin does without `rfc9111`: Kong's cache. Source: kong/plugins/proxy-cache/handler.lua.
 
-use super::collect::{self, Gathering, Personal};
+use super::collect::{Gathering, Personal};
 use super::control::Directives;
 use super::entry::{Entry, Terms};
 use super::flights::{Flight, Later, Place, Waiting};
 use super::key::{CacheKey, KeyText};
-use super::{Own, ProxyCache, Shown, Status, forwarded_values, header_values, owner};
+use super::{Own, ProxyCache, Shown, Status, forwarded_values, has_name, header_values, owner};
 use plugin::{
-    Chunk, Flow, PluginError, Request, RequestCx, Response, ResponseBody, ResponseCx, Step, args,
+    Chunk, Flow, HeaderEdits, PluginError, Request, RequestCx, Response, ResponseBody, ResponseCx,
+    Step, args,
 };
+use std::sync::Arc;
 
 /// A request whose response is stored if it turns out to be storable.
 pub(super) struct Pending {
@@ -49,7 +51,6 @@ impl ProxyCache {
             return Ok(Step::Continue);
         }
         let key = self.key(&cx);
-        shown.key(&mut cx.state.headers, key);
         match self.look_up(&mut cx, own, key, &directives, true) {
             Decision::Respond(response) => Ok(Step::Respond(response)),
             Decision::Forward => Ok(Step::Continue),
@@ -90,6 +91,7 @@ impl ProxyCache {
             }
             Some(_) => Status::Refresh,
             None if directives.only_if_cached => {
+                shown.key(&mut cx.state.headers, key);
                 return Decision::Respond(Response::server_error(504));
             }
             None => Status::Miss,
@@ -108,6 +110,7 @@ impl ProxyCache {
                 Place::Later(_) => {}
             }
         }
+        shown.key(&mut cx.state.headers, key);
         shown.status(&mut cx.state.headers, status);
         *own = Own::Pending(Box::new(Pending {
             key,
@@ -169,8 +172,7 @@ impl ProxyCache {
         {
             let entry = Entry {
                 status: gathered.status,
-                headers: gathered.headers,
-                body: gathered.body,
+                stored: Arc::new(gathered.stored),
                 stored_at: now,
                 ttl,
                 expires_at: now.saturating_add(seconds),
@@ -226,7 +228,7 @@ impl ProxyCache {
         text.end_arguments();
         let names = config.vary_headers.as_deref().unwrap_or_default();
         text.fields(names.iter().map(|name| name.as_str()), |name| {
-            forwarded_values(request.head, &request.upstream.headers, name)
+            forwarded_values(request.head, &request.upstream.headers, name, has_name)
                 .map(Some)
                 .collect()
         });
@@ -265,28 +267,33 @@ impl ProxyCache {
     }
 }
 
-/// Returns the request line that nginx shows under Kong. The query, which need not be UTF-8, is no part of the key.
-fn request_line(request: &Request<'_>) -> String {
+/// Returns the parts of the request line that nginx shows under Kong.
+fn request_line<'r>(request: &'r Request<'_>) -> [&'r [u8]; 5] {
     let head = request.head;
     let version = match (request.http2, head.version()) {
-        (true, _) => "HTTP/2.0",
-        (false, net::http1::Version::Http10) => "HTTP/1.0",
-        (false, net::http1::Version::Http11) => "HTTP/1.1",
+        (true, _) => &b"HTTP/2.0"[..],
+        (false, net::http1::Version::Http10) => b"HTTP/1.0",
+        (false, net::http1::Version::Http11) => b"HTTP/1.1",
     };
-    let target = String::from_utf8_lossy(head.target_bytes());
-    format!("{} {target} {version}", head.method())
+    [
+        head.method_bytes(),
+        b" ",
+        head.target_bytes(),
+        b" ",
+        version,
+    ]
 }
 
 /// Builds the response from a stored one. Its headers replace those that earlier plugins have set.
 fn hit(entry: &Entry, key: CacheKey, now: u64, shown: Shown) -> Response {
-    let mut headers = collect::replay(&entry.headers);
+    let mut headers = HeaderEdits::new();
     shown.age(&mut headers, now.saturating_sub(entry.stored_at));
     shown.status(&mut headers, Status::Hit);
     shown.key(&mut headers, key);
     Response {
         status: entry.status,
         headers,
-        body: ResponseBody::Pieces(entry.body.pieces.to_vec()),
+        body: ResponseBody::Stored(Arc::clone(&entry.stored)),
         counts_as_proxied: true,
     }
 }

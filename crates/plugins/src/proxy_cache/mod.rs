@@ -25,6 +25,7 @@ mod zones;
 
 pub(crate) use endpoints::endpoints;
 
+use compact_str::CompactString;
 use config::{Config, ResponseHeaders};
 use control::MediaType;
 use entry::Entry;
@@ -80,6 +81,8 @@ struct ProxyCache {
     config: Config,
     /// The configured media types. Texts that are none match nothing, as in Kong.
     media_types: Vec<MediaType>,
+    /// The names of `vary_headers` for `rfc9111`, in lower case.
+    vary: Vec<Box<str>>,
     storage: OnceLock<Arc<Storage>>,
 }
 
@@ -93,7 +96,7 @@ enum Own {
     /// The response may be stored or validated, with `rfc9111`.
     Fetch(Box<rfc9111::Fetch>),
     /// A HEAD request, with the stored response to GET, if there is one.
-    Head(Option<(CacheKey, Arc<Entry>)>),
+    Head(Option<Box<(CacheKey, Entry)>>),
     /// The method makes stored responses invalid.
     Unsafe,
 }
@@ -122,6 +125,7 @@ impl Plugin for ProxyCache {
         let media_types = media_types.filter_map(|text| MediaType::parse(text));
         Ok(Self {
             media_types: media_types.collect(),
+            vary: vary(config.vary_headers.as_deref().unwrap_or_default()),
             config,
             storage: OnceLock::new(),
         })
@@ -155,7 +159,7 @@ impl Plugin for ProxyCache {
                 *own = next;
                 return Ok(filtered);
             }
-            Own::Head(Some((key, entry))) => self.filter_head(cx, key, &entry),
+            Own::Head(Some(stored)) => self.filter_head(cx, stored.0, &stored.1),
             Own::Head(None) => {}
             Own::Unsafe => self.filter_unsafe(cx),
         }
@@ -258,7 +262,8 @@ impl Shown {
 
     fn age(self, headers: &mut HeaderEdits, seconds: u64) {
         if self.age {
-            headers.set(AGE, &*seconds.to_string());
+            let mut digits = itoa::Buffer::new();
+            headers.set(AGE, HeaderValue::Text(digits.format(seconds).into()));
         }
     }
 
@@ -270,7 +275,7 @@ impl Shown {
 
     fn key(self, headers: &mut HeaderEdits, key: CacheKey) {
         if self.key {
-            headers.set(CACHE_KEY, key.to_string());
+            headers.set(CACHE_KEY, HeaderValue::Text(key.text()));
         }
     }
 }
@@ -284,11 +289,12 @@ fn header_values<'s>(request: &'s Request<'_>, name: &str) -> impl Iterator<Item
 
 /// Returns the values of a header as the upstream gets them. A line that `Connection` names is not forwarded. If it were
 /// a part of the key, a client could have the response without it stored for the clients that really send it.
-/// `edits` are the changes that plugins have made.
+/// `edits` are the changes that plugins have made, and `is_same` decides whether a header has the name.
 fn forwarded_values<'s>(
     head: &'s RequestHead,
     edits: &'s HeaderEdits,
     name: &str,
+    is_same: fn(&str, &str) -> bool,
 ) -> impl Iterator<Item = &'s [u8]> {
     let is_hop = |name: &str| {
         let mut lists = head.known(KnownHeader::Connection);
@@ -296,11 +302,20 @@ fn forwarded_values<'s>(
     };
     let received = head.headers();
     let received = received
-        .filter(move |(other, _)| has_name(other, name) && !edits.drops(other) && !is_hop(other));
-    let added = edits
-        .added()
-        .filter(move |(other, _)| has_name(other, name));
+        .filter(move |(other, _)| is_same(other, name) && !edits.drops(other) && !is_hop(other));
+    let added = edits.added().filter(move |(other, _)| is_same(other, name));
     received.chain(added).map(|(_, value)| value)
+}
+
+/// Returns configured names in lower case. One with `_` also means the header with `-` in its place, as in Kong's header
+/// tables; a name in the header `Vary` only means itself.
+fn vary(names: &[CompactString]) -> Vec<Box<str>> {
+    let names = names.iter().flat_map(|name| {
+        let name = String::from(name.to_ascii_lowercase());
+        let dashed = name.contains('_').then(|| name.replace('_', "-"));
+        std::iter::once(name).chain(dashed)
+    });
+    names.map(String::into_boxed_str).collect()
 }
 
 /// Whether a configured name means this header. A `_` in it also matches `-`, as in Kong's header tables.

@@ -12,6 +12,8 @@ use super::flights::Flights;
 use super::key::CacheKey;
 use super::order::{Held, MAX_USES, Order};
 use arc_swap::ArcSwapOption;
+use foldhash::fast::FixedState;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,7 +34,8 @@ const EVICTED_AT_ONCE: usize = 32;
 const REMOVED_AT_ONCE: usize = 256;
 
 pub(super) struct Storage {
-    slots: papaya::HashMap<CacheKey, Slot>,
+    /// Keys are hashes already. The seed keeps clients from finding keys that are near each other.
+    slots: papaya::HashMap<CacheKey, Slot, FixedState>,
     parts: Box<[Mutex<Order>]>,
     /// Bytes of all stored items, those included that are being stored.
     bytes: AtomicUsize,
@@ -56,7 +59,7 @@ struct Limits {
 /// What is stored under a key.
 #[derive(Debug, Clone)]
 pub(super) enum Item {
-    Response(Arc<Entry>),
+    Response(Entry),
     Family(Arc<Family>),
 }
 
@@ -94,8 +97,9 @@ impl Storage {
     pub(super) fn new(bytes: usize) -> Self {
         let parts = (bytes / BYTES_PER_PART).clamp(1, MAX_PARTS);
         let entry = bytes / 8;
+        let seed = RandomState::new().hash_one(bytes);
         Self {
-            slots: papaya::HashMap::new(),
+            slots: papaya::HashMap::with_hasher(FixedState::with_seed(seed)),
             parts: (0..parts).map(|_| Mutex::new(Order::new())).collect(),
             bytes: AtomicUsize::new(0),
             generation: AtomicU64::new(0),
@@ -128,7 +132,7 @@ impl Storage {
     }
 
     /// Returns the response of a key.
-    pub(super) fn get(&self, key: &CacheKey, now: u64) -> Option<Arc<Entry>> {
+    pub(super) fn get(&self, key: &CacheKey, now: u64) -> Option<Entry> {
         match self.item(key, now)? {
             Item::Response(entry) => Some(entry),
             Item::Family(_) => None,
@@ -150,7 +154,7 @@ impl Storage {
 
     /// Stores a response in place of the one that has the key. Returns whether it has room.
     pub(super) fn put(&self, key: CacheKey, entry: Entry, now: u64) -> bool {
-        self.put_item(key, Item::Response(Arc::new(entry)), now)
+        self.put_item(key, Item::Response(entry), now)
     }
 
     /// Stores an item in place of the one that has the key. Returns whether it has room.

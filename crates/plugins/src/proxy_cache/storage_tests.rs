@@ -1,10 +1,11 @@
 //! Tests of the storage, alone and with many workers at once.
 
 use super::collector::{Collector, NoRoom};
-use super::entry::{Body, Entry, Lines, Terms};
+use super::entry::{Entry, Terms};
 use super::key::{CacheKey, KeyText, Owner};
 use super::storage::Storage;
 use bytes::Bytes;
+use plugin::Stored;
 use std::alloc::System;
 use std::sync::Arc;
 use std::thread;
@@ -23,18 +24,18 @@ fn key(name: &str) -> CacheKey {
         route: None,
     };
     let mut text = KeyText::new(nobody, "GET");
-    text.request_line(name, false);
+    text.request_line(&[name.as_bytes()], false);
     text.finish()
+}
+
+fn stored<'l>(lines: impl Iterator<Item = (&'l str, &'l [u8])>, len: usize) -> Stored {
+    Stored::new(lines).with_body(vec![Bytes::from(vec![b'x'; len])])
 }
 
 fn entry(len: usize) -> Entry {
     Entry {
         status: 200,
-        headers: Lines::default(),
-        body: Body {
-            pieces: Box::new([Bytes::from(vec![b'x'; len])]),
-            len,
-        },
+        stored: Arc::new(stored(std::iter::empty(), len)),
         stored_at: NOW,
         ttl: 60,
         expires_at: NOW + 60,
@@ -64,7 +65,10 @@ fn a_response_replaces_the_one_with_its_key() {
     let storage = Storage::new(100 * KIB);
     for len in [10, 2000, 1] {
         assert!(put(&storage, "a", len));
-        assert_eq!(storage.get(&key("a"), NOW).unwrap().body.len, len);
+        assert_eq!(
+            storage.get(&key("a"), NOW).unwrap().stored.body_length(),
+            len
+        );
     }
     let one = storage.size();
     assert_eq!(one.0, 1);
@@ -102,7 +106,7 @@ fn headers_take_room_too() {
     let storage = Storage::new(64 * KIB);
     let large = Bytes::from(vec![b'x'; 9 * KIB]);
     let mut with_header = entry(0);
-    with_header.headers = Lines::new([("x", &*large)].into_iter());
+    with_header.stored = Arc::new(stored([("x", &*large)].into_iter(), 0));
     assert!(!storage.put(key("a"), with_header, NOW));
     assert_eq!(storage.size(), (0, 0));
 }
@@ -179,7 +183,7 @@ fn workers_that_store_and_read_at_once_get_whole_responses() {
                     let name = (number % 20).to_string();
                     put(storage, &name, (number % 20) * 100 + worker);
                     if let Some(entry) = storage.get(&key(&name), NOW) {
-                        assert_eq!(entry.body.len / 100, number % 20);
+                        assert_eq!(entry.stored.body_length() / 100, number % 20);
                     }
                 }
             });
@@ -189,7 +193,7 @@ fn workers_that_store_and_read_at_once_get_whole_responses() {
 }
 
 fn collected(collector: &mut Collector) -> Vec<u8> {
-    collector.finish().pieces.concat()
+    collector.finish().concat()
 }
 
 #[test]
@@ -201,9 +205,8 @@ fn a_body_is_collected_whole_and_kept_in_pieces() {
         collector.add(piece).unwrap();
     }
     let body = collector.finish();
-    assert_eq!(body.len, text.len());
-    assert_eq!(body.pieces.len(), 4);
-    assert_eq!(body.pieces.concat(), text);
+    assert_eq!(body.len(), 4);
+    assert_eq!(body.concat(), text);
 }
 
 #[test]
@@ -262,7 +265,7 @@ fn the_memory_that_is_really_held_stays_within_the_bytes_and_is_used() {
     let mut most = 0;
     for number in 0..40_000 {
         let mut entry = entry(2 * KIB);
-        entry.headers = Lines::new(pairs.clone());
+        entry.stored = Arc::new(stored(pairs.clone(), 2 * KIB));
         storage.put(key(&number.to_string()), entry, NOW);
         most = most.max(Counts::since(before).held);
     }

@@ -94,7 +94,7 @@ pub(super) fn transform<'v>(
     Ok(state.changes)
 }
 
-fn is_host(name: &str) -> bool {
+pub(super) fn is_host(name: &str) -> bool {
     name.eq_ignore_ascii_case("host")
 }
 

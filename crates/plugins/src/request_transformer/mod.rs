@@ -7,6 +7,7 @@ mod arguments;
 mod body;
 mod checks;
 mod config;
+mod direct;
 mod headers;
 mod lua;
 mod request;
@@ -18,6 +19,7 @@ use body::{BodyError, Kind};
 use bytes::Bytes;
 use compact_str::CompactString;
 use config::Config;
+use direct::Direct;
 use headers::{Changes, HeaderError};
 use plugin::{
     BuildCx, BuildError, Phases, Plugin, PluginDef, PluginError, Request, RequestBody, RequestCx,
@@ -59,6 +61,8 @@ const METHODS: [&str; 15] = [
 struct RequestTransformer {
     method: Option<Method>,
     rules: Rules,
+    /// The rules, if they can be applied without further ado.
+    direct: Option<Direct>,
 }
 
 struct Method {
@@ -87,9 +91,15 @@ impl Plugin for RequestTransformer {
             UntrustedLua::Off => Expressions::Off,
             UntrustedLua::Sandbox | UntrustedLua::On => Expressions::Allowed(cx),
         };
+        let rules = Rules::compile(&config, expressions);
+        let method = config.http_method.map(Method::new);
         Ok(Self {
-            rules: Rules::compile(&config, expressions),
-            method: config.http_method.map(Method::new),
+            direct: match method {
+                None => Direct::of(&rules),
+                Some(_) => None,
+            },
+            rules,
+            method,
         })
     }
 
@@ -108,6 +118,10 @@ impl Plugin for RequestTransformer {
         cx: RequestCx<'a, '_>,
         (): &'a mut (),
     ) -> Result<Step<'a>, PluginError> {
+        if let Some(direct) = &self.direct {
+            direct.apply(cx.request);
+            return Ok(Step::Continue);
+        }
         let shared = std::mem::take(&mut cx.state.shared);
         let computed = {
             let parts = RefCell::new(RequestParts {

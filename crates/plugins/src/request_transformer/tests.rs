@@ -8,7 +8,7 @@ use plugin::{Capture, LuaSettings};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-fn transformer(config: &str) -> Result<RequestTransformer, BuildError> {
+pub(super) fn transformer(config: &str) -> Result<RequestTransformer, BuildError> {
     let config = serde_json::from_str(config).expect("the configuration is JSON");
     let config = testing::config("request-transformer", config);
     let cx = BuildCx {
@@ -20,7 +20,7 @@ fn transformer(config: &str) -> Result<RequestTransformer, BuildError> {
 }
 
 /// Lua code cannot run in the tests of single rules.
-struct NoLua;
+pub(super) struct NoLua;
 
 impl Interpreter for NoLua {
     fn has_shared(&self) -> bool {

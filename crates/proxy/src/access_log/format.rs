@@ -5,7 +5,7 @@
 use super::clock::Clock;
 use super::escape;
 use super::line::{Facts, RequestLine};
-use plugin::{Try, TryEnd, base64, redact};
+use plugin::{Reason, Try, TryEnd, base64, redact};
 use std::io::Write;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ const JSON: &str = concat!(
     r#""upstream_addr":"$upstream_addr","upstream_status":"$upstream_status","#,
     r#""upstream_response_time":"$upstream_response_time","route":"$kong_route","#,
     r#""service":"$kong_service","consumer":"$kong_consumer","plugin":"$kong_plugin","#,
+    r#""reason":"$kong_reason","#,
     r#""referer":"$http_referer","user_agent":"$http_user_agent"}"#,
 );
 
@@ -91,6 +92,8 @@ enum Variable {
     Service,
     Consumer,
     Plugin,
+    Reason,
+    ReasonFlag,
     /// A request header, by its name in lower case.
     Header(String),
     /// A request header with a credential that is never shown.
@@ -315,6 +318,8 @@ fn write_plain(variable: &Variable, facts: &Facts<'_>, clock: &Clock, out: &mut 
         Variable::RequestId => out.write_all(facts.request_id.as_bytes()),
         Variable::Port => write!(out, "{}", facts.port),
         Variable::Scheme => out.write_all(facts.scheme.as_bytes()),
+        Variable::Reason => out.write_all(facts.reason.map_or("", Reason::name).as_bytes()),
+        Variable::ReasonFlag => out.write_all(facts.reason.map_or("", Reason::flag).as_bytes()),
         Variable::UpstreamAddr => write_tries(facts, out, |one, out| match one.address {
             Some(address) => write!(out, "{address}"),
             None => out.write_all(b"-"),
@@ -506,6 +511,8 @@ impl Variable {
             "kong_service" => Self::Service,
             "kong_consumer" => Self::Consumer,
             "kong_plugin" => Self::Plugin,
+            "kong_reason" => Self::Reason,
+            "kong_reason_flag" => Self::ReasonFlag,
             "is_args" => Self::IsArgs,
             "https" => Self::Https,
             "http2" => Self::Http2,

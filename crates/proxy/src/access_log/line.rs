@@ -1,6 +1,6 @@
 //! The properties of a finished request that a log line can show.
 
-use plugin::{Latencies, TlsInfo, Try};
+use plugin::{Latencies, Reason, TlsInfo, Try};
 use std::net::{IpAddr, SocketAddr};
 
 /// A finished request.
@@ -44,6 +44,8 @@ pub struct Facts<'a> {
     pub connection_requests: u64,
     /// Name of the plugin that responded in the access phase, or failed there.
     pub plugin: &'a str,
+    /// Why the response is not an upstream's complete one.
+    pub reason: Option<Reason>,
 }
 
 impl Default for Facts<'_> {
@@ -75,6 +77,7 @@ impl Default for Facts<'_> {
             sni: "",
             connection_requests: 0,
             plugin: "",
+            reason: None,
         }
     }
 }

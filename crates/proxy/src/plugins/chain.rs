@@ -2,28 +2,37 @@
 //! consumer that is known at that moment. The later phases run the same instances.
 //! Source: kong/init.lua execute_collecting_plugins_iterator(), execute_collected_plugins_iterator().
 
-use super::{Instance, InstanceIndex, Instances, Plan};
+mod going_on;
+
+use super::finish::{Ran, asked_too_often, check_status, ending, finish, report};
+use super::timing::{Timed, Timer};
+use super::{Doing, Instance, InstanceIndex, Instances, PhaseMark, Plan, RouteMark, debugging};
 use crate::respond::{GatewayResponse, ResponseSettings};
 use bytes::Bytes;
+use going_on::GoesOn;
 use model::entities::ConsumerId;
 use net::http1::ResponseHead;
+use plugin::trace::PluginPhase;
 use plugin::{
-    Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, InternalRedirect,
-    LogCx, LogEntry, Node, OwnStates, Phases, PluginDef, PluginError, Request, RequestBody,
-    RequestCx, RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits, Wait,
+    Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, Instrumentations,
+    InternalRedirect, LogCx, LogEntry, Node, OwnStates, Phases, PluginError, Reason, Request,
+    RequestBody, RequestCx, RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits,
 };
-use std::future::poll_fn;
+use router::RouteIndex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// The plugins of a request.
 pub struct Chain<'r> {
-    instances: &'r Instances,
+    pub(super) instances: &'r Instances,
     names: &'r dyn ConfiguredNames,
-    node: &'r Arc<Node>,
+    pub(super) node: &'r Arc<Node>,
     /// The phases of the picked instances together.
-    phases: Phases,
+    pub(super) phases: Phases,
+    /// Where the worker notes which handler runs.
+    doing: &'r Doing,
+    route: RouteMark,
     /// `None` as long as no plugin runs. Boxed, because most of a connection's time no request uses it.
     memory: Option<Box<ChainMemory>>,
 }
@@ -44,10 +53,10 @@ pub struct ChainMemory {
     pub edits: UpstreamEdits,
     /// The response head as it was sent, kept only for plugins that log.
     pub sent_head: SentHead,
-    own: OwnStates,
+    pub(super) own: OwnStates,
     picked: Vec<Picked>,
     /// The plugin that ended the request, or failed.
-    answered_by: Option<InstanceIndex>,
+    answered_by: Option<Picked>,
     /// Index of the slot of the global plan whose rewrite phase has asked for the body.
     rewritten: usize,
     /// Index of the next slot of the plan.
@@ -56,14 +65,16 @@ pub struct ChainMemory {
     waiting: Option<Picked>,
     /// The response of a plugin that does not end the walk.
     response: Option<Response>,
-    /// Whether `response` is that of a plugin that has failed.
+    /// Whether the plugin that ended the request has failed.
     failed: bool,
     /// Number of internal redirects so far.
     restarts: u8,
+    /// Where the request goes on without its client.
+    goes_on: Option<GoesOn>,
 }
 
-/// Maximum number of internal redirects of a request (`NGX_HTTP_MAX_URI_CHANGES`).
-const MAX_RESTARTS: u8 = 10;
+/// Where chains note which handler runs if no worker runs them, as in tests.
+static NOTHING: Doing = Doing::nothing();
 
 impl ChainMemory {
     /// Forgets the request but keeps the memory of the lists.
@@ -81,6 +92,7 @@ impl ChainMemory {
             response,
             failed,
             restarts,
+            goes_on,
         } = self;
         state.clear();
         edits.clear();
@@ -94,12 +106,13 @@ impl ChainMemory {
         *response = None;
         *failed = false;
         *restarts = 0;
+        *goes_on = None;
     }
 }
 
 /// An instance that was chosen for a request.
 #[derive(Debug, Clone, Copy)]
-struct Picked {
+pub(super) struct Picked {
     instance: InstanceIndex,
     /// Position of the plugin in the execution order.
     plugin: u16,
@@ -147,12 +160,6 @@ pub type Replaced = Option<GatewayResponse>;
 /// Ready when the client has left.
 pub type PollGone<'p> = &'p mut (dyn FnMut(&mut Context<'_>) -> Poll<()> + Send);
 
-/// What a handler has decided, or that it was given up.
-enum Ran {
-    Decided(Flow),
-    ClientGone,
-}
-
 impl<'r> Chain<'r> {
     /// Returns a chain without memory. [`Self::use_memory`] must be called before a plugin runs.
     #[inline]
@@ -166,13 +173,36 @@ impl<'r> Chain<'r> {
             names,
             node,
             phases: Phases::NONE,
+            doing: &NOTHING,
+            route: RouteMark::default(),
             memory: None,
         }
+    }
+
+    /// Makes the chain note in `doing` which handler runs. Without it, nobody learns of it.
+    #[inline]
+    pub fn note_in(&mut self, doing: &'r Doing) {
+        self.doing = doing;
+    }
+
+    /// Sets the route that is noted with the handlers.
+    #[inline]
+    pub fn set_route(&mut self, route: Option<RouteIndex>) {
+        self.route = route.map_or(RouteMark::default(), |route| RouteMark::new(route.0));
     }
 
     /// Makes the chain use this memory, which must be empty.
     pub fn use_memory(&mut self, memory: Box<ChainMemory>) {
         self.memory = Some(memory);
+    }
+
+    /// Makes the header filters run although no plugin has one, for a request debug.
+    pub fn ask_for_header_filter(&mut self) {
+        self.phases = self.phases.with(Phases::HEADER_FILTER);
+    }
+
+    pub fn node(&self) -> &'r Arc<Node> {
+        self.node
     }
 
     pub fn has_memory(&self) -> bool {
@@ -247,8 +277,23 @@ impl<'r> Chain<'r> {
 
     /// Returns the name of the plugin that ended the request, or failed.
     pub fn answered_by(&self) -> Option<&'r str> {
-        let index = self.memory.as_deref()?.answered_by?;
-        Some(&self.instances.get(index).def.name)
+        let picked = self.memory.as_deref()?.answered_by?;
+        Some(&self.instances.get(picked.instance).def.name)
+    }
+
+    /// Returns the position, in the execution order, of the plugin that ended the request, or failed.
+    #[inline]
+    pub fn answerer(&self) -> Option<u16> {
+        let picked = self.memory.as_deref()?.answered_by?;
+        Some(picked.plugin)
+    }
+
+    /// Why the response is that of a plugin: it has answered, or it has failed.
+    pub fn reason(&self) -> Reason {
+        match self.memory.as_deref() {
+            Some(ChainMemory { failed: true, .. }) => Reason::PluginFailed,
+            _ => Reason::Plugin,
+        }
     }
 
     /// Runs the rewrite phase of the global instances, in order, until one ends the request. The walk pauses when a plugin
@@ -259,9 +304,14 @@ impl<'r> Chain<'r> {
         request: &mut Request<'_>,
         poll_gone: PollGone<'_>,
     ) -> Access {
+        let _ends = self.doing.ends();
         let Some(memory) = self.memory.as_deref_mut() else {
             return Access::Done(None);
         };
+        let kinds = self.node.tracing.instrumentations;
+        let is_timed = kinds.intersects(Instrumentations::PLUGIN_REWRITE)
+            || memory.state.trace.records(Instrumentations::PLUGIN_REWRITE);
+        let mut timer = is_timed.then(|| Timer::start(PluginPhase::Rewrite));
         for at in memory.rewritten..globals.slots.len() {
             let slot = &globals.slots[at];
             let Some(choice) = slot.default else {
@@ -283,8 +333,14 @@ impl<'r> Chain<'r> {
                 configured: picked.configured(self.names),
                 node: self.node,
             };
+            let mark = self.doing.mark(PhaseMark::Rewrite, slot.order, self.route);
+            mark.begin();
             let step = instance.plugin.rewrite(cx, memory.own.slot(slot.order));
-            let ran = finish(step, poll_gone).await;
+            let ran = finish(step, mark, poll_gone).await;
+            if let Some(timer) = &mut timer {
+                let ran = Timed::new(instance, &picked, ran.as_ref().err());
+                timer.end(&mut memory.state.trace, &ran, self.names, request);
+            }
             if let Ok(Ran::Decided(Flow::ReadBody)) = ran
                 && matches!(request.body, RequestBody::Unread)
             {
@@ -294,10 +350,10 @@ impl<'r> Chain<'r> {
             if let Ok(Ran::Decided(Flow::InternalRedirect(redirect))) = ran {
                 return Access::Done(Some(Ended::Redirected(redirect)));
             }
-            let ended = match ending("rewrite", instance, ran) {
+            let ended = match ending("rewrite", instance, ran, &mut memory.failed) {
                 Ok(None) => continue,
                 Ok(Some(response)) => {
-                    memory.answered_by = Some(choice.instance);
+                    memory.answered_by = Some(picked);
                     Access::Done(Some(Ended::Answered {
                         response,
                         at_once: true,
@@ -320,9 +376,32 @@ impl<'r> Chain<'r> {
         request: &mut Request<'_>,
         poll_gone: PollGone<'_>,
     ) -> Access {
+        self.access_as::<false>(plan, request, poll_gone).await
+    }
+
+    /// Does what [`Self::access`] does, and records how long each plugin takes. Boxed because it is rare, and would
+    /// enlarge the task of every connection.
+    pub async fn access_timed(
+        &mut self,
+        plan: &Plan,
+        request: &mut Request<'_>,
+        poll_gone: PollGone<'_>,
+    ) -> Access {
+        Box::pin(self.access_as::<true>(plan, request, poll_gone)).await
+    }
+
+    #[inline]
+    async fn access_as<const IS_TIMED: bool>(
+        &mut self,
+        plan: &Plan,
+        request: &mut Request<'_>,
+        poll_gone: PollGone<'_>,
+    ) -> Access {
+        let _ends = self.doing.ends();
         let Some(memory) = self.memory.as_deref_mut() else {
             return Access::Done(None);
         };
+        let mut timer = IS_TIMED.then(|| Timer::start(PluginPhase::Access));
         loop {
             let (picked, instance) = match memory.waiting.take() {
                 Some(picked) => (picked, self.instances.get(picked.instance)),
@@ -340,20 +419,38 @@ impl<'r> Chain<'r> {
                 configured: picked.configured(self.names),
                 node: self.node,
             };
+            let mark = self
+                .doing
+                .mark(PhaseMark::Access, picked.plugin, self.route);
+            mark.begin();
             let step = instance.plugin.access(cx, memory.own.slot(picked.plugin));
             if let Ok(Step::Continue) = step {
                 // Nothing to drop, but the compiler would call the function that finds out.
                 std::mem::forget(step);
+                if IS_TIMED && let Some(timer) = &mut timer {
+                    let ran = Timed::new(instance, &picked, None);
+                    timer.end(&mut memory.state.trace, &ran, self.names, request);
+                }
                 continue;
             }
-            match finish(step, poll_gone).await {
+            let ran = finish(step, mark, poll_gone).await;
+            if IS_TIMED && let Some(timer) = &mut timer {
+                let trace = &mut memory.state.trace;
+                match &ran {
+                    Ok(Ran::Decided(Flow::ReadBody)) => timer.interrupt(trace),
+                    ran => {
+                        let ran = Timed::new(instance, &picked, ran.as_ref().err());
+                        timer.end(trace, &ran, self.names, request);
+                    }
+                }
+            }
+            match ran {
                 Ok(Ran::Decided(Flow::Continue)) => {}
                 Ok(Ran::Decided(Flow::Respond(response))) => {
-                    memory.answered_by = Some(picked.instance);
-                    memory.response = Some(response);
+                    memory.respond(picked, response, self.instances, &mut self.phases);
                 }
                 Ok(Ran::Decided(Flow::Exit(response))) => {
-                    memory.answered_by = Some(picked.instance);
+                    memory.answered_by = Some(picked);
                     return Access::Done(Some(Ended::Answered {
                         response,
                         at_once: true,
@@ -377,22 +474,6 @@ impl<'r> Chain<'r> {
             response,
             at_once: memory.failed,
         }))
-    }
-
-    /// Forgets what plugins have found out about the request, because it begins anew. What they have set in the response
-    /// stays. Returns `false` after too many restarts.
-    #[cold]
-    pub fn restart(&mut self, path: Bytes) -> bool {
-        let Some(memory) = self.memory.as_deref_mut() else {
-            return false;
-        };
-        self.phases = Phases::NONE;
-        let (headers, restarts) = (std::mem::take(&mut memory.state.headers), memory.restarts);
-        memory.clear();
-        memory.state.headers = headers;
-        memory.state.internal_path = Some(path);
-        memory.restarts = restarts + 1;
-        memory.restarts <= MAX_RESTARTS
     }
 
     /// Whether the request has memory, but no instance was chosen for it yet.
@@ -420,6 +501,9 @@ impl<'r> Chain<'r> {
                 memory.push(picked, own, &mut self.phases);
             }
         }
+        if memory.state.trace.debug.is_some() {
+            self.phases = self.phases.with(Phases::HEADER_FILTER);
+        }
     }
 
     /// Filters a piece of the client's body on its way to the upstream.
@@ -431,12 +515,21 @@ impl<'r> Chain<'r> {
         let Some(memory) = self.memory.as_deref_mut() else {
             return Ok(());
         };
-        let ChainMemory { picked, own, .. } = memory;
+        let _ends = self.doing.ends();
+        let ChainMemory {
+            picked,
+            own,
+            answered_by,
+            ..
+        } = memory;
         for (picked, instance) in with(picked, self.instances, Phases::REQUEST_BODY) {
+            self.doing
+                .begin(PhaseMark::RequestBody, picked.plugin, self.route);
             let own = own.slot(picked.plugin);
             let filtered = instance.plugin.request_body(request, own, chunk);
             filtered.map_err(|error| {
                 report("request_body", &instance.def, &error);
+                *answered_by = Some(*picked);
                 FilterFailed
             })?;
         }
@@ -453,6 +546,7 @@ impl<'r> Chain<'r> {
         answer: &mut Answer,
         poll_gone: PollGone<'_>,
     ) -> Result<Option<Response>, ClientLeft> {
+        let _ends = self.doing.ends();
         let Some(memory) = self.memory.as_deref_mut() else {
             return Ok(None);
         };
@@ -471,10 +565,14 @@ impl<'r> Chain<'r> {
                 upstream_body: Some(body),
                 answer,
             };
+            let mark = self
+                .doing
+                .mark(PhaseMark::Response, picked.plugin, self.route);
+            mark.begin();
             let step = instance.plugin.response(cx, memory.own.slot(picked.plugin));
-            let ran = finish(step, poll_gone).await;
-            if let Some(response) = ending("response", instance, ran)? {
-                memory.answered_by = Some(picked.instance);
+            let ran = finish(step, mark, poll_gone).await;
+            if let Some(response) = ending("response", instance, ran, &mut memory.failed)? {
+                memory.answered_by = Some(picked);
                 return Ok(Some(response));
             }
         }
@@ -495,9 +593,14 @@ impl<'r> Chain<'r> {
             return Ok(None);
         };
         memory.add_early_headers(upstream, answer);
+        let _ends = self.doing.ends();
         let mut replaced = None;
         let ChainMemory {
-            picked, own, state, ..
+            picked,
+            own,
+            state,
+            answered_by,
+            ..
         } = memory;
         let mut cx = ResponseCx {
             request,
@@ -508,27 +611,47 @@ impl<'r> Chain<'r> {
             upstream_body: body,
             answer,
         };
+        let is_timed = cx
+            .state
+            .trace
+            .records(Instrumentations::PLUGIN_HEADER_FILTER);
+        let mut timer = is_timed.then(|| Timer::start(PluginPhase::HeaderFilter));
         for (picked, instance) in with(picked, self.instances, Phases::HEADER_FILTER) {
             cx.configured = picked.configured(self.names);
             let before = cx.answer.status;
+            self.doing
+                .begin(PhaseMark::HeaderFilter, picked.plugin, self.route);
             let filtered = instance
                 .plugin
                 .header_filter(&mut cx, own.slot(picked.plugin));
-            match filtered {
-                Ok(Filtered::Continue) => check_status(before, cx.answer.status, instance)?,
+            if let Some(timer) = &mut timer {
+                let ran = Timed::new(instance, picked, filtered.as_ref().err());
+                timer.end(&mut cx.state.trace, &ran, self.names, request);
+            }
+            let failed = match filtered {
+                Ok(Filtered::Continue) => check_status(before, cx.answer.status, instance),
                 Ok(Filtered::Replace(response)) => {
                     let (head, id) = (Some(request.head), request.request_id);
+                    let response = response.open();
                     let mut made = GatewayResponse::new(response, head, id, settings);
-                    check_status(before, made.status, instance)?;
+                    let checked = check_status(before, made.status, instance);
                     cx.answer.status = made.status;
                     cx.answer.headers.apply(std::mem::take(&mut made.headers));
                     replaced = Some(made);
+                    checked
                 }
                 Err(error) => {
                     report("header_filter", &instance.def, &error);
-                    return Err(FilterFailed);
+                    Err(FilterFailed)
                 }
+            };
+            if failed.is_err() {
+                *answered_by = Some(*picked);
+                return Err(FilterFailed);
             }
+        }
+        if cx.state.trace.debug.is_some() {
+            debugging::show(request, cx.state, cx.node, cx.answer);
         }
         Ok(replaced)
     }
@@ -545,8 +668,13 @@ impl<'r> Chain<'r> {
         let Some(memory) = self.memory.as_deref_mut() else {
             return Ok(());
         };
+        let _ends = self.doing.ends();
         let ChainMemory {
-            picked, own, state, ..
+            picked,
+            own,
+            state,
+            answered_by,
+            ..
         } = memory;
         let mut cx = ResponseCx {
             request,
@@ -558,11 +686,14 @@ impl<'r> Chain<'r> {
             answer,
         };
         for (picked, instance) in with(picked, self.instances, Phases::BODY_FILTER) {
+            self.doing
+                .begin(PhaseMark::BodyFilter, picked.plugin, self.route);
             cx.configured = picked.configured(self.names);
             let own = own.slot(picked.plugin);
             let filtered = instance.plugin.body_filter(&mut cx, own, chunk);
             filtered.map_err(|error| {
                 report("body_filter", &instance.def, &error);
+                *answered_by = Some(*picked);
                 FilterFailed
             })?;
         }
@@ -608,7 +739,9 @@ impl<'r> Chain<'r> {
             node: self.node,
             entry,
         };
+        let _ends = self.doing.ends();
         for (picked, instance) in with(picked, self.instances, Phases::LOG) {
+            self.doing.begin(PhaseMark::Log, picked.plugin, self.route);
             cx.configured = picked.configured(self.names);
             instance.plugin.log(&mut cx, own.slot(picked.plugin));
         }
@@ -618,7 +751,7 @@ impl<'r> Chain<'r> {
 impl ChainMemory {
     fn fail(&mut self, picked: Picked, instance: &Instance, error: &PluginError) {
         report("access", &instance.def, error);
-        self.answered_by = Some(picked.instance);
+        self.answered_by = Some(picked);
         self.response = Some(Response::unexpected_error());
         self.failed = true;
     }
@@ -690,7 +823,7 @@ fn nobody(names: &dyn ConfiguredNames) -> Configured<'_> {
 
 impl Picked {
     #[inline]
-    fn configured<'c>(&self, names: &'c dyn ConfiguredNames) -> Configured<'c> {
+    pub(super) fn configured<'c>(&self, names: &'c dyn ConfiguredNames) -> Configured<'c> {
         Configured {
             scopes: self.scopes,
             consumer: self.consumer,
@@ -711,89 +844,4 @@ fn with<'a>(
     picked
         .map(|picked| (picked, instances.get(picked.instance)))
         .filter(move |(_, instance)| instance.phases.intersects(phases))
-}
-
-/// Waits for the result of a handler.
-async fn finish(
-    step: Result<Step<'_>, PluginError>,
-    poll_gone: PollGone<'_>,
-) -> Result<Ran, PluginError> {
-    let Wait {
-        mut future,
-        ends_with_client,
-    } = match step? {
-        Step::Continue => return Ok(Ran::Decided(Flow::Continue)),
-        Step::Respond(response) => return decided(Flow::Respond(response)),
-        Step::Exit(response) => return decided(Flow::Exit(response)),
-        Step::InternalRedirect(redirect) => {
-            return Ok(Ran::Decided(Flow::InternalRedirect(redirect)));
-        }
-        Step::ReadBody => return Ok(Ran::Decided(Flow::ReadBody)),
-        Step::Wait(wait) => wait,
-    };
-    if !ends_with_client {
-        return future.await.and_then(decided);
-    }
-    poll_fn(|cx| {
-        if let Poll::Ready(flow) = future.as_mut().poll(cx) {
-            return Poll::Ready(flow.and_then(decided));
-        }
-        poll_gone(cx).map(|()| Ok(Ran::ClientGone))
-    })
-    .await
-}
-
-fn decided(flow: Flow) -> Result<Ran, PluginError> {
-    flow.with_final_status().map(Ran::Decided)
-}
-
-/// Returns the response of a handler in a phase in which every response ends the request, and which cannot ask for the
-/// request's body (again).
-fn ending(
-    phase: &'static str,
-    instance: &Instance,
-    ran: Result<Ran, PluginError>,
-) -> Result<Option<Response>, ClientLeft> {
-    let error = match ran {
-        Ok(Ran::Decided(Flow::Continue)) => return Ok(None),
-        Ok(Ran::ClientGone) => return Err(ClientLeft),
-        Ok(Ran::Decided(Flow::Respond(response) | Flow::Exit(response))) => {
-            return Ok(Some(response));
-        }
-        Ok(Ran::Decided(Flow::ReadBody)) => asked_too_often(),
-        Ok(Ran::Decided(Flow::InternalRedirect(_))) => {
-            PluginError::new("it redirects the request after the upstream has answered")
-        }
-        Err(error) => error,
-    };
-    report(phase, &instance.def, &error);
-    Ok(Some(match phase {
-        // Kong does not catch errors in this phase, so nginx shows its page.
-        "rewrite" => Response::server_error(500),
-        _ => Response::unexpected_error(),
-    }))
-}
-
-/// Refuses a status that a header filter has set and that no final response has. The client would wait for another
-/// response.
-#[inline]
-fn check_status(before: u16, after: u16, instance: &Instance) -> Result<(), FilterFailed> {
-    if after == before || (200..=599).contains(&after) {
-        return Ok(());
-    }
-    report(
-        "header_filter",
-        &instance.def,
-        &PluginError::not_final(after),
-    );
-    Err(FilterFailed)
-}
-
-fn asked_too_often() -> PluginError {
-    PluginError::new("it asks for the request's body where that cannot be read")
-}
-
-pub(super) fn report(phase: &'static str, def: &PluginDef, error: &PluginError) {
-    let cause = std::error::Error::source(error).map(tracing::field::display);
-    tracing::error!(plugin = &*def.name, phase, cause, "{error}");
 }

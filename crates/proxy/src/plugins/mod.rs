@@ -3,13 +3,18 @@
 //! instances of a snapshot before requests use them.
 
 mod chain;
+pub(crate) mod debugging;
+mod doing;
+mod finish;
 mod plan;
 mod publish;
 pub mod streams;
+mod timing;
 
 pub use chain::{
     Access, Chain, ChainMemory, ClientLeft, Ended, FilterFailed, PollGone, Replaced, SentHead,
 };
+pub use doing::{Doing, Mark, PhaseMark, RouteMark, Running};
 pub use plan::{Plan, Planned, Planner, Plans, RouteScope, ScopeTable, Scoped};
 pub use publish::publish;
 
@@ -39,6 +44,8 @@ pub struct Instance {
     /// The phases in which `plugin` is called. They differ from those of `def` if the configuration uses only some of
     /// them, or if `plugin` replaces one that is not implemented.
     pub phases: Phases,
+    /// Whether it traces requests.
+    pub(crate) traces: bool,
     /// Whether the instance was started. Every snapshot with this instance has the same flag.
     started: Arc<AtomicBool>,
     life: Arc<Life>,
@@ -53,6 +60,7 @@ impl Instance {
     ) -> Self {
         let phases = plugin.phases(phases);
         Self {
+            traces: plugin.traces(),
             plugin,
             def,
             phases,

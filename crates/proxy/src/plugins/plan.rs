@@ -21,6 +21,9 @@ pub struct Plan {
     pub(super) slots: Box<[Slot]>,
     /// The phases of all instances together, so that sessions can skip phases without plugins.
     phases: Phases,
+    /// The instance that decides about the spans of a request before the access phase, with the position of its plugin
+    /// in the execution order.
+    pub(super) tracer: Option<(InstanceIndex, u16)>,
 }
 
 /// The instances of one plugin name in a plan.
@@ -141,6 +144,12 @@ impl Plan {
             })
         });
         planned.collect()
+    }
+
+    /// Whether a plugin decides about the spans of a request before the access phase.
+    #[inline]
+    pub fn is_traced(&self) -> bool {
+        self.tracer.is_some()
     }
 
     /// Whether any instance of the plan has one of these phases.

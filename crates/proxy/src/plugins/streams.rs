@@ -2,7 +2,7 @@
 //! decides which instances run.
 //! Source: kong/init.lua preread(), log(), ssl_certificate().
 
-use super::chain::report;
+use super::finish::report;
 use super::{Instance, Instances, Plan};
 use model::entities::{PluginId, RouteId, ServiceId};
 use plugin::{

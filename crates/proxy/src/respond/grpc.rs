@@ -71,6 +71,7 @@ impl GatewayResponse {
             body,
             more: Vec::new(),
             chunked: false,
+            stored: None,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::respond::status::is_bodiless;
 use crate::respond::{Facts, GatewayResponse, Latency, ResponseSettings, inject, page};
 use net::http1::{BadRequest, Body, RequestHead, Version};
 use net::tls::PLAIN_HTTP_PAGE;
-use plugin::{Answer, HeaderEdits, InternalRedirect, Origin, Phases, Response};
+use plugin::{Answer, HeaderEdits, InternalRedirect, Origin, Phases, Reason, Response};
 use std::ops::Range;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -23,13 +23,15 @@ pub(super) struct ServerError {
     pub(super) status: u16,
     /// Message of the error; `None` for the status's usual message.
     pub(super) message: Option<&'static str>,
+    pub(super) reason: Reason,
 }
 
-impl From<u16> for ServerError {
-    fn from(status: u16) -> Self {
+impl ServerError {
+    pub(super) fn new(status: u16, reason: Reason) -> Self {
         Self {
             status,
             message: None,
+            reason,
         }
     }
 }
@@ -68,9 +70,11 @@ impl Connection {
             request_id = opening.request_id(),
             "a plugin answers the request"
         );
+        let reason = handling.chain.reason();
         if closes(response.status) {
             return Outcome {
                 status: response.status,
+                reason: Some(reason),
                 ..self.broken_by_filter()
             };
         }
@@ -79,7 +83,7 @@ impl Connection {
         } else {
             Origin::Plugin
         };
-        self.produce(response, origin, opening, handling)
+        self.produce(response, origin, reason, opening, handling)
     }
 
     /// Makes the request begin anew.
@@ -91,14 +95,15 @@ impl Connection {
         handling: &mut Handling<'_>,
     ) -> Outcome {
         if handling.restart(redirect) {
-            return self.gone(None);
+            return self.gone(None, Reason::Internal);
         }
         let request_id = opening.request_id();
         tracing::error!(
             request_id,
             "plugins redirect the request within the gateway too often"
         );
-        self.produce_error(ServerError::from(500), None, opening, handling)
+        let error = ServerError::new(500, Reason::PluginFailed);
+        self.produce_error(error, None, opening, handling)
     }
 
     /// Sends a response of a plugin or of the gateway.
@@ -106,6 +111,7 @@ impl Connection {
         &mut self,
         response: Response,
         origin: Origin,
+        reason: Reason,
         opening: &Opening<'_>,
         handling: &mut Handling<'_>,
     ) -> Outcome {
@@ -123,7 +129,17 @@ impl Connection {
         } else {
             Took::Nothing
         };
-        self.send_produced(answer, origin, took, opening, handling)
+        self.send_produced(answer, (origin, reason), took, opening, handling)
+    }
+
+    /// Responds to a request for which a plugin has failed.
+    pub(super) fn produce_unexpected(
+        &mut self,
+        opening: &Opening<'_>,
+        handling: &mut Handling<'_>,
+    ) -> Outcome {
+        let (response, reason) = (Response::unexpected_error(), Reason::PluginFailed);
+        self.produce(response, Origin::Plugin, reason, opening, handling)
     }
 
     /// Sends the response of a plugin that replaces an upstream's.
@@ -137,7 +153,8 @@ impl Connection {
         let settings = &self.plane.settings.respond;
         let head = Some(handling.request.head);
         let answer = GatewayResponse::new(response, head, opening.request_id(), settings);
-        self.send_produced(answer, Origin::Plugin, took, opening, handling)
+        let from = (Origin::Plugin, handling.chain.reason());
+        self.send_produced(answer, from, took, opening, handling)
     }
 
     /// Responds to a request that failed before or at the upstream. `contacted` is when the last upstream was
@@ -151,17 +168,21 @@ impl Connection {
     ) -> Outcome {
         let settings = &self.plane.settings.respond;
         let id = opening.request_id();
-        let ServerError { status, message } = error;
+        let ServerError {
+            status,
+            message,
+            reason,
+        } = error;
         let head = handling.request.head;
         let answer = GatewayResponse::server_error(status, message, Some(head), id, settings);
         let took = contacted.map_or(Took::Nothing, Took::Tried);
-        self.send_produced(answer, Origin::Gateway, took, opening, handling)
+        self.send_produced(answer, (Origin::Gateway, reason), took, opening, handling)
     }
 
     pub(super) fn send_produced(
         &mut self,
         mut answer: GatewayResponse,
-        origin: Origin,
+        (origin, reason): (Origin, Reason),
         took: Took,
         opening: &Opening<'_>,
         handling: &mut Handling<'_>,
@@ -212,6 +233,7 @@ impl Connection {
             status: answer.status,
             origin,
             upstream_status: None,
+            reason: Some(reason),
             after,
             upstream: match took {
                 Took::Tried(contacted) => Some((contacted, self.now)),
@@ -231,6 +253,7 @@ impl Connection {
             status: 500,
             origin: Origin::Gateway,
             upstream_status: None,
+            reason: Some(Reason::PluginFailed),
             after: After::Abort,
             upstream: None,
             pieces: Vec::new(),
@@ -255,14 +278,14 @@ impl Connection {
                 keep_alive: facts.keep_alive,
                 head_only: facts.head_only,
             };
-            let date = answer.write(&facts, &settings.headers, &mut worker.out);
+            let date = answer.write_head(&facts, &settings.headers, &mut worker.out);
             inject(&settings.injections, answer.status, &mut worker.out);
             keep_head(&worker.out, date);
             if self.plane.settings.access_log.is_some() {
-                let end = memchr::memmem::find(&worker.out, b"\r\n\r\n");
-                self.head_size += end.map_or(0, |at| at as u64 + 4);
+                self.head_size += worker.out.len() as u64;
             }
             self.out.push(&worker.out);
+            self.out.push(answer.start_of_body(facts.head_only));
         });
     }
 
@@ -293,12 +316,18 @@ impl Connection {
         let id = std::str::from_utf8(&id).expect("hex digits");
         let settings = &self.plane.settings.respond;
         let error = |error: ServerError| {
-            GatewayResponse::server_error(error.status, error.message, None, id, settings)
+            let ServerError {
+                status,
+                message,
+                reason,
+            } = error;
+            let answer = GatewayResponse::server_error(status, message, None, id, settings);
+            (answer, reason)
         };
         let mut head_only = false;
-        let mut answer = match reason {
+        let (mut answer, reason) = match reason {
             NoRequest::Gone => return After::Abort,
-            NoRequest::Timeout => error(ServerError::from(408)),
+            NoRequest::Timeout => error(ServerError::new(408, Reason::ClientTimeout)),
             NoRequest::Refused(bad) => {
                 let refusal = refusal(bad);
                 let status = refusal.status;
@@ -307,7 +336,7 @@ impl Connection {
             }
             NoRequest::PlainHttp { head_only: asked } => {
                 head_only = asked;
-                plain_http()
+                (plain_http(), Reason::BadRequest)
             }
         };
         if answer.status == 405 {
@@ -321,10 +350,11 @@ impl Connection {
             head_only,
         };
         self.write_answer(&answer, &facts, |_, _| {});
-        worker::with(|worker| worker.counters(&self.plane).requests.add());
+        let counters = worker::with(|worker| worker.counters(&self.plane));
+        counters.count_request(answer.status, Duration::ZERO, Some(reason));
         let line = std::mem::take(&mut self.carry);
         let after = self.finish(After::Linger).await;
-        self.log_refused(&line, answer.status, id);
+        self.log_refused(&line, answer.status, reason, id);
         after
     }
 
@@ -382,23 +412,25 @@ fn plain_http() -> GatewayResponse {
         body: PLAIN_HTTP_PAGE.into(),
         more: Vec::new(),
         chunked: false,
+        stored: None,
     }
 }
 
 fn refusal(bad: BadRequest) -> ServerError {
-    ServerError::from(match bad {
-        BadRequest::TargetTooLong => 414,
-        BadRequest::HeadTooLarge => 494,
-        BadRequest::Expectation => 417,
-        BadRequest::Method => 405,
-        BadRequest::Coding => 501,
+    let (status, reason) = match bad {
+        BadRequest::TargetTooLong => (414, Reason::TooLarge),
+        BadRequest::HeadTooLarge => (494, Reason::TooLarge),
+        BadRequest::Expectation => (417, Reason::BadRequest),
+        BadRequest::Method => (405, Reason::BadRequest),
+        BadRequest::Coding => (501, Reason::BadRequest),
         BadRequest::Malformed
         | BadRequest::Version
         | BadRequest::Length
         | BadRequest::Repeated
         | BadRequest::Host
-        | BadRequest::Target => 400,
-    })
+        | BadRequest::Target => (400, Reason::BadRequest),
+    };
+    ServerError::new(status, reason)
 }
 
 /// Runs the filter phases over a response that a plugin or the gateway has produced.
@@ -409,6 +441,7 @@ fn filter(
     settings: &ResponseSettings,
 ) -> Result<(), FilterFailed> {
     let Handling { request, chain, .. } = handling;
+    answer.open();
     let headers = std::mem::take(&mut answer.headers);
     let mut filtered = Answer::new(origin, answer.status, headers);
     let replaced = chain.header_filter(request, None, None, &mut filtered, settings)?;

@@ -19,7 +19,7 @@ use crate::respond::{ResponseSettings, inject};
 use crate::session::filtering::{CHUNK_END, write_chunk_size};
 use bytes::Bytes;
 use net::http1::{Framing, ResponseHead};
-use plugin::{Answer, HeaderEdits, Origin, Phases, Request};
+use plugin::{Answer, HeaderEdits, Origin, Phases, Reason, Request};
 use std::sync::Arc;
 use std::task::Context;
 use tokio::time::Instant;
@@ -99,6 +99,7 @@ impl Connection {
                 return Outcome {
                     status: CLIENT_GONE,
                     origin: Origin::Gateway,
+                    reason: Some(Reason::ClientGone),
                     after: After::Abort,
                     ..kept
                 };
@@ -110,6 +111,7 @@ impl Connection {
             return Outcome {
                 status: produced.status,
                 origin: produced.origin,
+                reason: produced.reason,
                 after: least(produced.after, kept.after),
                 pieces: produced.pieces,
                 ..kept

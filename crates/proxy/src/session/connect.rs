@@ -10,9 +10,10 @@ use crate::upstream::{Http2, Target};
 use net::dns::{Next, ResolveError};
 use net::http2::DialFailure;
 use net::listen::is_out_of_descriptors;
-use net::pool::Connection as Upstream;
+use net::pool::{Connection as Upstream, Open};
 use net::stream::Stream;
 use net::tls::{Offer, is_about_name};
+use plugin::Reason;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -66,6 +67,17 @@ impl ConnectError {
             Self::Refused(cause) if is_shortage(cause) => Owner::Gateway,
             Self::Refused(_) | Self::Timeout => Owner::Upstream,
             Self::Handshake { owner, .. } => *owner,
+        }
+    }
+
+    pub(super) fn reason(&self) -> Reason {
+        match self {
+            Self::Resolve(_) => Reason::NameNotResolved,
+            Self::Refused(cause) if is_shortage(cause) => Reason::Overloaded,
+            Self::Refused(_) => Reason::ConnectFailed,
+            Self::Handshake { .. } => Reason::TlsFailed,
+            Self::Timeout => Reason::ConnectTimeout,
+            Self::Busy => Reason::UpstreamBusy,
         }
     }
 
@@ -195,6 +207,7 @@ pub(super) async fn open(
         address,
         sni: sni.map(Arc::from),
         requests: 0,
+        open: Some(Open::new()),
     }))
 }
 
@@ -240,6 +253,7 @@ pub(super) async fn connect(
         let dialled = dialled.map_err(refused)?;
         return Ok(Stream::Memory(Box::new(dialled)));
     }
+    let began = Instant::now();
     let stream = match TcpStream::connect(address).await {
         Err(error) if is_out_of_descriptors(&error) => {
             // Closing idle connections to other upstreams frees descriptors.
@@ -249,6 +263,8 @@ pub(super) async fn connect(
         stream => stream,
     };
     let stream = stream.map_err(refused)?;
+    let connected = Instant::now();
+    worker::with(|worker| worker.connection_times.connect.observe(connected - began));
     stream.set_nodelay(true).map_err(refused)?;
     match (&target.tls, sni) {
         (Some(tls), Some(name)) => {
@@ -256,6 +272,8 @@ pub(super) async fn connect(
             let stream = shaken
                 .await
                 .map_err(|error| DialFailure::Handshake(Arc::new(error)))?;
+            let took = connected.elapsed();
+            worker::with(|worker| worker.connection_times.tls.observe(took));
             Ok(Stream::Tls(Box::new(stream.into())))
         }
         _ => Ok(Stream::Tcp(stream)),

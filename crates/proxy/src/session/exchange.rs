@@ -8,7 +8,7 @@ mod span;
 mod waiting;
 
 use super::collected::Collected;
-use super::failure::{Failed, ReportedStatus, UpstreamFailure};
+use super::failure::{Failed, Limit, ReportedStatus, UpstreamFailure};
 use super::filtering::{CHUNK_END, Filtering, write_chunk_size};
 use super::pace::Pace;
 use super::receive::is_worth_parsing;
@@ -147,6 +147,8 @@ pub(super) struct Exchange<'a, 'r> {
     slow: bool,
     /// Whether to check that the client is still connected, because the upstream has been silent for long.
     watching: bool,
+    /// The time limit of the upstream that has passed.
+    pub(super) passed: Option<Limit>,
 }
 
 /// A response whose head has been written for the client.
@@ -224,6 +226,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
             blocked: None,
             slow: false,
             watching: false,
+            passed: None,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::connect::ConnectError;
 use crate::health;
-use plugin::TryEnd;
+use plugin::{Reason, TryEnd};
 use std::io;
 
 /// The party that caused a failure.
@@ -32,7 +32,18 @@ pub(super) enum TryFailure {
         repeatable: bool,
         /// The status, if the head of a response has been sent to the client.
         told: Option<ReportedStatus>,
+        /// The time limit of the upstream that has passed, if that is the failure.
+        passed: Option<Limit>,
     },
+}
+
+/// A time limit of an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// It did not accept the request.
+    Write,
+    /// It did not send the response, or the next part of it.
+    Read,
 }
 
 /// The reason why an exchange failed.
@@ -118,6 +129,7 @@ impl TryFailure {
             reused: false,
             repeatable: false,
             told: None,
+            passed: None,
         }
     }
 
@@ -153,6 +165,41 @@ impl TryFailure {
                 // A target that reports a request as not processed is usually shutting down gracefully.
                 _ => None,
             },
+        }
+    }
+
+    /// Returns why the client does not get an upstream's complete response, if this is the last attempt.
+    pub(super) fn reason(&self) -> Reason {
+        let failed = match self {
+            Self::Connect(error) => return error.reason(),
+            Self::Exchange {
+                passed: Some(Limit::Write),
+                ..
+            } => return Reason::WriteTimeout,
+            Self::Exchange {
+                passed: Some(Limit::Read),
+                ..
+            } => return Reason::ReadTimeout,
+            Self::Exchange { failed, .. } => *failed,
+        };
+        match failed {
+            Failed::Upstream(failure) => match failure {
+                UpstreamFailure::Silent
+                | UpstreamFailure::Interrupted
+                | UpstreamFailure::CutOff => Reason::UpstreamClosed,
+                UpstreamFailure::Unprocessed | UpstreamFailure::Rejected => Reason::UpstreamReset,
+                UpstreamFailure::Nonsense => Reason::UpstreamProtocol,
+                UpstreamFailure::Timeout => Reason::ReadTimeout,
+            },
+            Failed::Broken | Failed::BrokenUnnoticed | Failed::Incomplete => {
+                Reason::ResponseBrokenOff
+            }
+            Failed::ClientGone => Reason::ClientGone,
+            Failed::ClientTimeout => Reason::ClientTimeout,
+            Failed::ClientBody | Failed::ClientRequest => Reason::BadRequest,
+            Failed::TooLarge => Reason::TooLarge,
+            Failed::TooLargeToHold => Reason::ResponseTooLarge,
+            Failed::Filter | Failed::RequestFilter => Reason::PluginFailed,
         }
     }
 
@@ -241,6 +288,7 @@ mod tests {
             reused: false,
             repeatable: true,
             told: None,
+            passed: None,
         };
         (failure.owner(), failure.outcome())
     }
@@ -287,6 +335,7 @@ mod tests {
                     status: 200,
                     upstream: 500,
                 }),
+                passed: None,
             };
             assert_eq!(failure.outcome(), Some(Outcome::Status(500)), "{failed:?}");
         }
@@ -327,5 +376,38 @@ mod tests {
         assert_eq!(of(ConnectError::Busy), (Owner::Gateway, None));
         let resolve = ConnectError::Resolve(ResolveError::NotFound);
         assert_eq!(of(resolve), (Owner::Gateway, None));
+    }
+
+    #[test]
+    fn reasons_tell_the_stage_at_which_an_attempt_failed() {
+        use UpstreamFailure::{Nonsense, Rejected, Silent, Timeout, Unprocessed};
+        let of = |failed, passed| {
+            let failure = TryFailure::Exchange {
+                failed,
+                reused: false,
+                repeatable: false,
+                told: None,
+                passed,
+            };
+            failure.reason()
+        };
+        let upstream = |failure| of(Failed::Upstream(failure), None);
+        assert_eq!(upstream(Silent), Reason::UpstreamClosed);
+        assert_eq!(upstream(Unprocessed), Reason::UpstreamReset);
+        assert_eq!(upstream(Rejected), Reason::UpstreamReset);
+        assert_eq!(upstream(Nonsense), Reason::UpstreamProtocol);
+        let timeout = Failed::Upstream(Timeout);
+        assert_eq!(of(timeout, Some(Limit::Write)), Reason::WriteTimeout);
+        assert_eq!(of(timeout, Some(Limit::Read)), Reason::ReadTimeout);
+        for failed in [Failed::Broken, Failed::BrokenUnnoticed, Failed::Incomplete] {
+            assert_eq!(of(failed, None), Reason::ResponseBrokenOff);
+            assert_eq!(of(failed, Some(Limit::Read)), Reason::ReadTimeout);
+        }
+        assert_eq!(of(Failed::TooLargeToHold, None), Reason::ResponseTooLarge);
+        assert_eq!(of(Failed::ClientGone, None), Reason::ClientGone);
+        const EMFILE: i32 = 24;
+        let shortage = Arc::new(io::Error::from_raw_os_error(EMFILE));
+        let shortage = TryFailure::Connect(ConnectError::Refused(shortage));
+        assert_eq!(shortage.reason(), Reason::Overloaded);
     }
 }

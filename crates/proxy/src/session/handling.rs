@@ -3,16 +3,17 @@
 use super::plane::DataPlane;
 use super::proxying::CLIENT_GONE;
 use super::request_body::BodyShare;
+use super::routing::Routed;
 use super::worker;
-use crate::plugins::{Chain, Plan};
+use crate::plugins::{Chain, ChainMemory, Plan};
 use crate::snapshot::Snapshot;
 use net::http1::RequestHead;
 use plugin::{
-    InternalRedirect, Latencies, LogEntry, Origin, Phases, Request, RequestBody, UpstreamEdits,
+    Capture, InternalRedirect, Latencies, LogEntry, Origin, Phases, Reason, Request, RequestBody,
+    RoutedUri, UpstreamEdits,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::SystemTime;
-use tokio::time::Instant;
+use std::time::{Duration, SystemTime};
 
 /// A request whose head has arrived. The log phase runs once for every request: if this is dropped before, because the
 /// task of the connection was aborted, it runs then.
@@ -23,30 +24,38 @@ pub(super) struct Handling<'r> {
     pub(super) body_share: Option<BodyShare>,
     /// The global instances, which log a request that ends before its access phase.
     globals: &'r Plan,
-    started: Instant,
+    plane: &'r DataPlane,
     pub(super) is_logged: bool,
+    /// The route of a request that goes on without its client.
+    pub(super) goes_on: Option<Routed>,
     /// Whether the request begins anew. Its outcome so far then means nothing.
     pub(super) restarts: bool,
+}
+
+/// What is left of a request that goes on without its client.
+pub(super) struct Rest {
+    routed: Routed,
+    memory: Box<ChainMemory>,
+    uri: RoutedUri,
+    captures: Vec<Capture>,
 }
 
 impl<'r> Handling<'r> {
     /// Inlined, because the request is large and would be moved.
     #[inline(always)]
-    pub(super) fn new(
-        request: Request<'r>,
-        snapshot: &'r Snapshot,
-        plane: &'r DataPlane,
-        started: Instant,
-    ) -> Self {
+    pub(super) fn new(request: Request<'r>, snapshot: &'r Snapshot, plane: &'r DataPlane) -> Self {
         let names = snapshot.configured_names();
-        let chain = Chain::new(snapshot.instances(), names, &plane.node);
+        let mut chain = Chain::new(snapshot.instances(), names, &plane.node);
+        let counters = worker::with(|worker| worker.counters(plane));
+        chain.note_in(&counters.doing);
         Self {
             request,
             chain,
             body_share: None,
             globals: &snapshot.globals,
-            started,
+            plane,
             is_logged: false,
+            goes_on: None,
             restarts: false,
         }
     }
@@ -95,6 +104,37 @@ impl<'r> Handling<'r> {
         self.restarts
     }
 
+    /// Takes what a request needs in order to go on without its client, if it does.
+    #[inline]
+    pub(super) fn take_rest(&mut self) -> Option<Rest> {
+        let routed = self.goes_on?;
+        let mut memory = self.chain.lend_memory()?;
+        memory.edits = std::mem::take(&mut self.request.upstream);
+        Some(Rest {
+            routed,
+            memory,
+            uri: std::mem::take(&mut self.request.routed),
+            captures: std::mem::take(&mut self.request.captures),
+        })
+    }
+
+    /// Makes this request go on where the plugin had responded. Returns its route.
+    pub(super) fn use_rest(&mut self, rest: Rest, snapshot: &'r Snapshot) -> Routed {
+        let Rest {
+            routed,
+            mut memory,
+            uri,
+            captures,
+        } = rest;
+        let request = &mut self.request;
+        request.upstream = std::mem::take(&mut memory.edits);
+        (request.routed, request.captures) = (uri, captures);
+        request.route = routed.route(snapshot).map(|route| route.as_ref());
+        request.service = routed.service(snapshot).map(|service| service.as_ref());
+        self.chain.go_on(memory);
+        routed
+    }
+
     /// Returns the lists to the worker.
     #[inline]
     pub(super) fn give_memory(&mut self) {
@@ -118,14 +158,16 @@ impl Drop for Handling<'_> {
         if self.is_logged {
             return;
         }
+        let reason = self.reason_of_end();
         if self.chain.is_before_access() {
             self.chain.pick_defaults(self.globals);
         }
+        let took = self.request.started.elapsed();
         if !self.chain.has(Phases::LOG) {
-            return;
+            return self.count(CLIENT_GONE, took, reason);
         }
         // After a panic of a plugin, a second one would end the process.
-        let logged = catch_unwind(AssertUnwindSafe(|| self.log_broken_off()));
+        let logged = catch_unwind(AssertUnwindSafe(|| self.log_broken_off(took, reason)));
         if logged.is_err() {
             let request_id = self.request.request_id;
             tracing::error!(
@@ -137,18 +179,36 @@ impl Drop for Handling<'_> {
 }
 
 impl Handling<'_> {
+    fn count(&self, status: u16, took: Duration, reason: Reason) {
+        let counters = worker::with(|worker| worker.counters(self.plane));
+        counters.count_request(status, took, Some(reason));
+    }
+
+    /// Why the task of the request has ended.
+    fn reason_of_end(&self) -> Reason {
+        if std::thread::panicking() {
+            Reason::Internal
+        } else if worker::with(|worker| worker.is_ending) {
+            Reason::Draining
+        } else {
+            Reason::ClientGone
+        }
+    }
+
     /// Runs the log phase of a request whose task ended before it was done. The connection is out of reach here. So the
     /// sizes are those of the heads, and of a request's body in memory: what was forwarded of bodies is not known.
-    fn log_broken_off(&mut self) {
-        let took = self.started.elapsed();
+    fn log_broken_off(&mut self, took: Duration, reason: Reason) {
         let sent_head = self.chain.take_sent_head();
         let body = match &self.request.body {
             RequestBody::Whole(body) => body.len(),
             RequestBody::Unread | RequestBody::TooLarge | RequestBody::Streamed => 0,
         };
+        let status = status_of(&sent_head.bytes).unwrap_or(CLIENT_GONE);
+        self.count(status, took, reason);
         let entry = LogEntry {
-            status: status_of(&sent_head.bytes).unwrap_or(CLIENT_GONE),
+            status,
             origin: Origin::Gateway,
+            reason: Some(reason),
             upstream_status: None,
             started_at: SystemTime::now() - took,
             latencies: Latencies {

@@ -1,5 +1,8 @@
 //! TLS handshakes with clients, and the plugins that run in them. A handshake without such plugins is not held.
 
+use super::counts::Handshake;
+use super::plane::DataPlane;
+use super::worker;
 use crate::plugins::Plan;
 use crate::plugins::streams::{Closed, Installed};
 use net::tls::{ServerTls, ServerTlsStream, cipher_name, version_name};
@@ -7,6 +10,7 @@ use plugin::{CertificateCx, Client, Phases, TlsInfo};
 use std::io;
 use std::net::SocketAddr;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
@@ -58,6 +62,22 @@ pub(super) async fn handshake(
             Err(closed.into())
         }
     }
+}
+
+/// Counts a handshake. `shaken` is `None` if it was not complete in time.
+pub(super) fn count_handshake<T>(
+    plane: &DataPlane,
+    began: Instant,
+    shaken: Option<&Result<T, HandshakeError>>,
+) {
+    let outcome = match shaken {
+        Some(Ok(_)) => Handshake::Completed,
+        Some(Err(HandshakeError::Tls(_))) => Handshake::Failed,
+        Some(Err(HandshakeError::Plugin(_))) => Handshake::Refused,
+        None => Handshake::TimedOut,
+    };
+    let counters = worker::with(|worker| worker.counters(plane));
+    counters.count_handshake(outcome, began.elapsed());
 }
 
 /// Returns what plugins see of the TLS of a connection.

@@ -6,7 +6,7 @@ use super::worker;
 use crate::access_log::{Facts, Headers, RequestLine};
 use model::entities::Consumer;
 use net::http1::{RequestHead, Version};
-use plugin::{Client, EntityRef, Latencies, LogEntry, Request, RequestState};
+use plugin::{Client, EntityRef, Latencies, LogEntry, Reason, Request, RequestState};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -49,18 +49,20 @@ impl Connection {
             sni: request.sni.unwrap_or_default(),
             connection_requests: request.connection_requests.into(),
             plugin: plugin.unwrap_or_default(),
+            reason: entry.reason,
             ..self.facts(&(), request.request_id, entry.status)
         };
         worker::with(|worker| worker.log_access(&facts));
     }
 
     /// Logs a request that was refused before it was routed. `sent` begins with its request line.
-    pub(super) fn log_refused(&self, sent: &[u8], status: u16, request_id: &str) {
+    pub(super) fn log_refused(&self, sent: &[u8], status: u16, reason: Reason, request_id: &str) {
         if self.plane.settings.access_log.is_none() {
             return;
         }
         let facts = Facts {
             request: RequestLine::Raw(first_line(sent)),
+            reason: Some(reason),
             ..self.facts(&(), request_id, status)
         };
         worker::with(|worker| worker.log_access(&facts));

@@ -8,11 +8,15 @@ mod admission;
 mod answer;
 mod collected;
 mod connect;
+mod counts;
 pub(crate) mod date;
+mod debugging;
 mod exchange;
+mod exposed;
 mod failure;
 mod filtering;
 mod form;
+mod going_on;
 mod handling;
 mod handshake;
 mod hashing;
@@ -33,8 +37,10 @@ mod server;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod times;
 mod tries;
 mod tunnel;
+mod watchdog;
 mod worker;
 
 pub use admission::{ConnectionLimits, UpstreamLimits};
@@ -42,6 +48,7 @@ pub use pace::MinRate;
 pub use plane::{DataPlane, PLUGIN_BODY, SessionSettings, Totals};
 pub use real_ip::{RealIp, Source};
 pub use server::{Entrances, Stop, serve};
+pub use watchdog::{Watchdog, WorkerTime};
 
 use crate::forward::usual_forwarded;
 use crate::plugins::SentHead;
@@ -52,11 +59,12 @@ use net::outgoing::Outgoing;
 use net::stream::Stream;
 use opening::Opening;
 use pace::Pace;
-use plugin::{Latencies, LogEntry, Origin, Phases, Request, Scheme, TlsInfo};
+use plugin::{Latencies, LogEntry, Origin, Phases, Reason, Request, Scheme, TlsInfo};
 use request_body::BodyShare;
 use routing::Routed;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
@@ -157,8 +165,10 @@ enum After {
 struct Outcome {
     status: u16,
     origin: Origin,
-    /// Status of the upstream's response.
-    upstream_status: Option<u16>,
+    /// Status of the upstream's response. Of a type that needs little memory.
+    upstream_status: Option<NonZeroU16>,
+    /// Why the response is not an upstream's complete one.
+    reason: Option<Reason>,
     after: After,
     /// When the last upstream was contacted and when its response head arrived, if one was contacted. For a response that
     /// counts as the upstream's, as that of a cache, both are its time.
@@ -236,8 +246,11 @@ impl Connection {
         let view = worker::with(|worker| worker.view(plane));
         let snapshot = &*view.snapshot;
         let opening = Opening::new(self, &head, arrival);
-        let mut handling = Handling::new(opening.request(&head), snapshot, plane, opening.started);
-        let outcome = loop {
+        let mut handling = Handling::new(opening.request(&head), snapshot, plane);
+        if head.asks_for_timings() {
+            handling.begin_debug(plane);
+        }
+        let mut outcome = loop {
             let ended = if snapshot.globals.has(Phases::REWRITE) {
                 // Boxed because it is rare, and would enlarge the task of every connection.
                 Box::pin(self.run_rewrite(&snapshot.globals, &mut handling)).await
@@ -253,8 +266,11 @@ impl Connection {
                 Ok(None) => {
                     let routed =
                         Routed::find(snapshot, &mut handling.request, arrival, &self.stream);
+                    handling.chain.set_route(routed.index());
                     let request = &mut handling.request;
-                    request.route = routed.route(snapshot).map(|route| route.as_ref());
+                    let route = routed.route(snapshot);
+                    request.route = route.map(|route| route.as_ref());
+                    request.slot = route.map(|route| &route.slot);
                     request.service = routed.service(snapshot).map(|service| service.as_ref());
                     self.dispatch(snapshot, &opening, &routed, &mut handling)
                         .await
@@ -269,7 +285,11 @@ impl Connection {
             self.run_tunnel(tunnel).await;
         }
         let after = self.finish_pieces(&outcome).await;
+        if after == After::Abort && outcome.after != After::Abort {
+            outcome.reason.get_or_insert(Reason::ClientGone);
+        }
         handling.is_logged = true;
+        self.count(plane, &handling, &opening, &outcome);
         if handling.chain.has(Phases::LOG) || plane.settings.access_log.is_some() {
             let Handling { request, chain, .. } = &mut handling;
             let sent_head = chain.take_sent_head();
@@ -278,9 +298,36 @@ impl Connection {
             self.log_access(request, chain.state(), &entry, chain.answered_by());
             chain.give_sent_head(sent_head);
         }
+        if head.asks_for_timings() {
+            handling.end_debug();
+        }
+        let rest = handling.take_rest();
         handling.give_memory();
-        worker::with(|worker| worker.counters(plane).requests.add());
+        if let Some(rest) = rest {
+            drop(handling);
+            self.go_on(head, view, rest);
+        }
         after
+    }
+
+    /// Counts a finished request.
+    #[inline]
+    fn count(
+        &self,
+        plane: &DataPlane,
+        handling: &Handling<'_>,
+        opening: &Opening<'_>,
+        outcome: &Outcome,
+    ) {
+        let counters = worker::with(|worker| worker.counters(plane));
+        let took = self.now - opening.started;
+        counters.count_request(outcome.status, took, outcome.reason);
+        if let (Some((contacted, headed)), Some(_)) = (outcome.upstream, outcome.upstream_status) {
+            counters.first_byte_times.observe(headed - contacted);
+        }
+        if let Some(plugin) = handling.chain.answerer() {
+            counters.count_plugin_answer(plugin, outcome.status);
+        }
     }
 
     fn log_entry<'r>(
@@ -299,7 +346,8 @@ impl Connection {
         LogEntry {
             status: outcome.status,
             origin: outcome.origin,
-            upstream_status: outcome.upstream_status,
+            reason: outcome.reason,
+            upstream_status: outcome.upstream_status.map(NonZeroU16::get),
             started_at: worker::with(|worker| worker.date.wall_time(opening.started, now)),
             latencies: Latencies {
                 request: took,

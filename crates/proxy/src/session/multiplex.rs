@@ -105,6 +105,7 @@ impl Destination<'_> {
             address: self.address,
             sni: self.key.sni.clone(),
             requests: 0,
+            open: None,
         })
     }
 

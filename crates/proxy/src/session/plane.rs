@@ -1,8 +1,10 @@
 //! State that all workers share: the current snapshot, the settings of the data plane, and the node's counters.
 
 use super::admission::{Admission, ConnectionLimits, UpstreamLimits};
+use super::counts::{Counter, Counters};
 use super::pace::MinRate;
 use super::real_ip::RealIp;
+use super::watchdog::Pulse;
 use crate::access_log::AccessLog;
 use crate::plugins::publish;
 use crate::respond;
@@ -13,7 +15,7 @@ use net::pool::PoolSettings;
 use plugin::{Implementation, Node, PluginDef};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -30,6 +32,9 @@ pub struct SessionSettings {
     pub request_id_upstream: bool,
     /// Whether clients may ask for debug headers (`allow_debug_header`).
     pub debug_header: bool,
+    /// The token with which clients on other machines may ask for the timings of a request. `None` if nobody may
+    /// (`request_debug`).
+    pub debug_token: Option<Arc<str>>,
     /// Public port numbers of the listeners (`port_maps`).
     pub port_maps: HashMap<u16, u16>,
     /// Maximum time from the first byte of a head to its last (nginx's `client_header_timeout`).
@@ -78,6 +83,7 @@ impl Default for SessionSettings {
             respond: respond::ResponseSettings::default(),
             request_id_upstream: true,
             debug_header: false,
+            debug_token: None,
             port_maps: HashMap::new(),
             header_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(60),
@@ -109,6 +115,8 @@ pub struct DataPlane {
     pub(super) body_memory: AtomicUsize,
     pub(super) admission: Admission,
     counters: Box<[Counters]>,
+    /// What the watchdog has found out about each worker.
+    pub(super) pulses: Box<[Arc<Pulse>]>,
     /// Revision of the current snapshot. Tasks can wait until it changes.
     published: watch::Sender<u64>,
 }
@@ -123,6 +131,9 @@ impl DataPlane {
     ) -> Self {
         let admission = Admission::new(settings.connections);
         publish(None, snapshot.peek().instances(), &plugins, &node);
+        let counters = (0..workers.max(1)).map(|_| Counters::new(plugins.len()));
+        let counters = counters.collect();
+        let pulses = (0..workers.max(1)).map(|_| Arc::default()).collect();
         Self {
             published: watch::Sender::new(snapshot.peek().revision),
             snapshot,
@@ -131,7 +142,8 @@ impl DataPlane {
             plugins,
             body_memory: AtomicUsize::new(0),
             admission,
-            counters: (0..workers.max(1)).map(|_| Counters::default()).collect(),
+            counters,
+            pulses,
         }
     }
 
@@ -161,7 +173,7 @@ impl DataPlane {
 
     /// Returns the number of workers that serve this revision or a newer one, and the total number of workers.
     pub fn workers_at(&self, revision: u64) -> (usize, usize) {
-        let there = |one: &&Counters| one.seen.load(Ordering::Acquire) > revision;
+        let there = |one: &&Counters| one.has_seen(revision);
         (
             self.counters.iter().filter(there).count(),
             self.counters.len(),
@@ -172,6 +184,16 @@ impl DataPlane {
         &self.counters[worker]
     }
 
+    /// The counters of all workers, in the order of their numbers.
+    pub(super) fn all_counters(&self) -> &[Counters] {
+        &self.counters
+    }
+
+    /// Returns the name of the plugin at this position of the execution order.
+    pub(super) fn plugin_name(&self, position: usize) -> Option<&str> {
+        Some(&self.plugins.get(position)?.name)
+    }
+
     /// Returns the sums of the counters over all workers.
     pub fn totals(&self) -> Totals {
         let sum =
@@ -179,73 +201,12 @@ impl DataPlane {
         Totals {
             accepted: sum(|counters| &counters.accepted),
             closed: sum(|counters| &counters.closed),
-            requests: sum(|counters| &counters.requests),
+            requests: self.counters.iter().map(Counters::requests).sum(),
             waiting: sum(|counters| &counters.waiting),
             reading: sum(|counters| &counters.reading),
             accept_errors: sum(|counters| &counters.accept_errors),
             refused: sum(|counters| &counters.refused),
         }
-    }
-}
-
-/// Counters of one worker. They have cache lines of their own, because a shared line would move between cores with
-/// every request.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct Counters {
-    pub(super) accepted: Counter,
-    pub(super) closed: Counter,
-    pub(super) requests: Counter,
-    /// Open connections that wait for a request.
-    pub(super) waiting: Counter,
-    /// Connections in the middle of a request head.
-    pub(super) reading: Counter,
-    /// Accepts that failed for lack of descriptors or memory.
-    pub(super) accept_errors: Counter,
-    /// Connections refused by the limits on their number.
-    pub(super) refused: Counter,
-    /// Latest revision that the worker has seen, plus one; 0 while the worker does not serve.
-    seen: AtomicU64,
-}
-
-impl Counters {
-    pub(super) fn saw(&self, revision: u64) {
-        self.seen.store(revision + 1, Ordering::Release);
-    }
-
-    /// Marks the worker as serving until the returned guard is dropped.
-    pub(super) fn serving(&self) -> Serving<'_> {
-        Serving(self)
-    }
-}
-
-pub(super) struct Serving<'a>(&'a Counters);
-
-impl Drop for Serving<'_> {
-    fn drop(&mut self) {
-        self.0.seen.store(0, Ordering::Release);
-    }
-}
-
-/// A counter that one thread writes and any thread reads.
-#[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
-
-impl Counter {
-    #[inline]
-    pub(super) fn add(&self) {
-        self.0
-            .store(self.value().wrapping_add(1), Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(super) fn subtract(&self) {
-        self.0
-            .store(self.value().wrapping_sub(1), Ordering::Relaxed);
-    }
-
-    fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
     }
 }
 

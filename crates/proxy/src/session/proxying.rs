@@ -11,7 +11,7 @@ use super::hashing::Hashed;
 use super::opening::Opening;
 use super::request_body::{BodyError, most_payload};
 use super::routing::Routed;
-use super::tries::{Rules, Verdict, is_idempotent};
+use super::tries::{Rules, Tries, Verdict, is_idempotent};
 use super::tunnel::Tunnel;
 use super::worker::{self, Worker};
 use super::{After, Connection, Outcome, RequestBodyAt};
@@ -27,7 +27,12 @@ use model::entities::Protocol;
 use net::dns::ResolveError;
 use net::http1::{Body, Framing, RequestHead};
 use net::pool;
-use plugin::{Chunk, HeaderEdits, Origin, Phases, Request, RequestBody, Response};
+use plugin::trace::FailedLookup;
+use plugin::{
+    Chunk, HeaderEdits, Instrumentations, Origin, Phases, Reason, Request, RequestBody, Response,
+    Trace,
+};
+use std::num::NonZeroU16;
 use std::task::{Context, Poll};
 use tokio::time::Instant;
 
@@ -55,30 +60,44 @@ impl Connection {
     ) -> Outcome {
         let Some(route) = routed.route(snapshot) else {
             handling.use_globals(&snapshot.globals);
-            let response = match routed.is_too_costly {
-                true => Response::error(400, router::TOO_COSTLY),
-                false => Response::error(404, "no Route matched with those values"),
+            let (status, text, reason) = match routed.is_too_costly {
+                true => (400, router::TOO_COSTLY, Reason::BadRequest),
+                false => (404, "no Route matched with those values", Reason::NoRoute),
             };
-            return self.produce(response, Origin::Gateway, opening, handling);
+            let response = Response::error(status, text);
+            return self.produce(response, Origin::Gateway, reason, opening, handling);
         };
         if let Some(response) = self.check_protocol(route, opening, &handling.request) {
             handling.use_globals(&snapshot.globals);
-            return self.produce(response, Origin::Gateway, opening, handling);
+            let reason = Reason::WrongProtocol;
+            return self.produce(response, Origin::Gateway, reason, opening, handling);
         }
         if self.is_too_large(handling.request.head) {
             handling.use_globals(&snapshot.globals);
             return self.refuse_body(BodyError::TooLarge, opening, handling);
         }
+        let asks = handling.request.head.asks_for_timings();
+        let is_timed = (route.plan.is_traced() || asks) && {
+            handling.use_memory();
+            let Handling { request, chain, .. } = &mut *handling;
+            chain.begin_trace(&route.plan, request, self.now)
+        };
         if !route.plan.is_empty() {
-            match self.run_access(&route.plan, handling).await {
+            match self.run_access(&route.plan, is_timed, handling).await {
                 Ok(None) => {}
-                Ok(Some(ended)) => return self.answer_plugin(ended, opening, handling),
+                Ok(Some(ended)) => {
+                    if handling.chain.goes_on() {
+                        handling.goes_on = Some(*routed);
+                    }
+                    return self.answer_plugin(ended, opening, handling);
+                }
                 Err(error) => return self.refuse_body(error, opening, handling),
             }
         }
         let Some(service) = snapshot.service(route) else {
             let response = Response::error(503, "no Service found with those values");
-            return self.produce(response, Origin::Gateway, opening, handling);
+            let reason = Reason::NoService;
+            return self.produce(response, Origin::Gateway, reason, opening, handling);
         };
         if self.has_too_much(handling) {
             return self.refuse_body(BodyError::TooLarge, opening, handling);
@@ -98,7 +117,8 @@ impl Connection {
                 let (service, route) = (service.as_ref(), route.as_ref());
                 let request_id = opening.request_id();
                 tracing::error!(%service, %route, request_id, "{error}");
-                return self.produce_error(ServerError::from(500), None, opening, handling);
+                let error = ServerError::new(500, Reason::Internal);
+                return self.produce_error(error, None, opening, handling);
             }
         };
         let call = Call {
@@ -189,15 +209,18 @@ impl Connection {
     async fn run_access(
         &mut self,
         plan: &Plan,
+        is_timed: bool,
         handling: &mut Handling<'_>,
     ) -> Result<Option<Ended>, BodyError> {
         handling.use_memory();
         handling.request.local = self.arrival.local(&self.stream);
         let ended = loop {
             let Handling { request, chain, .. } = &mut *handling;
-            let access = chain
-                .access(plan, request, &mut |cx| self.poll_gone(cx))
-                .await;
+            let mut gone = |cx: &mut Context<'_>| self.poll_gone(cx);
+            let access = match is_timed {
+                false => chain.access(plan, request, &mut gone).await,
+                true => chain.access_timed(plan, request, &mut gone).await,
+            };
             // A plugin may have waited.
             self.now = Instant::now();
             match access {
@@ -269,24 +292,25 @@ impl Connection {
         opening: &Opening<'_>,
         handling: &mut Handling<'_>,
     ) -> Outcome {
-        let status = match error {
+        let (status, reason) = match error {
             BodyError::Malformed => {
                 let request_id = opening.request_id();
                 tracing::debug!(request_id, "a request gets 400: malformed request body");
-                400
+                (400, Reason::BadRequest)
             }
             BodyError::TooLarge => {
                 if let Some(refusal) = self.refusal(&handling.chain) {
-                    let mut outcome = self.produce(refusal, Origin::Plugin, opening, handling);
+                    let from = (Origin::Plugin, Reason::TooLarge);
+                    let mut outcome = self.produce(refusal, from.0, from.1, opening, handling);
                     outcome.after = After::Linger;
                     return outcome;
                 }
-                413
+                (413, Reason::TooLarge)
             }
-            BodyError::Timeout => 408,
-            BodyError::Gone => return self.gone(None),
+            BodyError::Timeout => (408, Reason::ClientTimeout),
+            BodyError::Gone => return self.gone(None, Reason::ClientGone),
         };
-        let error = ServerError::from(status);
+        let error = ServerError::new(status, reason);
         let mut outcome = self.produce_error(error, None, opening, handling);
         outcome.after = After::Linger;
         outcome
@@ -324,8 +348,7 @@ impl Connection {
         let body = match self.body_in_memory(handling) {
             Ok(body) => body,
             Err(FilterFailed) => {
-                let response = Response::unexpected_error();
-                return self.produce(response, Origin::Plugin, call.opening, handling);
+                return self.produce_unexpected(call.opening, handling);
             }
         };
         let mut source = self.choose_source(body.as_ref(), &handling.request);
@@ -348,7 +371,8 @@ impl Connection {
                 if let Some(failure) = &last_failure {
                     self.report(failure, call);
                 }
-                return self.refuse_without_peer(call, handling);
+                let reason = last_failure.as_ref().map(TryFailure::reason);
+                return self.refuse_without_peer(reason, call, handling);
             };
             self.tries.begin(self.now);
             let tried = self.try_target(call, handling, &target, &mut source).await;
@@ -388,6 +412,7 @@ impl Connection {
                 // The server had closed a kept connection. That is no try of its own.
                 if let Some(memory) = handling.chain.memory_mut() {
                     memory.state.tried.pop();
+                    memory.state.trace.forget_try();
                 }
                 kept = Some(target);
                 continue;
@@ -398,6 +423,9 @@ impl Connection {
             if verdict == Verdict::Final {
                 return self.fail(failure, call, handling);
             }
+            worker::with(|worker| worker.counters(&self.plane))
+                .retries
+                .add();
             target.avoid(&mut failed_at);
             last_failure = Some(failure);
         }
@@ -471,8 +499,13 @@ impl Connection {
         let settings = &self.plane.settings;
         let (tries, now) = (&mut self.tries, &mut self.now);
         let obtained = obtain(target, host, protocol, tries, settings, now).await;
-        if let (Some(address), Some(memory)) = (tries.address(), chain.memory_mut()) {
-            memory.state.tried.push(address);
+        if let Some(memory) = chain.memory_mut() {
+            let state = &mut memory.state;
+            state.tried.extend(tries.address());
+            if state.trace.records(Instrumentations::REQUEST) {
+                let failed = obtained.as_ref().err();
+                note_try(&mut state.trace, target, tries, failed, *now);
+            }
         }
         let (mut upstream, reused) = obtained.map_err(TryFailure::Connect)?;
         if matches!(source, Source::Client) && self.send_continue(head).await.is_err() {
@@ -523,7 +556,7 @@ impl Connection {
         };
         let mut exchange = Exchange::new(self, &mut upstream, &terms, chain);
         let result = exchange.run(write_head).await;
-        let (repeatable, told) = (exchange.repeatable(), exchange.told());
+        let (repeatable, told, passed) = (exchange.repeatable(), exchange.told(), exchange.passed);
         let (unsent, collected) = (exchange.unsent(), exchange.take_collected());
         drop(exchange);
         let exchanged = result.map_err(|failed| TryFailure::Exchange {
@@ -531,6 +564,7 @@ impl Connection {
             reused,
             repeatable,
             told,
+            passed,
         })?;
         if exchanged.reusable && !upstream.stream.is_http2() {
             give_back(target, upstream, self.now);
@@ -565,7 +599,8 @@ impl Connection {
         Outcome {
             status: exchanged.status,
             origin: Origin::Upstream,
-            upstream_status: Some(exchanged.upstream_status),
+            upstream_status: NonZeroU16::new(exchanged.upstream_status),
+            reason: None,
             after,
             upstream: Some((exchanged.sent, exchanged.headed)),
             pieces: Vec::new(),
@@ -573,15 +608,21 @@ impl Connection {
         }
     }
 
-    /// Responds to a request for which no usable target is left.
-    fn refuse_without_peer(&mut self, call: &Call<'_>, handling: &mut Handling<'_>) -> Outcome {
+    /// Responds to a request for which no usable target is left. `failed` is the reason of the last attempt's failure.
+    fn refuse_without_peer(
+        &mut self,
+        failed: Option<Reason>,
+        call: &Call<'_>,
+        handling: &mut Handling<'_>,
+    ) -> Outcome {
+        let reason = failed.unwrap_or(Reason::NoHealthyTarget);
         if !self.tries.made().is_empty() {
             let contacted = Some(self.tries.contacted());
-            let error = ServerError::from(503);
+            let error = ServerError::new(503, reason);
             return self.produce_error(error, contacted, call.opening, handling);
         }
         let response = Response::error(503, "failure to get a peer from the ring-balancer");
-        self.produce(response, Origin::Gateway, call.opening, handling)
+        self.produce(response, Origin::Gateway, reason, call.opening, handling)
     }
 
     /// Responds after the last failed attempt. This is the only place that turns failures into statuses.
@@ -592,6 +633,7 @@ impl Connection {
         handling: &mut Handling<'_>,
     ) -> Outcome {
         self.report(&failure, call);
+        let reason = failure.reason();
         let first = self.tries.made().is_empty();
         let error = match failure {
             TryFailure::Connect(ConnectError::Resolve(error)) => {
@@ -601,36 +643,36 @@ impl Connection {
                 };
                 if first {
                     let response = Response::error(status, message);
-                    return self.produce(response, Origin::Gateway, call.opening, handling);
+                    return self.produce(response, Origin::Gateway, reason, call.opening, handling);
                 }
-                ServerError::from(status)
+                ServerError::new(status, reason)
             }
             TryFailure::Connect(ConnectError::Refused(_) | ConnectError::Handshake { .. }) => {
-                ServerError::from(502)
+                ServerError::new(502, reason)
             }
-            TryFailure::Connect(ConnectError::Timeout) => ServerError::from(504),
-            TryFailure::Connect(ConnectError::Busy) => ServerError::from(503),
+            TryFailure::Connect(ConnectError::Timeout) => ServerError::new(504, reason),
+            TryFailure::Connect(ConnectError::Busy) => ServerError::new(503, reason),
             TryFailure::Exchange { failed, told, .. } => match failed {
-                Failed::Upstream(UpstreamFailure::Timeout) => ServerError::from(504),
-                Failed::Upstream(_) => ServerError::from(502),
-                Failed::ClientTimeout => ServerError::from(408),
-                Failed::ClientBody | Failed::ClientRequest => ServerError::from(400),
+                Failed::Upstream(UpstreamFailure::Timeout) => ServerError::new(504, reason),
+                Failed::Upstream(_) => ServerError::new(502, reason),
+                Failed::ClientTimeout => ServerError::new(408, reason),
+                Failed::ClientBody | Failed::ClientRequest => ServerError::new(400, reason),
                 Failed::TooLarge => match self.refusal(&handling.chain) {
                     Some(refusal) => {
-                        return self.produce(refusal, Origin::Plugin, call.opening, handling);
+                        let origin = Origin::Plugin;
+                        return self.produce(refusal, origin, reason, call.opening, handling);
                     }
-                    None => ServerError::from(413),
+                    None => ServerError::new(413, reason),
                 },
-                Failed::TooLargeToHold | Failed::Incomplete => ServerError::from(502),
+                Failed::TooLargeToHold | Failed::Incomplete => ServerError::new(502, reason),
                 Failed::RequestFilter if told.is_none() => {
-                    let response = Response::unexpected_error();
-                    return self.produce(response, Origin::Plugin, call.opening, handling);
+                    return self.produce_unexpected(call.opening, handling);
                 }
                 Failed::Filter | Failed::RequestFilter => return self.broken_by_filter(),
-                Failed::ClientGone | Failed::Broken => return self.gone(told),
+                Failed::ClientGone | Failed::Broken => return self.gone(told, reason),
                 Failed::BrokenUnnoticed => {
                     self.reset_on_close();
-                    return self.gone(told);
+                    return self.gone(told, reason);
                 }
             },
         };
@@ -657,12 +699,13 @@ impl Connection {
     }
 
     /// The outcome when nothing more can be sent to the client, which may have received a response head.
-    pub(super) fn gone(&mut self, told: Option<ReportedStatus>) -> Outcome {
+    pub(super) fn gone(&mut self, told: Option<ReportedStatus>, reason: Reason) -> Outcome {
         let tried = !self.tries.made().is_empty();
         Outcome {
             status: told.map_or(CLIENT_GONE, |told| told.status),
             origin: told.map_or(Origin::Gateway, |_| Origin::Upstream),
-            upstream_status: told.map(|told| told.upstream),
+            upstream_status: told.and_then(|told| NonZeroU16::new(told.upstream)),
+            reason: Some(reason),
             after: After::Abort,
             upstream: tried.then(|| (self.tries.contacted(), Instant::now())),
             pieces: Vec::new(),
@@ -755,6 +798,32 @@ fn host_for<'c>(call: &Call<'_>, head: &'c RequestHead, target: &'c Target) -> N
     Name {
         text: preserved.unwrap_or(target.authority.as_bytes()),
         is_of_client: preserved.is_some(),
+    }
+}
+
+/// Notes the name of the server of a try, or that it could not be resolved.
+#[cold]
+fn note_try(
+    trace: &mut Trace,
+    target: &Target,
+    tries: &Tries,
+    failed: Option<&ConnectError>,
+    now: Instant,
+) {
+    let name = target.host.name();
+    match failed {
+        Some(ConnectError::Resolve(error)) => trace.set_failed_lookup(FailedLookup {
+            name: name.into(),
+            port: target.host.port(),
+            start: tries.began().into_std(),
+            end: now.into_std(),
+            error: error.to_string().into(),
+        }),
+        _ => trace.add_try(name),
+    }
+    if let Some(debug) = &mut trace.debug {
+        let contacted = tries.contacted();
+        debug.contact = Some((contacted - tries.began(), contacted.into_std()));
     }
 }
 

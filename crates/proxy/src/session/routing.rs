@@ -14,6 +14,7 @@ use router::RouteIndex;
 use std::net::{IpAddr, SocketAddr};
 
 /// The route of a request.
+#[derive(Clone, Copy)]
 pub(super) struct Routed {
     route: Option<RouteIndex>,
     /// Whether the search was given up because it would take too many steps.
@@ -106,6 +107,10 @@ impl Routed {
         request.routed = uri;
         request.captures = captures;
         routed
+    }
+
+    pub(super) fn index(&self) -> Option<RouteIndex> {
+        self.route
     }
 
     pub(super) fn route<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s RouteInfo> {

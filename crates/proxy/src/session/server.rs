@@ -1,7 +1,7 @@
 //! One worker: its listeners, their connections, and its shutdown.
 
 use super::admission::Admitted;
-use super::handshake::{Caller, HandshakeError, handshake, is_held, tls_info};
+use super::handshake::{Caller, HandshakeError, count_handshake, handshake, is_held, tls_info};
 use super::http2::{serve_either, serve_http2};
 use super::plane::DataPlane;
 use super::stream::{serve_datagrams, serve_stream};
@@ -67,6 +67,7 @@ pub async fn serve(
     worker::with(|worker| worker.look(&plane));
     let handle = tokio::runtime::Handle::current();
     let _registration = plane.node.workers.register(number, handle);
+    plane.pulses[number].here();
     plane.init_worker(number);
     let _serving = plane.counters(number).serving();
     serve_on(&plane, &mut doors, stop, &bell).await;
@@ -98,6 +99,7 @@ async fn serve_on(
             () = until(ending.idle_until) => ending.end_idle(),
             () = until(ending.until) => {
                 end_tunnels().await;
+                worker::with(|worker| worker.is_ending = true);
                 abort(worker::with(|worker| worker.connections.handles(Which::All)));
                 // Aborted tasks are dropped when the runtime gets to them. They write their logs then.
                 settle(|worker| worker.connections.count() == 0).await;
@@ -398,10 +400,6 @@ impl Drop for Ticket {
         }
         worker::with(|worker| {
             worker.count_phase(&self.plane, &mut self.phase, Phase::Starting);
-            if std::thread::panicking() {
-                // Counts the request that panicked, which ends here; the log has the details.
-                worker.counters(&self.plane).requests.add();
-            }
             worker.end_connection(self.number, &self.plane);
         });
     }
@@ -442,7 +440,9 @@ async fn serve_tls(ticket: Ticket, tls: ServerTls, stream: TcpStream, mut arriva
         let connection = ticket.connection(Stream::Tcp(stream), arrival);
         return Box::pin(connection.refuse_plain_http()).await;
     }
+    let began = Instant::now();
     let shaken = timeout_at(end, shake_hands(&ticket.plane, &tls, stream, &arrival)).await;
+    count_handshake(&ticket.plane, began, shaken.as_ref().ok());
     let stream = match shaken {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {

@@ -108,6 +108,11 @@ impl Tries {
         self.address
     }
 
+    /// When the last attempt began.
+    pub(super) fn began(&self) -> Instant {
+        self.began
+    }
+
     pub(super) fn contacted(&self) -> Instant {
         self.contacted
     }
@@ -244,6 +249,7 @@ mod tests {
             reused: false,
             repeatable: true,
             told: None,
+            passed: None,
         }
     }
 
@@ -320,6 +326,7 @@ mod tests {
                 reused: true,
                 repeatable: false,
                 told: None,
+                passed: None,
             };
             assert_eq!(judge(&failure, RULES), Final);
         }
@@ -353,6 +360,7 @@ mod tests {
             reused: true,
             repeatable: true,
             told: None,
+            passed: None,
         };
         assert_eq!(tries.judge(&dead, rules, now), Verdict::Same);
         assert_eq!(tries.freshness, Freshness::OpenedAfter(now));

@@ -1,9 +1,11 @@
 //! State that the connections of one worker thread share: buffers, upstream pool, request ids, and the current
 //! snapshot. It is borrowed within one poll and never across an `.await`, so a plain `RefCell` is enough.
 
+use super::counts::{ConnectionTimes, Counters};
 use super::date::HttpDate;
+use super::going_on::Tasks;
 use super::multiplex::link_settings;
-use super::plane::{Counters, DataPlane};
+use super::plane::DataPlane;
 use crate::access_log::{AccessLog, Facts, HAND_OVER_AFTER, LogBuffer, RequestLine, Written};
 use crate::plugins::ChainMemory;
 use crate::redirect::Places;
@@ -11,7 +13,7 @@ use crate::snapshot::Snapshot;
 use arc_swap::{ArcSwap, Cache};
 use net::http2::Links;
 use net::id::RequestIds;
-use net::pool::Pool;
+use net::pool::{self, Pool};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::task::Waker;
@@ -44,6 +46,8 @@ pub(crate) struct Worker {
     stream_journal: Option<LogBuffer>,
     /// Whether every connection is closed after its next response.
     pub(super) draining: bool,
+    /// Whether the time of a drain is over, so that all connections are aborted.
+    pub(super) is_ending: bool,
     /// Whether connections that wait for a request are closed.
     pub(super) ends_waiting: bool,
     /// The running connections, by number.
@@ -59,6 +63,9 @@ pub(crate) struct Worker {
     /// Cached current snapshot of the worker's plane.
     live: Option<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     view: Option<Arc<View>>,
+    pub(super) connection_times: Arc<ConnectionTimes>,
+    /// Requests that go on without their clients.
+    pub(super) going_on: Tasks,
     pub(super) number: usize,
 }
 
@@ -93,6 +100,7 @@ impl Worker {
             journal: None,
             stream_journal: None,
             draining: false,
+            is_ending: false,
             ends_waiting: false,
             connections: Connections::default(),
             spare: Vec::new(),
@@ -102,6 +110,8 @@ impl Worker {
             tunnels_end: Arc::default(),
             live: None,
             view: None,
+            connection_times: Arc::default(),
+            going_on: Tasks::default(),
             number: 0,
         }
     }
@@ -111,6 +121,7 @@ impl Worker {
     pub(super) fn set_up(&mut self, plane: &DataPlane, number: usize) -> Arc<Notify> {
         self.pool = Pool::new(plane.settings.pool);
         self.number = number;
+        self.connection_times = plane.counters(number).connections.clone();
         let journal = |log: &Option<AccessLog>| {
             let log = log.as_ref()?;
             Some(LogBuffer::new(log, number))
@@ -118,6 +129,7 @@ impl Worker {
         self.journal = journal(&plane.settings.access_log);
         self.stream_journal = journal(&plane.settings.stream_log);
         self.draining = false;
+        self.is_ending = false;
         self.ends_waiting = false;
         self.live = None;
         self.view = None;
@@ -138,6 +150,7 @@ impl Worker {
                     snapshot: Arc::clone(current),
                 });
                 self.view = Some(view.clone());
+                self.going_on.end_all();
                 plugin::free_ended_parts();
                 plane.counters(self.number).saw(view.snapshot.revision);
                 view
@@ -157,6 +170,12 @@ impl Worker {
         self.pool.sweep(now);
         self.links.sweep(now, &link_settings(&plane.settings));
         self.places.tidy(now);
+        let counters = self.counters(plane);
+        let idle = self.pool.idle_connections();
+        let busy = pool::open_connections().saturating_sub(idle);
+        counters.idle_upstreams.set(idle as u64);
+        counters.busy_upstreams.set(busy as u64);
+        counters.shared_upstreams.set(self.links.len() as u64);
         self.look(plane);
         plugin::free_ended_parts();
     }

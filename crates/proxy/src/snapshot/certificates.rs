@@ -71,6 +71,11 @@ impl CertificateTables {
         }
     }
 
+    /// Every certificate with its id.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (CertificateId, &Arc<Certificates>)> {
+        self.pairs.iter().map(|(id, pair)| (*id, pair))
+    }
+
     /// Every server name with the id of its certificate.
     pub(super) fn names(&self) -> impl Iterator<Item = (&str, CertificateId)> {
         let names = self.names.iter();

@@ -371,6 +371,7 @@ fn early_errors_are_logged_by_global_plugins_only() {
         response_head_size: 0,
         upstream_path: b"",
         upstream_body: None,
+        reason: None,
     };
     with_chain(&bench.instances, &mut cx, |chain, request| {
         chain.pick_defaults(&plan);

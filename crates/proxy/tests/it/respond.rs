@@ -247,7 +247,8 @@ fn written(response: Response, settings: &HeaderSet, head_only: bool) -> String 
         head_only,
     };
     let mut out = Vec::new();
-    answer.write(&facts, settings, &mut out);
+    answer.write_head(&facts, settings, &mut out);
+    out.extend_from_slice(answer.start_of_body(head_only));
     String::from_utf8(out).expect("the answer is text")
 }
 
@@ -304,8 +305,9 @@ fn sent(response: Response, frames: bool) -> String {
         head_only: false,
     };
     let mut out = Vec::new();
-    let date = answer.write(&facts, &settings.headers, &mut out);
+    let date = answer.write_head(&facts, &settings.headers, &mut out);
     assert_eq!(&out[date], b"Date: today\r\n");
+    out.extend_from_slice(answer.start_of_body(facts.head_only));
     String::from_utf8(out).expect("it is text")
 }
 

@@ -1,14 +1,23 @@
 //! A metric with its series, and what holders of a series can do with it.
 
+use super::buckets::Buckets;
 use super::cells::{Cells, Pool};
-use super::text::{Kind, Page};
-use std::collections::HashMap;
+use super::exemplar::{Exemplars, TraceId};
+use super::labels::{self, Labels};
+use super::page::{Kind, Number, Observed, Page};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Label value of the series that counts what exceeds the maximum number of series.
-const OTHER: &str = "other";
+pub const OTHER: &str = "other";
+
+/// Number of series that are read under one lock, so that a scrape never keeps a worker waiting for long.
+const AT_ONCE: usize = 128;
 
 /// What a metric is registered with.
 pub(super) struct Definition {
@@ -16,26 +25,30 @@ pub(super) struct Definition {
     pub(super) help: Box<str>,
     pub(super) kind: Kind,
     pub(super) labels: Box<[Box<str>]>,
-    /// Upper bounds of the buckets of a histogram.
-    pub(super) bounds: Box<[f64]>,
+    /// The buckets of a histogram.
+    pub(super) buckets: Option<Arc<Buckets>>,
 }
 
-/// The series of a metric.
+/// The series of a metric, by their labels as a text.
 pub(super) struct Table {
     pub(super) definition: Definition,
     pool: Arc<Pool>,
     max_series: usize,
-    series: Mutex<HashMap<Labels, Arc<Series>>>,
+    series: Mutex<BTreeMap<Arc<str>, Arc<Series>>>,
+    /// Number of series.
+    count: AtomicUsize,
+    /// Whether the metric is left out of the page.
+    is_hidden: AtomicBool,
     /// Whether the log says that the maximum number of series is reached.
     reported: AtomicBool,
 }
 
-type Labels = Arc<[Box<str>]>;
-
 struct Series {
-    labels: Labels,
-    bounds: Box<[f64]>,
+    labels: Arc<str>,
+    /// The buckets of a histogram.
+    buckets: Option<Arc<Buckets>>,
     cells: Cells,
+    exemplars: Exemplars,
 }
 
 /// A registered metric. `S` is the kind of its series.
@@ -105,26 +118,61 @@ impl<S> Family<S> {
     /// Removes the series of these label values. A later series with the same values starts at zero.
     pub fn remove(&self, labels: &[&str]) {
         let labels = self.table.labels(labels);
-        let removed = self.table.series().remove(&labels);
+        let mut series = self.table.series();
+        let removed = series.remove(labels.as_str());
+        self.table.count.store(series.len(), Ordering::Relaxed);
+        drop(series);
         // The cells go back to the pool without the lock.
         drop(removed);
     }
 
     /// Removes all series whose label values meet a condition, for example those of a deleted route.
-    pub fn remove_if(&self, condition: impl Fn(&[Box<str>]) -> bool) {
-        let mut series = self.table.series();
-        let removed: Vec<_> = series.extract_if(|labels, _| condition(labels)).collect();
-        drop(series);
-        drop(removed);
+    pub fn remove_if(&self, condition: impl Fn(&[Cow<'_, str>]) -> bool) {
+        self.table.remove_if(|series| {
+            let values: Vec<Cow<'_, str>> =
+                Labels(&series.labels).map(|(_, value)| value).collect();
+            condition(&values)
+        });
+    }
+
+    /// Removes the series that nobody holds, except for the one that counts what exceeds the maximum number.
+    pub fn remove_unheld(&self) {
+        let other = self.table.other();
+        // Who finds the series does so under the lock, so nobody can take it in the meantime.
+        self.table
+            .remove_if(|series| Arc::strong_count(series) == 1 && *series.labels != *other);
+    }
+
+    /// Whether the metric has so many series that only a quarter of the maximum is left. What clients can multiply, such as
+    /// consumers, must not take the last ones.
+    pub fn is_nearly_full(&self) -> bool {
+        let Table {
+            count, max_series, ..
+        } = &*self.table;
+        count.load(Ordering::Relaxed) >= max_series - max_series / 4
+    }
+
+    /// Shows the metric, or leaves it out of the page. It counts in both cases.
+    pub fn show(&self, shows: bool) {
+        self.table.is_hidden.store(!shows, Ordering::Relaxed);
     }
 
     /// Returns the number of series.
     pub fn len(&self) -> usize {
-        self.table.series().len()
+        self.table.count.load(Ordering::Relaxed)
     }
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl Family<Level> {
+    /// Returns the sum over all series.
+    pub fn total(&self) -> i64 {
+        let series = self.table.series();
+        let values = series.values().map(|series| series.cells.sum(0) as i64);
+        values.fold(0, i64::wrapping_add)
     }
 }
 
@@ -179,19 +227,31 @@ impl Histogram {
     /// Counts a value. What is not a number is ignored.
     #[inline]
     pub fn observe(&self, worker: usize, value: f64) {
+        let Some(buckets) = &self.0.buckets else {
+            return;
+        };
         if value.is_nan() {
             return;
         }
-        let Series { bounds, cells, .. } = &*self.0;
-        let bucket = bounds.partition_point(|bound| *bound < value);
-        cells.cell(worker, bucket).fetch_add(1, Ordering::Relaxed);
-        add_float(cells, worker, bounds.len() + 1, value);
+        let cells = &self.0.cells;
+        let cell = cells.cell(worker, buckets.cell(value));
+        cell.fetch_add(1, Ordering::Relaxed);
+        add_float(cells, worker, buckets.cells(), value);
+    }
+
+    /// Counts a value of a request that is traced, as an exemplar of its bucket. `now` is the time since 1970.
+    pub fn observe_traced(&self, worker: usize, value: f64, trace: TraceId, now: Duration) {
+        self.observe(worker, value);
+        if let Some(buckets) = &self.0.buckets {
+            let (bucket, all) = (buckets.bucket(value), buckets.bounds.len() + 1);
+            self.0.exemplars.note(bucket, all, trace, value, now);
+        }
     }
 
     /// Returns the number of values over all workers.
     pub fn count(&self) -> u64 {
-        let buckets = 0..=self.0.bounds.len();
-        buckets.map(|bucket| self.0.cells.sum(bucket)).sum()
+        let cells = self.0.buckets.as_ref().map_or(0, |buckets| buckets.cells());
+        (0..cells).map(|cell| self.0.cells.sum(cell)).sum()
     }
 
     /// Returns the sum of the values over all workers.
@@ -214,24 +274,23 @@ fn add_float(cells: &Cells, worker: usize, cell: usize, by: f64) {
 
 impl Series {
     fn sum_of_values(&self) -> f64 {
-        let shards = self.cells.shards(self.bounds.len() + 1);
-        shards.map(f64::from_bits).sum()
+        let cell = self.buckets.as_ref().map_or(0, |buckets| buckets.cells());
+        self.cells.shards(cell).map(f64::from_bits).sum()
     }
 }
 
 impl Definition {
     /// Whether both describe the same metric. The help may differ.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.kind == other.kind && self.labels == other.labels && self.bounds == other.bounds
+        self.kind == other.kind && self.labels == other.labels && self.buckets == other.buckets
     }
 
     /// Number of cells of a series, per worker.
     fn width(&self) -> usize {
-        match self.kind {
-            Kind::Counter | Kind::Gauge | Kind::Level => 1,
-            // The buckets, the one without a bound, and the sum of the values.
-            Kind::Histogram => self.bounds.len() + 2,
-        }
+        // A histogram has one more for the sum of the values.
+        self.buckets
+            .as_ref()
+            .map_or(1, |buckets| buckets.cells() + 1)
     }
 }
 
@@ -242,6 +301,8 @@ impl Table {
             definition,
             max_series,
             series: Mutex::default(),
+            count: AtomicUsize::new(0),
+            is_hidden: AtomicBool::new(false),
             reported: AtomicBool::new(false),
         }
     }
@@ -249,7 +310,7 @@ impl Table {
     fn find(&self, labels: &[&str]) -> Arc<Series> {
         let mut labels = self.labels(labels);
         let mut series = self.series();
-        if let Some(known) = series.get(&labels) {
+        if let Some(known) = series.get(labels.as_str()) {
             return known.clone();
         }
         if series.len() >= self.max_series {
@@ -259,64 +320,118 @@ impl Table {
                     "the metric {name} has {limit} series: further ones are counted as \"{OTHER}\""
                 );
             }
-            labels = labels.iter().map(|_| OTHER.into()).collect();
+            labels = self.other();
+            if let Some(known) = series.get(labels.as_str()) {
+                return known.clone();
+            }
         }
-        let made = series.entry(labels.clone()).or_insert_with(|| {
-            Arc::new(Series {
-                labels,
-                bounds: self.definition.bounds.clone(),
-                cells: self.pool.take(),
-            })
+        let labels: Arc<str> = labels.into();
+        let made = Arc::new(Series {
+            labels: labels.clone(),
+            buckets: self.definition.buckets.clone(),
+            cells: self.pool.take(),
+            exemplars: Exemplars::default(),
         });
-        made.clone()
+        series.insert(labels, made.clone());
+        self.count.store(series.len(), Ordering::Relaxed);
+        made
     }
 
-    /// Returns one value per label name.
-    fn labels(&self, values: &[&str]) -> Labels {
-        let names = 0..self.definition.labels.len();
-        names
-            .map(|position| values.get(position).copied().unwrap_or_default().into())
-            .collect()
-    }
-
-    pub(super) fn write(&self, page: &mut Page) {
-        let mut series: Vec<Arc<Series>> = self.series().values().cloned().collect();
-        series.sort_by(|one, other| one.labels.cmp(&other.labels));
-        let Definition {
-            name, help, kind, ..
-        } = &self.definition;
-        page.family(name, help, *kind);
-        for one in series {
-            self.write_series(page, &one);
+    /// Returns the labels with these values as a text.
+    fn labels(&self, values: &[&str]) -> String {
+        let mut text = String::with_capacity(128);
+        for (position, name) in self.definition.labels.iter().enumerate() {
+            let value = values.get(position).copied().unwrap_or_default();
+            labels::push(&mut text, name, value);
         }
+        text
     }
 
-    fn write_series(&self, page: &mut Page, series: &Series) {
-        let names = self.definition.labels.iter();
-        let labels: Vec<(&str, &str)> = names
-            .zip(series.labels.iter())
-            .map(|(name, value)| (&**name, &**value))
-            .collect();
-        let cells = &series.cells;
-        match self.definition.kind {
-            Kind::Counter => page.line("", &labels, None, cells.sum(0)),
-            Kind::Level => page.line("", &labels, None, cells.sum(0) as i64),
-            Kind::Gauge => page.sample(&labels, f64::from_bits(cells.sum(0))),
-            Kind::Histogram => {
-                let mut count = 0;
-                for (bucket, bound) in series.bounds.iter().enumerate() {
-                    count += cells.sum(bucket);
-                    page.line("_bucket", &labels, Some(*bound), count);
-                }
-                count += cells.sum(series.bounds.len());
-                page.line("_bucket", &labels, Some(f64::INFINITY), count);
-                page.float("_sum", &labels, series.sum_of_values());
-                page.line("_count", &labels, None, count);
+    /// Returns the labels of the series for what exceeds the maximum number.
+    fn other(&self) -> String {
+        let values: Vec<&str> = self.definition.labels.iter().map(|_| OTHER).collect();
+        self.labels(&values)
+    }
+
+    /// Removes the series that meet a condition.
+    fn remove_if(&self, condition: impl Fn(&Arc<Series>) -> bool) {
+        let mut after = None;
+        loop {
+            let mut series = self.series();
+            let some = series.range::<str, _>(range(&after)).take(AT_ONCE);
+            let some: Vec<(Arc<str>, bool)> = some
+                .map(|(labels, series)| (labels.clone(), condition(series)))
+                .collect();
+            let removed = some.iter().filter(|(_, is_removed)| *is_removed);
+            let removed: Vec<_> = removed
+                .filter_map(|(labels, _)| series.remove(labels))
+                .collect();
+            self.count.store(series.len(), Ordering::Relaxed);
+            drop(series);
+            drop(removed);
+            match some.into_iter().next_back() {
+                Some((last, _)) => after = Some(last),
+                None => return,
             }
         }
     }
 
-    fn series(&self) -> MutexGuard<'_, HashMap<Labels, Arc<Series>>> {
+    pub(super) fn write(&self, page: &mut Page) {
+        if self.is_hidden.load(Ordering::Relaxed) {
+            return;
+        }
+        let Definition {
+            name, help, kind, ..
+        } = &self.definition;
+        page.family(name, help, *kind);
+        let (mut after, mut cells) = (None, Vec::new());
+        let mut some: Vec<Arc<Series>> = Vec::with_capacity(AT_ONCE);
+        loop {
+            let series = self.series();
+            let next = series.range::<str, _>(range(&after)).take(AT_ONCE);
+            some.extend(next.map(|(_, series)| series.clone()));
+            drop(series);
+            let Some(last) = some.last() else {
+                return;
+            };
+            after = Some(last.labels.clone());
+            for one in some.drain(..) {
+                self.write_series(page, &one, &mut cells);
+            }
+        }
+    }
+
+    fn write_series(&self, page: &mut Page, series: &Series, cells: &mut Vec<u64>) {
+        let labels = &*series.labels;
+        if let Some(buckets) = &series.buckets {
+            cells.clear();
+            cells.extend((0..buckets.cells()).map(|cell| series.cells.sum(cell)));
+            let observed = Observed {
+                buckets,
+                cells,
+                sum: series.sum_of_values(),
+                exemplars: &series.exemplars,
+            };
+            return page.histogram(labels, &observed);
+        }
+        let value = series.cells.sum(0);
+        page.number(
+            labels,
+            match self.definition.kind {
+                Kind::Gauge => Number::Float(f64::from_bits(value)),
+                Kind::Level => Number::Level(value as i64),
+                _ => Number::Count(value),
+            },
+        );
+    }
+
+    fn series(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<Series>>> {
         self.series.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The labels after these, or all.
+fn range(after: &Option<Arc<str>>) -> (Bound<&str>, Bound<&str>) {
+    let start = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+    (start, Bound::Unbounded)
 }

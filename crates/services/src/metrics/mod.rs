@@ -14,15 +14,22 @@
 //!
 //! A set of series costs 8 bytes per series, cell and worker: series share cache lines, workers do not.
 
+mod buckets;
 mod cells;
+mod exemplar;
 mod family;
+mod labels;
+mod page;
+mod protobuf;
 #[cfg(test)]
 mod tests;
 mod text;
 
-pub use family::{Counter, Family, Gauge, Histogram, Level};
-pub use text::{Kind, Page};
+pub use exemplar::TraceId;
+pub use family::{Counter, Family, Gauge, Histogram, Level, OTHER};
+pub use page::{Format, Kind, Page};
 
+use buckets::Buckets;
 use family::{Definition, Table};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,19 +37,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Number of a thread that is no worker of the data plane.
 pub const NO_WORKER: usize = usize::MAX;
-/// Default maximum number of series of a metric.
-pub const MAX_SERIES: usize = 10_000;
-/// Maximum number of buckets of a histogram.
-const MAX_BUCKETS: usize = 256;
+/// Default maximum number of series of a metric (`metrics_max_series`).
+pub const MAX_SERIES: usize = 100_000;
+/// A histogram may have this part of the maximum number of series, because each of its series has about 20 samples.
+const HISTOGRAM_PART: usize = 5;
 
 /// Registry of the node's metrics. Clones share it.
 #[derive(Clone)]
 pub struct Metrics(Arc<Inner>);
 
 struct Inner {
-    workers: usize,
-    max_series: usize,
+    settings: Settings,
     registry: Mutex<Registry>,
+}
+
+/// What the settings say about metrics.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Number of workers.
+    pub workers: usize,
+    /// Maximum number of series of a metric.
+    pub max_series: usize,
+    /// Whether histograms with many series are native histograms too, in protobuf. They take about seven times the memory
+    /// then.
+    pub native: bool,
 }
 
 #[derive(Default)]
@@ -63,25 +81,25 @@ pub enum MetricError {
     Name(Box<str>),
     #[error("\"{0}\" is not a valid name of a label, or occurs twice")]
     Label(Box<str>),
-    #[error(
-        "the bounds of a histogram must be at most {MAX_BUCKETS} finite numbers in ascending order"
-    )]
+    #[error("the bounds of a histogram must be at most 256 finite numbers in ascending order")]
     Bounds,
     #[error("the metric {0} is already registered with another type, other labels or other bounds")]
     Conflict(Box<str>),
 }
 
 impl Metrics {
-    /// Makes a registry for this number of workers.
+    /// Makes a registry for this number of workers, with the default settings.
     pub fn new(workers: usize) -> Self {
-        Self::with_max_series(workers, MAX_SERIES)
+        Self::with(Settings {
+            workers,
+            max_series: MAX_SERIES,
+            native: false,
+        })
     }
 
-    /// Makes a registry whose metrics have at most this number of series each.
-    pub fn with_max_series(workers: usize, max_series: usize) -> Self {
+    pub fn with(settings: Settings) -> Self {
         Self(Arc::new(Inner {
-            workers,
-            max_series: max_series.max(1),
+            settings,
             registry: Mutex::default(),
         }))
     }
@@ -94,7 +112,13 @@ impl Metrics {
         help: &str,
         labels: &[&str],
     ) -> Result<Family<Counter>, MetricError> {
-        self.register(Kind::Counter, (name, help), labels, &[], self.0.workers)
+        self.register(
+            Kind::Counter,
+            (name, help),
+            labels,
+            None,
+            self.0.settings.workers,
+        )
     }
 
     /// Registers a metric that is set to a value. Its series have one cell that all threads share.
@@ -104,7 +128,7 @@ impl Metrics {
         help: &str,
         labels: &[&str],
     ) -> Result<Family<Gauge>, MetricError> {
-        self.register(Kind::Gauge, (name, help), labels, &[], 0)
+        self.register(Kind::Gauge, (name, help), labels, None, 0)
     }
 
     /// Registers a metric that workers increment and decrement, such as a number of connections.
@@ -114,10 +138,17 @@ impl Metrics {
         help: &str,
         labels: &[&str],
     ) -> Result<Family<Level>, MetricError> {
-        self.register(Kind::Level, (name, help), labels, &[], self.0.workers)
+        self.register(
+            Kind::Level,
+            (name, help),
+            labels,
+            None,
+            self.0.settings.workers,
+        )
     }
 
-    /// Registers a histogram. `bounds` are the upper bounds of its buckets; a bucket without a bound is added.
+    /// Registers a histogram of times in seconds. `bounds` are the upper bounds of its buckets; a bucket without a bound is
+    /// added.
     pub fn histogram(
         &self,
         name: &str,
@@ -125,13 +156,32 @@ impl Metrics {
         labels: &[&str],
         bounds: &[f64],
     ) -> Result<Family<Histogram>, MetricError> {
-        let ascending = bounds.windows(2).all(|pair| pair[0] < pair[1]);
-        let finite = bounds.iter().all(|bound| bound.is_finite());
-        if !ascending || !finite || bounds.len() > MAX_BUCKETS {
-            return Err(MetricError::Bounds);
-        }
-        let shards = self.0.workers;
-        self.register(Kind::Histogram, (name, help), labels, bounds, shards)
+        let buckets = Buckets::new(bounds, Some(buckets::SECONDS), false)?;
+        self.register_histogram((name, help), labels, buckets)
+    }
+
+    /// Registers a histogram of times in whole milliseconds, which may have very many series. As in Kong, the buckets below
+    /// the smallest value are left out.
+    pub fn millisecond_histogram(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+        bounds: &[f64],
+    ) -> Result<Family<Histogram>, MetricError> {
+        let native = self.0.settings.native.then_some(buckets::MILLISECONDS);
+        let buckets = Buckets::new(bounds, native, true)?;
+        self.register_histogram((name, help), labels, buckets)
+    }
+
+    fn register_histogram(
+        &self,
+        name: (&str, &str),
+        labels: &[&str],
+        buckets: Buckets,
+    ) -> Result<Family<Histogram>, MetricError> {
+        let shards = self.0.settings.workers;
+        self.register(Kind::Histogram, name, labels, Some(buckets), shards)
     }
 
     /// Adds values that are read at each scrape, until the source is dropped.
@@ -143,7 +193,7 @@ impl Metrics {
 
     /// Returns all metrics in the text format, version 0.0.4, sorted by name; those of sources come last.
     pub fn render(&self) -> String {
-        let mut page = Page::default();
+        let mut page = Page::in_memory(Format::Text);
         self.write(&mut page);
         page.into_text()
     }
@@ -167,7 +217,7 @@ impl Metrics {
         kind: Kind,
         (name, help): (&str, &str),
         labels: &[&str],
-        bounds: &[f64],
+        buckets: Option<Buckets>,
         workers: usize,
     ) -> Result<Family<S>, MetricError> {
         check_names(kind, name, labels)?;
@@ -176,7 +226,7 @@ impl Metrics {
             help: help.into(),
             kind,
             labels: labels.iter().map(|label| (*label).into()).collect(),
-            bounds: bounds.into(),
+            buckets: buckets.map(Arc::new),
         };
         let mut registry = self.registry();
         if let Some(table) = registry.tables.get(name) {
@@ -186,7 +236,11 @@ impl Metrics {
                 Err(MetricError::Conflict(name.into()))
             };
         }
-        let table = Arc::new(Table::new(definition, workers, self.0.max_series));
+        let max_series = match kind {
+            Kind::Histogram => self.0.settings.max_series / HISTOGRAM_PART,
+            _ => self.0.settings.max_series,
+        };
+        let table = Arc::new(Table::new(definition, workers, max_series.max(1)));
         registry.tables.insert(name.into(), table.clone());
         Ok(Family::new(table))
     }
@@ -208,15 +262,22 @@ impl fmt::Debug for Metrics {
 }
 
 fn check_names(kind: Kind, name: &str, labels: &[&str]) -> Result<(), MetricError> {
-    if !text::is_name(name, b":") {
+    if !is_name(name, b":") {
         return Err(MetricError::Name(name.into()));
     }
     for (position, label) in labels.iter().enumerate() {
         // The text format uses `le` itself, and names with two underscores are for the use of Prometheus.
         let reserved = label.starts_with("__") || (kind == Kind::Histogram && *label == "le");
-        if reserved || !text::is_name(label, b"") || labels[..position].contains(label) {
+        if reserved || !is_name(label, b"") || labels[..position].contains(label) {
             return Err(MetricError::Label((*label).into()));
         }
     }
     Ok(())
+}
+
+/// Whether a text is a name of the format: letters, digits, underscores and `further` bytes, not beginning with a digit.
+fn is_name(text: &str, further: &[u8]) -> bool {
+    let starts = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || further.contains(&byte);
+    let mut bytes = text.bytes();
+    bytes.next().is_some_and(starts) && bytes.all(|byte| starts(byte) || byte.is_ascii_digit())
 }

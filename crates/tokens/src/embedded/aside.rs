@@ -2,11 +2,12 @@
 //!
 //! LMDB reads a mapped file, so a look-up in a page that is not in memory waits for the disk. No call tells in advance
 //! whether it will. But where many have waited, memory is short for this file, and others will wait soon. So do others
-//! where one has waited long, because the disk is slow or busy. Then the look-ups of the next seconds run aside. As long
-//! as they wait there in this way, the seconds begin anew.
+//! where one has waited long, because the disk is slow or busy. Then look-ups run aside until none has waited there for
+//! some milliseconds. If one waits again within a second after this, the milliseconds were too few: their number doubles,
+//! up to some seconds.
 //!
-//! A single short wait, for a token that nobody has used for long, sends nothing aside: to hand a look-up to another thread
-//! costs more than ten microseconds of CPU time.
+//! They are few at first because to hand a look-up to another thread costs ten microseconds of CPU time, half as much as a
+//! request. Some waits in a row, for tokens that nobody has used for long, say nothing about the next seconds.
 
 use super::Shared;
 use crate::store::StoreError;
@@ -24,8 +25,11 @@ use std::time::{Duration, Instant};
 const THREADS: usize = 4;
 /// Look-ups that may wait for a thread.
 const MAX_WAITING: usize = 8192;
-/// Time in which all look-ups run aside.
-const CAUTION: Duration = Duration::from_secs(10);
+/// Time in which all look-ups run aside after the last wait: at first, and at most.
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(10);
+/// After this time without a reason to run aside, the next one is the first again.
+const CALM: Duration = Duration::from_secs(1);
 /// Only a look-up that takes longer can have waited for a disk.
 const FAST: Duration = Duration::from_micros(20);
 /// One wait of this length is enough to run aside.
@@ -67,7 +71,10 @@ impl Aside {
         look: impl FnOnce(&Shared) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<Answer<T, StoreError>, StoreError> {
         let (answer, finish) = answer();
-        let job: Job = Box::new(move |shared| finish(shared.pace.watch(|| look(shared))));
+        let job: Job = Box::new(move |shared| {
+            shared.pace.aside.fetch_add(1, Relaxed);
+            finish(shared.pace.watch(|| look(shared)));
+        });
         let jobs = self.jobs.as_ref().ok_or(StoreError::Closed)?;
         match jobs.try_send(job) {
             Ok(()) => Ok(answer),
@@ -106,12 +113,22 @@ pub(super) struct Pace {
     started: Instant,
     /// Microseconds after `started` until which look-ups run aside.
     aside_until: AtomicU64,
-    /// The number of the span of time of the last wait, and below it the waits in this span.
-    waits: AtomicU64,
+    waits: Mutex<Waits>,
+    /// Look-ups that have waited for the disk, and those that ran aside.
+    waited: AtomicU64,
+    aside: AtomicU64,
 }
 
-/// The bits of the number of waits in [`Pace::waits`].
-const COUNT_BITS: u32 = 16;
+/// What is known of waits, in microseconds after [`Pace::started`].
+#[derive(Default)]
+struct Waits {
+    /// The begin of a span of time, and the waits in it.
+    span: u64,
+    count: u64,
+    /// The time for which look-ups run aside after a wait, and the end of the last one.
+    length: u64,
+    until: u64,
+}
 
 thread_local! {
     /// Times that this thread had waited for a page before its first look-up, or at its last slow one.
@@ -123,7 +140,9 @@ impl Pace {
         Self {
             started: Instant::now(),
             aside_until: AtomicU64::new(0),
-            waits: AtomicU64::new(0),
+            waits: Mutex::default(),
+            waited: AtomicU64::new(0),
+            aside: AtomicU64::new(0),
         }
     }
 
@@ -135,7 +154,7 @@ impl Pace {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+        micros(self.started.elapsed())
     }
 
     /// Runs a look-up, and sees whether it waits for the disk.
@@ -155,20 +174,43 @@ impl Pace {
     }
 
     fn has_waited(&self, took: Duration) {
-        let now = self.now();
-        let span = now / SPAN.as_micros() as u64;
-        let count = |waits: u64| match waits >> COUNT_BITS == span {
-            true => waits & ((1 << COUNT_BITS) - 1),
-            false => 0,
+        self.waited.fetch_add(1, Relaxed);
+        let until = {
+            let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+            waits.add(self.now(), took)
         };
-        let another = |waits| Some(span << COUNT_BITS | (count(waits) + 1).min(MANY));
-        let before = self.waits.fetch_update(Relaxed, Relaxed, another);
-        let before = before.map_or(0, count);
-        if took >= LONG || before + 1 >= MANY {
-            let until = now + CAUTION.as_micros() as u64;
-            self.aside_until.fetch_max(until, Relaxed);
-        }
+        self.aside_until.fetch_max(until, Relaxed);
     }
+
+    /// Returns how many look-ups have waited for the disk, and how many ran aside.
+    pub(super) fn counts(&self) -> [u64; 2] {
+        [&self.waited, &self.aside].map(|count| count.load(Relaxed))
+    }
+}
+
+impl Waits {
+    /// Counts a wait, and returns until when look-ups run aside.
+    fn add(&mut self, now: u64, took: Duration) -> u64 {
+        if now.saturating_sub(self.span) >= micros(SPAN) {
+            (self.span, self.count) = (now, 0);
+        }
+        self.count += 1;
+        if took >= LONG || self.count >= MANY {
+            if now >= self.until {
+                self.length = match now - self.until < micros(CALM) {
+                    true => (2 * self.length).clamp(micros(SHORTEST), micros(LONGEST)),
+                    false => micros(SHORTEST),
+                };
+            }
+            self.until = self.until.max(now + self.length);
+            (self.span, self.count) = (now, 0);
+        }
+        self.until
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Returns how often this thread has waited for a page of a file.
@@ -255,17 +297,37 @@ mod tests {
         assert!(matches!(found, Reply::Ready(Ok(Some(_)))));
     }
 
+    /// The time aside after waits at these times, in milliseconds.
+    fn aside_after(waits: impl IntoIterator<Item = u64>, took: Duration) -> u64 {
+        let mut state = Waits::default();
+        let mut last = 0;
+        for now in waits {
+            last = 1000 * (now + 5000);
+            state.add(last, took);
+        }
+        state.until.saturating_sub(last) / 1000
+    }
+
     #[test]
     fn many_short_waits_send_look_ups_aside_and_a_few_do_not() {
-        let pace = Pace::new();
-        for _ in 0..MANY - 1 {
-            pace.has_waited(FAST);
-        }
-        assert!(!pace.is_aside());
-        // Twice as many, since they may be in two spans of time.
-        for _ in 0..2 * MANY {
-            pace.has_waited(FAST);
-        }
-        assert!(pace.is_aside());
+        assert_eq!(aside_after(0..MANY - 1, FAST), 0);
+        assert_eq!(aside_after(0..MANY, FAST), 10);
+        // One in twenty milliseconds, for a minute.
+        assert_eq!(aside_after((0..3000).map(|n| 20 * n), FAST), 0);
+    }
+
+    #[test]
+    fn look_ups_run_aside_for_longer_the_more_often_one_waits_where_it_is_asked_for() {
+        assert_eq!(aside_after([0], LONG), 10);
+        // The second one has waited aside.
+        assert_eq!(aside_after([0, 5], LONG), 10);
+        assert_eq!(aside_after(0..1000, LONG), 10);
+        assert_eq!(aside_after([0, 11], LONG), 20);
+        assert_eq!(aside_after([0, 11, 32], LONG), 40);
+        // Once in half a second, for a long time: soon all of them wait aside.
+        assert_eq!(aside_after((0..8).map(|n| 500 * n), LONG), 640);
+        assert_eq!(aside_after((0..100).map(|n| 500 * n), LONG), 640);
+        // More rarely, each is the first one.
+        assert_eq!(aside_after((0..20).map(|n| 2000 * n), LONG), 10);
     }
 }

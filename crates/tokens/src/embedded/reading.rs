@@ -179,9 +179,12 @@ impl Shared {
     pub(super) fn counts(&self) -> Result<Counts, StoreError> {
         let txn = self.tables.env.read_txn().map_err(storage)?;
         let map = self.tables.read_map(&txn)?;
+        let [waited, aside] = self.pace.counts();
         let mut counts = Counts {
             live: map.loose,
             endless: map.loose_endless,
+            waited,
+            aside,
         };
         for ((bucket, _), part) in &map.parts {
             counts.live += part.live;

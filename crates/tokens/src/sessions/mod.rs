@@ -260,11 +260,11 @@ impl SessionStore for EmbeddedSessions {
         changes.extend(replaced.clone());
         self.pending.during(changes, |held| {
             let create = move |write: &mut Write<'_>| {
-                if let Some((name, change)) = &replaced {
-                    write.replace(name, change)?;
-                }
                 write.expire(now)?;
-                write.insert(&row)
+                match &replaced {
+                    Some((former, change)) => write.renew(former, change, &row),
+                    None => write.insert(&row),
+                }
             };
             self.writer.send(create, move |put| {
                 if let Some(put) = put.ok().filter(|put| *put != Put::Done) {

@@ -218,15 +218,55 @@ impl Write<'_> {
             return Ok(Put::SessionIdExists);
         }
         let stored = encode(row)?;
-        let tables = self.tables.all().into_iter();
-        if room::is_short(&self.tables.env, &self.txn, tables).map_err(storage)? {
+        if self.is_short()? {
             return Ok(Put::Full);
         }
+        self.add(row, name, &stored)
+    }
+
+    /// Adds the row of a renewed session, and lets the former one become stale or removes it. In a full file the new row
+    /// takes the room of the former one at once.
+    pub(super) fn renew(
+        &mut self,
+        former: &Name,
+        change: &Change,
+        row: &SessionRow,
+    ) -> Result<Put, SessionStoreError> {
+        if !self.is_short()? {
+            self.replace(former, change)?;
+            return self.insert(row);
+        }
+        let Some(id) = self.id_of(former)? else {
+            return Ok(Put::Full);
+        };
+        let known = self.tables.rows.get(&self.txn, id.as_bytes());
+        let length = known.map_err(storage)?.map_or(0, <[u8]>::len);
+        let name = name_of(&row.session_id);
+        let stored = encode(row)?;
+        self.remove(id)?;
+        match stored.len() <= length && self.id_of(&name)?.is_none() {
+            true => self.add(row, name, &stored),
+            false => Ok(Put::Full),
+        }
+    }
+
+    /// Whether the file has no room for more rows.
+    fn is_short(&self) -> Result<bool, SessionStoreError> {
+        let tables = self.tables.all().into_iter();
+        room::is_short(&self.tables.env, &self.txn, tables).map_err(storage)
+    }
+
+    fn add(
+        &mut self,
+        row: &SessionRow,
+        name: Name,
+        stored: &[u8],
+    ) -> Result<Put, SessionStoreError> {
         if !self.make_room(row.owner, stored.len())? {
             return Ok(Put::Full);
         }
         let (tables, id) = (self.tables, row.id.as_bytes());
-        self.store(tables.rows, id, &stored)?;
+        self.store(tables.rows, id, stored)?;
         self.store(tables.names, &name, id)?;
         if let Some(ends) = row.ends {
             self.store(tables.ends, &end_key(ends, row.id), &[])?;

@@ -501,7 +501,20 @@ fn a_full_store_still_deletes() {
         wait_for(store.put(row, Expected::Nothing, 1)).unwrap(),
         Put::Full
     );
-    let deleted: Vec<_> = ids[..500].iter().map(|id| store.delete(id)).collect();
+    // A session that is renewed stays, with the room that it had.
+    let renewed = NewSession {
+        replaces: Some(Replaced {
+            session_id: &ids[100],
+            stale_until: 50,
+        }),
+        ..new("new", &data, 90)
+    };
+    store.create(renewed, 1).unwrap();
+    settle(&store);
+    assert!(found(&store, "new", 1).is_some());
+    assert!(found(&store, &ids[100], 1).is_none());
+    let before = before - 1;
+    let deleted: Vec<_> = ids[101..601].iter().map(|id| store.delete(id)).collect();
     for reply in deleted {
         wait_for(reply).unwrap();
     }

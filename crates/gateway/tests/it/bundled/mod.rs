@@ -10,6 +10,7 @@ mod proxy_cache;
 mod rate_limiting;
 mod rate_limits_under_change;
 mod request_transformer;
+mod revalidation;
 mod signed;
 mod under_load;
 

@@ -3,6 +3,7 @@
 mod data;
 mod keys;
 mod reading;
+mod repeated;
 mod signer;
 mod times;
 

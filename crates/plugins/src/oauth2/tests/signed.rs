@@ -95,6 +95,18 @@ async fn any_node_accepts_a_signed_token_without_the_store() {
 }
 
 #[tokio::test]
+async fn a_signed_token_does_not_outlive_its_row() {
+    let shop = Shop::new(signing(
+        &EC,
+        json!({"token_expiration": 7200, "refresh_token_ttl": 60}),
+    ));
+    let outcome = shop.token(password("web")).await;
+    assert_eq!(outcome.client.json()["expires_in"], 60);
+    let claims = part(&text(&outcome, "access_token"), 1);
+    assert_eq!(claims["exp"], 1_700_000_060);
+}
+
+#[tokio::test]
 async fn a_token_of_a_client_itself_names_no_user_and_needs_no_row() {
     let shop = Shop::new(signing(&EC, json!({})));
     let token = shop.own_token().await;

@@ -2,8 +2,8 @@
 //! a stored response (RFC 9110, section 13; RFC 9111, section 4.3).
 
 use crate::proxy_cache::control::http_date;
-use crate::proxy_cache::entry::{Entry, Lines};
-use plugin::{HeaderValue, Request};
+use crate::proxy_cache::entry::Entry;
+use plugin::{HeaderValue, Request, Stored};
 
 const IF_NONE_MATCH: &str = "If-None-Match";
 const IF_MODIFIED_SINCE: &str = "If-Modified-Since";
@@ -12,29 +12,20 @@ const IF_MODIFIED_SINCE: &str = "If-Modified-Since";
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
     /// The values of `If-None-Match`.
-    none_match: Vec<Box<[u8]>>,
-    modified_since: Option<u64>,
+    pub(super) none_match: Vec<Box<[u8]>>,
+    pub(super) modified_since: Option<u64>,
 }
 
 impl Conditions {
-    pub(super) fn read(request: &Request<'_>) -> Self {
-        let lines = request.every_header_line(IF_NONE_MATCH);
-        let mut since = request.every_header_line(IF_MODIFIED_SINCE);
-        Self {
-            none_match: lines.map(Into::into).collect(),
-            modified_since: since.next().and_then(http_date),
-        }
-    }
-
     /// Whether the client already has this response. `If-None-Match` takes precedence.
-    pub(super) fn are_met_by(&self, headers: &Lines) -> bool {
+    pub(super) fn are_met_by(&self, headers: &Stored) -> bool {
         if !self.none_match.is_empty() {
-            let tag = headers.value("etag");
+            let tag = headers.header("etag");
             return tag.is_some_and(|tag| self.none_match.iter().any(|list| lists(list, tag)));
         }
-        let modified = headers.value("last-modified").and_then(http_date);
+        let modified = headers.header("last-modified").and_then(http_date);
         // A response without Last-Modified has not changed since its date (RFC 9111, section 4.3.2).
-        let modified = modified.or_else(|| headers.value("date").and_then(http_date));
+        let modified = modified.or_else(|| headers.header("date").and_then(http_date));
         let pair = self.modified_since.zip(modified);
         pair.is_some_and(|(since, modified)| modified <= since)
     }
@@ -73,8 +64,8 @@ fn strong(tag: &[u8]) -> &[u8] {
 /// Makes the request to the upstream validate a stored response. Returns whether the response has a validator. The
 /// client's own conditions are evaluated against the result.
 pub(super) fn validate(request: &mut Request<'_>, entry: &Entry) -> bool {
-    let tag = entry.headers.value("etag");
-    let modified = entry.headers.value("last-modified");
+    let tag = entry.stored.header("etag");
+    let modified = entry.stored.header("last-modified");
     if tag.is_none() && modified.is_none() {
         return false;
     }
@@ -88,12 +79,10 @@ pub(super) fn validate(request: &mut Request<'_>, entry: &Entry) -> bool {
     true
 }
 
-/// Whether a request has something that a stored response cannot answer: a range, or a condition about the state of the
-/// origin.
-pub(super) fn needs_origin(request: &Request<'_>) -> bool {
-    const NAMES: [&str; 4] = ["range", "if-range", "if-match", "if-unmodified-since"];
-    let mut pairs = request.header_pairs();
-    pairs.any(|(name, _)| NAMES.iter().any(|other| name.eq_ignore_ascii_case(other)))
+/// Whether the entity tag of a 304 is not that of the stored response.
+pub(super) fn contradicts(entry: &Entry, tag: Option<&[u8]>) -> bool {
+    let pair = tag.zip(entry.stored.header("etag"));
+    pair.is_some_and(|(tag, own)| strong(tag) != strong(own))
 }
 
 #[cfg(test)]

@@ -16,11 +16,11 @@ impl ProxyCache {
     ) {
         let is_another = ["etag", "last-modified"].iter().any(|name| {
             let now = cx.header(name);
-            now.is_some() && now != entry.headers.value(name)
+            now.is_some() && now != entry.stored.header(name)
         });
         let length = cx.header("content-length").map(<[u8]>::to_vec);
-        let has_other_length =
-            length.is_some_and(|length| length != entry.body.len.to_string().into_bytes());
+        let has_other_length = length
+            .is_some_and(|length| length != entry.stored.body_length().to_string().into_bytes());
         let is_ok = cx.upstream.is_some() && cx.answer.status == 200;
         if is_ok && (is_another || has_other_length) {
             let now = cx.node.clock.since_epoch().as_secs();

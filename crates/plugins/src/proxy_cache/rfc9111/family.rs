@@ -6,9 +6,9 @@
 
 use crate::proxy_cache::config::Config;
 use crate::proxy_cache::entry::{Entry, Family};
+use crate::proxy_cache::forwarded_values;
 use crate::proxy_cache::key::{CacheKey, KeyParts, Owner};
 use crate::proxy_cache::storage::{Item, Storage};
-use crate::proxy_cache::{forwarded_values, has_name};
 use net::http1::RequestHead;
 use plugin::{HeaderEdits, Request, args};
 use std::sync::Arc;
@@ -44,12 +44,12 @@ impl Seen<'_> {
     /// Whether a plugin that runs after the look-up has changed a header.
     fn was_changed_later(&self, name: &str) -> bool {
         let values = |edits: &HeaderEdits| -> Vec<Vec<u8>> {
-            let added = edits.added().filter(|(other, _)| has_name(other, name));
+            let added = edits.added().filter(|(other, _)| is_same(other, name));
             added.map(|(_, value)| value.to_vec()).collect()
         };
         let drops = |edits: &HeaderEdits| {
             let mut received = self.head.headers();
-            received.any(|(other, _)| has_name(other, name) && edits.drops(other))
+            received.any(|(other, _)| is_same(other, name) && edits.drops(other))
         };
         values(self.before) != values(self.sent) || drops(self.before) != drops(self.sent)
     }
@@ -58,7 +58,7 @@ impl Seen<'_> {
 /// What was found for a request.
 pub(super) struct Found {
     pub(super) key: CacheKey,
-    pub(super) entry: Option<Arc<Entry>>,
+    pub(super) entry: Option<Entry>,
 }
 
 /// The parts of a URI that count.
@@ -177,16 +177,16 @@ impl Place {
 
     /// Returns the stored response that fits to the request.
     ///
-    /// Responses that were stored before the configuration named all `vary_headers` do not count.
+    /// Responses that were stored before the configuration named all headers of `vary` do not count.
     pub(super) fn find(
         &self,
         storage: &Storage,
         request: &Request<'_>,
-        config: &Config,
+        vary: &[Box<str>],
         now: u64,
     ) -> Found {
         let family = storage.family(&self.uri, now);
-        let family = family.filter(|family| knows_all(&family.vary, config));
+        let family = family.filter(|family| vary.iter().all(|name| family.vary.contains(name)));
         let Some(family) = family else {
             let key = self.key(0, None);
             return Found { key, entry: None };
@@ -272,11 +272,8 @@ impl Place {
     }
 }
 
-/// Whether a family distinguishes responses by all headers of `vary_headers`.
-fn knows_all(vary: &[Box<str>], config: &Config) -> bool {
-    let names = config.vary_headers.as_deref().unwrap_or_default();
-    let is_known = |name: &str| vary.iter().any(|other| other.eq_ignore_ascii_case(name));
-    names.iter().all(|name| is_known(name))
+fn is_same(header: &str, name: &str) -> bool {
+    header.eq_ignore_ascii_case(name)
 }
 
 /// Returns a digest of the values of some headers, as the upstream gets them. `None` if there are no names. Blanks and
@@ -288,7 +285,7 @@ fn variant(head: &RequestHead, edits: &HeaderEdits, names: &[Box<str>]) -> Optio
     let mut key = KeyParts::new();
     for name in names {
         let mut value: Option<Vec<u8>> = None;
-        for line in forwarded_values(head, edits, name) {
+        for line in forwarded_values(head, edits, name, is_same) {
             let value = value.get_or_insert_default();
             for member in line.split(|&byte| byte == b',') {
                 value.extend_from_slice(member.trim_ascii());

@@ -14,25 +14,26 @@ mod freshness;
 mod table;
 #[cfg(test)]
 mod tests;
+mod wishes;
 
-use super::collect::{Gathered, Gathering, Personal, storable_lines};
-use super::entry::{Entry, Lines};
+use super::collect::{Gathering, Personal, storable_lines};
+use super::entry::Entry;
 use super::flights::{Flight, Later, Place as Turn, Waiting};
 use super::key::CacheKey;
 use super::storage::Storage;
-use super::{AGE, Own, ProxyCache, Shown, Status, header_values, owner};
-use answers::{remove_replaced, stored};
+use super::{AGE, Own, ProxyCache, Shown, Status, owner};
+use answers::{replacing, stored};
 use compact_str::CompactString;
 use conditions::Conditions;
-use directives::RequestDirectives;
 use family::{Found, Place, Seen};
 use freshness::{Asked, Fields, Use, Verdict};
-use net::http1::Framing;
+use net::http1::{Framing, KnownHeader};
 use plugin::{
     Chunk, Filtered, Flow, HeaderEdits, Origin, PluginError, Request, RequestCx, Response,
-    ResponseCx, Step,
+    ResponseCx, Step, Stored,
 };
 use std::sync::Arc;
+use wishes::Wishes;
 
 /// Statuses that count as errors of the upstream (RFC 5861, section 4).
 const ERRORS: [u16; 4] = [500, 502, 503, 504];
@@ -49,7 +50,7 @@ struct Ask {
 pub(super) struct Fetch {
     ask: Ask,
     /// The stored response that fits to the request but must not be sent as it is.
-    entry: Option<Arc<Entry>>,
+    entry: Option<Entry>,
     key: CacheKey,
     /// Whether the request to the upstream validates `entry`.
     validates: bool,
@@ -105,12 +106,12 @@ impl ProxyCache {
         if !is_safe {
             *own = Own::Unsafe;
         }
-        if !self.may_be_answered(request) {
+        let wishes = self.may_be_answered(request).then(|| Wishes::read(request));
+        let Some(wishes) = wishes.filter(|wishes| !wishes.needs_origin) else {
             shown.status(&mut cx.state.headers, Status::Bypass);
             return Ok(Step::Continue);
-        }
-        let ask = self.ask(&cx, shown);
-        shown.key(&mut cx.state.headers, ask.place.uri);
+        };
+        let ask = self.ask(&cx, wishes, shown);
         match self.decide(&mut cx, own, ask, true) {
             Decision::Respond(response) => Ok(Step::Respond(response)),
             Decision::Forward => Ok(Step::Continue),
@@ -144,25 +145,19 @@ impl ProxyCache {
             && request.head.framing() == Framing::None
             && request.upstream.body.is_none()
             && request.head.upgrade().is_none()
-            && !conditions::needs_origin(request)
     }
 
-    fn ask(&self, cx: &RequestCx<'_, '_>, shown: Shown) -> Ask {
+    fn ask(&self, cx: &RequestCx<'_, '_>, wishes: Wishes, shown: Shown) -> Ask {
         let request = &*cx.request;
-        let mut directives = RequestDirectives::parse(header_values(request, "cache-control"));
-        if directives == RequestDirectives::default() {
-            // RFC 9111, section 5.4: for clients of HTTP/1.0.
-            let mut pragma = header_values(request, "pragma");
-            directives.no_cache = pragma.any(|value| value.eq_ignore_ascii_case(b"no-cache"));
-        }
+        let mut authorization = request.head.known(KnownHeader::Authorization);
         Ask {
             place: Place::of(request, &owner(request, cx.state), &self.config),
             asked: Asked {
-                directives,
-                is_authorized: request.head.header("authorization").is_some(),
+                directives: wishes.directives,
+                is_authorized: authorization.next().is_some(),
                 at: now(cx),
             },
-            conditions: Conditions::read(request),
+            conditions: wishes.conditions,
             shown,
         }
     }
@@ -177,12 +172,12 @@ impl ProxyCache {
     ) -> Decision<'s> {
         let now = now(cx);
         let storage = self.storage(cx.node);
-        let Found { key, entry } = ask.place.find(storage, cx.request, &self.config, now);
+        let Found { key, entry } = ask.place.find(storage, cx.request, &self.vary, now);
         let usable = entry
             .as_ref()
             .map(|entry| freshness::usable(entry, &ask.asked, now));
         let send = |entry: &Entry, status| {
-            let response = stored(entry, &entry.headers, &ask, status, now);
+            let response = stored(entry, &ask, status, now);
             Decision::Respond(response)
         };
         let mut flight = None;
@@ -190,19 +185,27 @@ impl ProxyCache {
             (Some(entry), Some(Use::Fresh)) => return send(entry, Status::Hit),
             (Some(entry), Some(Use::Stale)) => return send(entry, Status::Stale),
             _ if ask.asked.directives.only_if_cached => {
+                ask.shown.key(&mut cx.state.headers, ask.place.uri);
                 return Decision::Respond(Response::server_error(504));
             }
-            (Some(entry), Some(Use::WhileRevalidating)) => match storage.take_off(key) {
-                // One request validates it, and the others need not wait.
-                Turn::Later(_) => return send(entry, Status::Stale),
-                Turn::First(first) => flight = Some(first),
-            },
+            (Some(stale), Some(Use::WhileRevalidating)) => {
+                let decision = send(stale, Status::Stale);
+                // One request validates it after its client has got the stale response. A HEAD request cannot.
+                if cx.request.method() == "GET"
+                    && let Turn::First(flight) = storage.take_off(key)
+                {
+                    cx.state.goes_on = true;
+                    *own = self.fetch(cx, ask, entry, key, Some(flight));
+                }
+                return decision;
+            }
             _ => {}
         }
+        ask.shown.key(&mut cx.state.headers, ask.place.uri);
         let entry = entry.filter(|_| usable != Some(Use::Never));
         if cx.request.method() == "HEAD" {
             ask.shown.status(&mut cx.state.headers, Status::Miss);
-            *own = Own::Head(entry.map(|entry| (key, entry)));
+            *own = Own::Head(entry.map(|entry| Box::new((key, entry))));
             return Decision::Forward;
         }
         if flight.is_none() && self.may_collapse(storage, &ask.asked, &key, now) {
@@ -221,12 +224,25 @@ impl ProxyCache {
             None => Status::Miss,
         };
         ask.shown.status(&mut cx.state.headers, status);
-        let stamp = storage.stamp(&ask.place.uri);
+        *own = self.fetch(cx, ask, entry, key, flight);
+        Decision::Forward
+    }
+
+    /// Prepares a request for the upstream. If there is a stored response, it is validated.
+    fn fetch(
+        &self,
+        cx: &mut RequestCx<'_, '_>,
+        ask: Ask,
+        entry: Option<Entry>,
+        key: CacheKey,
+        flight: Option<Flight>,
+    ) -> Own {
+        let stamp = self.storage(cx.node).stamp(&ask.place.uri);
         let edits = cx.request.upstream.headers.clone();
         let validates = entry
             .as_ref()
             .is_some_and(|entry| conditions::validate(cx.request, entry));
-        *own = Own::Fetch(Box::new(Fetch {
+        Own::Fetch(Box::new(Fetch {
             personal: Personal::new(&cx.state.headers),
             edits,
             ask,
@@ -236,8 +252,7 @@ impl ProxyCache {
             stamp,
             flight,
             storing: None,
-        }));
-        Decision::Forward
+        }))
     }
 
     /// Whether a request may wait for another one, and others for it. What only its own client may get would make others
@@ -263,9 +278,8 @@ impl ProxyCache {
             && let Some(entry) = &fetch.entry
             && freshness::stands_in_for_error(entry, &fetch.ask.asked, now)
         {
-            let mut response = stored(entry, &entry.headers, &fetch.ask, Status::Stale, now);
-            remove_replaced(cx, &mut response.headers);
-            return (Filtered::Replace(response), Own::None);
+            let response = stored(entry, &fetch.ask, Status::Stale, now);
+            return (Filtered::Replace(replacing(cx, response)), Own::None);
         }
         if cx.upstream.is_none() {
             return (Filtered::Continue, Own::None);
@@ -275,6 +289,13 @@ impl ProxyCache {
             && fetch.validates
             && let Some(entry) = fetch.entry.take()
         {
+            if conditions::contradicts(&entry, cx.header("etag")) {
+                // The upstream has confirmed the response, and names another one. What it says about that one is not
+                // written into this one, which is sent for the last time.
+                storage.purge(&fetch.key, now);
+                let response = stored(&entry, &fetch.ask, Status::Stale, now);
+                return (Filtered::Replace(replacing(cx, response)), Own::None);
+            }
             return (self.freshen(cx, &fetch, &entry, now), Own::None);
         }
         let fields = Fields::read(cx.header_pairs());
@@ -345,7 +366,8 @@ impl ProxyCache {
         let Some(gathered) = storing.gathering.finish(cx) else {
             return;
         };
-        let entry = self.entry(gathered, &storing.verdict, now);
+        let stored = Arc::new(gathered.stored);
+        let entry = self.entry(gathered.status, stored, &storing.verdict, now);
         let vary = self.with_configured(storing.vary);
         self.store(cx, &fetch, vary, entry, now);
         drop(fetch.flight);
@@ -389,27 +411,22 @@ impl ProxyCache {
         hidden.extend(of_body.map(CompactString::const_new));
         let update = storable_lines(cx, &fetch.personal, |name| is_one_of(&hidden, name));
         let kept = entry
-            .headers
-            .pairs()
-            .filter(|(name, _)| update.value(name).is_none() && !news.directives.hides(name));
-        let merged: Vec<(&str, &[u8])> = kept.chain(update.pairs()).collect();
-        let headers = Lines::new(merged.iter().copied());
+            .stored
+            .header_pairs()
+            .filter(|(name, _)| update.header(name).is_none() && !news.directives.hides(name));
+        let merged: Vec<(&str, &[u8])> = kept.chain(update.header_pairs()).collect();
+        let merged_head = Stored::new(merged.iter().copied());
         let fields = Fields::read(merged.iter().copied().chain(own_age));
         let asked = &fetch.ask.asked;
         let verdict = fields.judge(entry.status, asked, self.cache_ttl(), now);
         let mut fresh = Entry {
-            headers,
+            stored: Arc::new(merged_head.with_body(entry.stored.pieces())),
             stored_at: now,
             ..entry.clone()
         };
         match (verdict, fields.vary()) {
             (Some(verdict), Some(vary)) => {
-                let gathered = Gathered {
-                    status: fresh.status,
-                    headers: fresh.headers,
-                    body: fresh.body,
-                };
-                fresh = self.entry(gathered, &verdict, now);
+                fresh = self.entry(fresh.status, fresh.stored, &verdict, now);
                 self.store(cx, fetch, self.with_configured(vary), fresh.clone(), now);
             }
             _ if fetch.ask.asked.is_for_all() => {
@@ -417,20 +434,19 @@ impl ProxyCache {
             }
             _ => {}
         }
-        let response = stored(&fresh, &fresh.headers, &fetch.ask, Status::Revalidated, now);
+        let response = stored(&fresh, &fetch.ask, Status::Revalidated, now);
         Filtered::Replace(response)
     }
 
-    fn entry(&self, gathered: Gathered, verdict: &Verdict, now: u64) -> Entry {
+    fn entry(&self, status: u16, stored: Arc<Stored>, verdict: &Verdict, now: u64) -> Entry {
         let keep = match self.config.storage_ttl {
             None => verdict.keep,
             Some(0) => u64::MAX,
             Some(seconds) => u64::try_from(seconds).unwrap_or(0),
         };
         Entry {
-            status: gathered.status,
-            headers: gathered.headers,
-            body: gathered.body,
+            status,
+            stored,
             stored_at: now,
             ttl: verdict.lifetime,
             expires_at: now.saturating_add(keep),
@@ -440,8 +456,7 @@ impl ProxyCache {
 
     /// Adds the headers of `vary_headers` to those of `Vary`.
     fn with_configured(&self, mut vary: Vec<Box<str>>) -> Vec<Box<str>> {
-        let names = self.config.vary_headers.as_deref().unwrap_or_default();
-        vary.extend(names.iter().map(|name| name.to_ascii_lowercase().into()));
+        vary.extend(self.vary.iter().cloned());
         vary
     }
 }

@@ -496,14 +496,33 @@ const TABLE: &[(&str, &[Request])] = &[
         ],
     ),
     (
-        "stale-while-revalidate lets the request that validates wait, and has an end",
+        "stale-while-revalidate sends the stored response at once, and has an end",
         &[
             (
                 "+0 GET /;200|#max-age=9, stale-while-revalidate=5|ETag: \"a\"",
                 "ask 200 1",
             ),
-            ("+9 GET /;304|ETag: \"a\"", "cond 200 1"),
-            ("+0 GET /;200", "- 200 1"),
+            ("+13 GET /;200", "- 200 1"),
+            ("+1 GET /;304|ETag: \"a\"", "cond 200 1"),
+        ],
+    ),
+    (
+        "a 304 with another entity tag confirms the stored response only for the request itself",
+        &[
+            ("+0 GET /;200|#max-age=9|ETag: \"a\"", "ask 200 1"),
+            ("+9 GET /;304|#max-age=9|ETag: \"b\"", "cond 200 1"),
+            ("+0 GET /;200|#max-age=9|ETag: W/\"b\"", "ask 200 3"),
+            ("+9 GET /;304|#max-age=9|ETag: \"b\"", "cond 200 3"),
+            ("+0 GET /;200", "- 200 3"),
+        ],
+    ),
+    (
+        "a name in Vary means only the header that is spelled so",
+        &[
+            ("+0 GET /|X-A: 1;200|#max-age=9|Vary: x_a", "ask 200 1"),
+            ("+0 GET /|X-A: 2;200", "- 200 1"),
+            ("+0 GET /|x_a: 2;200|#max-age=9|Vary: x_a", "ask 200 3"),
+            ("+0 GET /|x_a: 2;200", "- 200 3"),
         ],
     ),
 ];

@@ -2,7 +2,7 @@
 
 use super::Turn;
 use super::family::{Place, Seen};
-use crate::proxy_cache::entry::{Body, Entry, Lines, Terms};
+use crate::proxy_cache::entry::{Entry, Terms};
 use crate::proxy_cache::flights::Flight;
 use crate::proxy_cache::key::{CacheKey, Owner};
 use crate::proxy_cache::storage::Storage;
@@ -12,7 +12,7 @@ use net::http1::{Limits, RequestHead};
 use plugin::testing::{Call, Case, Outcome, Upstream};
 use plugin::{
     BuildCx, BuildError, HeaderEdits, Phases, Plugin, PluginDef, PluginError, Request, RequestCx,
-    Scopes, Step,
+    Scopes, Step, Stored,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -278,8 +278,7 @@ fn a_response_that_was_asked_for_before_an_invalidation_is_not_stored() {
     let place = Place::of(&request, &owner, &config);
     let entry = Entry {
         status: 200,
-        headers: Lines::default(),
-        body: Body::default(),
+        stored: Arc::new(Stored::new(std::iter::empty())),
         stored_at: 1,
         ttl: 9,
         expires_at: 9,
@@ -295,7 +294,7 @@ fn a_response_that_was_asked_for_before_an_invalidation_is_not_stored() {
             stamp,
         };
         place.store(&storage, &asked, Vec::new(), entry.clone(), 1);
-        place.find(&storage, &request, &config, 1).entry.is_some()
+        place.find(&storage, &request, &[], 1).entry.is_some()
     };
     assert!(stores(stamp));
     storage.invalidate(&place.uri);
@@ -362,11 +361,13 @@ fn a_stale_response_is_sent_while_another_request_validates_it() {
     assert!(stale.upstream.is_none());
     assert_eq!(stale.client.header("x-cache-status"), Some("Stale"));
     assert_eq!(stale.client.header("age"), Some("13"));
+    assert!(!stale.state.goes_on, "another request validates it");
     drop(flight);
-    assert!(cache.asks(&[], FRESH), "now it is the one that validates");
-    assert!(!cache.asks(&[], FRESH));
-    cache.advance(9);
-    assert!(cache.asks(&[], FRESH), "the new response does not allow it");
+    let stale = cache.get(&[], FRESH);
+    assert!(stale.upstream.is_none(), "its client need not wait");
+    assert!(stale.state.goes_on, "now it is the one that validates");
+    cache.advance(1);
+    assert!(cache.asks(&[], FRESH), "the response does not allow it");
 }
 
 #[tokio::test(start_paused = true)]

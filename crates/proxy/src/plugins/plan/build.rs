@@ -108,7 +108,13 @@ impl<'a> Planner<'a> {
         }
         let phases = self.slots.iter().map(|slot| slot.phases(self.instances));
         let phases = phases.fold(Phases::NONE, Phases::with);
+        let tracer = self.slots.iter().find_map(|slot| {
+            let instance = slot.default?.instance;
+            let traces = self.instances.get(instance).traces;
+            traces.then_some((instance, slot.order))
+        });
         let plan = Arc::new(Plan {
+            tracer,
             slots: self.slots.drain(..).collect(),
             phases,
         });

@@ -1,7 +1,7 @@
 //! The time limits of an exchange that has to wait, and the checks that it makes meanwhile.
 
 use super::{Exchange, Source};
-use crate::session::failure::{Failed, UpstreamFailure};
+use crate::session::failure::{Failed, Limit, UpstreamFailure};
 use crate::session::pace::Pace;
 use crate::session::worker::Worker;
 use std::task::{Context, Poll, ready};
@@ -65,7 +65,7 @@ impl Exchange<'_, '_> {
             !self.request_body.is_done() && !self.refused && self.up_out.is_empty();
         let (mut sooner, mut too_slow) = (None, None);
         let mut since = self.progress;
-        let (limit, failure) = if waits_for_client {
+        let (limit, failure, stage) = if waits_for_client {
             if let Some(Blocked { pace, took }) = self.blocked.as_deref() {
                 let ahead = self.terms.read_ahead > 0 && !self.slow;
                 sooner = ahead.then(|| pace.since() + SLOW_CLIENT_AFTER);
@@ -73,17 +73,18 @@ impl Exchange<'_, '_> {
                 too_slow = pace.due(taken, settings.min_rate);
                 since = *took;
             }
-            (settings.send_timeout, Failed::ClientGone)
+            (settings.send_timeout, Failed::ClientGone, None)
         } else if !self.up_out.is_empty() {
-            (self.terms.write_timeout, self.timeout())
+            let limit = Some(Limit::Write);
+            (self.terms.write_timeout, self.timeout(), limit)
         } else if waits_for_body && self.answer.is_none() {
             too_slow = self.pace.due(self.received, settings.min_rate);
-            (settings.body_timeout, Failed::ClientTimeout)
+            (settings.body_timeout, Failed::ClientTimeout, None)
         } else {
             if !self.watching && settings.client_may_abort && !self.client.stream.is_http2() {
                 sooner = Some(self.progress + WATCH_AFTER);
             }
-            (self.terms.read_timeout, self.timeout())
+            (self.terms.read_timeout, self.timeout(), Some(Limit::Read))
         };
         let due = since + limit;
         let due = too_slow.map_or(due, |too_slow| too_slow.min(due));
@@ -92,6 +93,7 @@ impl Exchange<'_, '_> {
         ready!(self.client.deadline.poll_passed(cx));
         if at == due {
             let failed = !self.has_partial(waits_for_client);
+            self.passed = stage.filter(|_| failed);
             return Poll::Ready(failed.then_some(failure));
         }
         if waits_for_client {

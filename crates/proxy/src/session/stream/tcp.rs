@@ -5,7 +5,9 @@ use super::relay::Relay;
 use super::{Attempts, Refusal, Termination, termination};
 use crate::balance::Stay;
 use crate::session::connect::{Name, dedicated};
-use crate::session::handshake::{Caller, handshake, is_held, tls_info};
+use crate::session::handshake::{
+    Caller, HandshakeError, count_handshake, handshake, is_held, tls_info,
+};
 use crate::session::server::{Server, Ticket};
 use crate::session::worker;
 use crate::snapshot::{ServiceRef, Snapshot, StreamRoute};
@@ -22,7 +24,7 @@ use std::net::SocketAddr;
 use std::task::{Poll, ready};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// An upstream connection and the parts of its service that must outlive the snapshot, since a relay may run for days.
 struct Reached {
@@ -79,7 +81,9 @@ impl Server {
                 Termination::Here => {
                     record.protocol = StreamProtocol::Tls;
                     let shaken = self.shake_hands(tls, stream, snapshot, record);
+                    let began = Instant::now();
                     let shaken = timeout(limit, shaken).await;
+                    count_handshake(&self.plane, began, shaken.as_ref().ok());
                     shaken.map_err(|_| Refusal::TooSlow)??
                 }
                 Termination::Upstream => {
@@ -115,7 +119,7 @@ impl Server {
         stream: TcpStream,
         snapshot: &Snapshot,
         record: &mut Record,
-    ) -> Result<Stream, Refusal> {
+    ) -> Result<Stream, HandshakeError> {
         let globals = snapshot.stream_globals();
         let stream = if is_held(globals) {
             let caller = Caller {
@@ -126,7 +130,7 @@ impl Server {
             let plugins = snapshot.installed(&self.plane.node);
             Box::pin(handshake(tls, stream, globals, plugins, caller)).await?
         } else {
-            tls.accept(stream).await.map_err(Refusal::Handshake)?
+            tls.accept(stream).await?
         };
         record.tls = Some(tls_info(&stream));
         Ok(Stream::Tls(Box::new(stream.into())))

@@ -1,7 +1,17 @@
+mod formats;
+
 use super::*;
 use std::thread;
 
 const WORKERS: usize = 4;
+
+fn with_max_series(max_series: usize) -> Metrics {
+    Metrics::with(Settings {
+        workers: 1,
+        max_series,
+        native: true,
+    })
+}
 
 #[test]
 fn a_page_has_help_type_and_samples_in_order() {
@@ -52,8 +62,8 @@ fn a_histogram_has_cumulative_buckets_sum_and_count() {
 latency_bucket{route=\"a\",le=\"1\"} 2
 latency_bucket{route=\"a\",le=\"2.5\"} 3
 latency_bucket{route=\"a\",le=\"+Inf\"} 4
-latency_sum{route=\"a\"} 103.5
 latency_count{route=\"a\"} 4
+latency_sum{route=\"a\"} 103.5
 ";
     assert_eq!(metrics.render(), expected);
 }
@@ -117,7 +127,7 @@ fn threads_that_count_at_once_lose_nothing() {
 
 #[test]
 fn series_beyond_the_maximum_are_counted_as_other() {
-    let metrics = Metrics::with_max_series(1, 3);
+    let metrics = with_max_series(3);
     let family = metrics.counter("c", "C.", &["a", "b"]).unwrap();
     for number in 0..10_000 {
         family.with(&[&number.to_string(), "x"]).add(0, 1);
@@ -147,7 +157,7 @@ fn a_removed_series_disappears_and_starts_again_at_zero() {
     let again = family.with(&["gone"]);
     held.add(0, 100);
     assert_eq!(again.value(), 0, "the former holder counts for itself");
-    family.remove_if(|labels| &*labels[0] != "kept");
+    family.remove_if(|labels| labels[0] != "kept");
     assert_eq!(family.len(), 1);
     assert_eq!(family.with(&["kept"]).value(), 1);
 }
@@ -226,5 +236,42 @@ fn a_source_is_read_until_it_is_dropped() {
     metrics.add_source(weak);
     assert!(metrics.render().ends_with("constant{a=\"b\"} 1\n"));
     drop(source);
+    assert_eq!(metrics.render(), "");
+}
+
+#[test]
+fn series_that_nobody_holds_are_removed_but_not_the_one_for_others() {
+    let metrics = with_max_series(40);
+    let family = metrics.counter("c", "C.", &["consumer"]).unwrap();
+    let held = family.with(&["held"]);
+    for number in 0..100 {
+        family.with(&[&number.to_string()]).add(0, 1);
+    }
+    assert!(family.is_nearly_full());
+    family.remove_unheld();
+    assert_eq!(family.len(), 2);
+    assert!(!family.is_nearly_full());
+    assert_eq!(family.with(&["other"]).value(), 61);
+    held.add(0, 1);
+    assert_eq!(family.with(&["held"]).value(), 1);
+}
+
+#[test]
+fn a_histogram_may_have_a_fifth_of_the_series() {
+    let metrics = with_max_series(50);
+    let family = metrics
+        .millisecond_histogram("h", "H.", &["route"], &[1.0])
+        .unwrap();
+    for number in 0..50 {
+        family.with(&[&number.to_string()]).observe(0, 1.0);
+    }
+    assert_eq!(family.len(), 11);
+    assert_eq!(family.with(&["other"]).count(), 40);
+}
+
+#[test]
+fn a_metric_without_series_is_left_out() {
+    let metrics = Metrics::new(1);
+    metrics.counter("c", "C.", &["route"]).unwrap();
     assert_eq!(metrics.render(), "");
 }

@@ -1,0 +1,133 @@
+//! Stale responses of proxy-cache that are sent at once, while one request without a client validates them.
+
+use super::{admin, one_service, start, workers};
+use crate::http_log::wait_for;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use testkit::{Client, HttpResponse, Scripted};
+
+/// An upstream whose first response is sent at once, and each later one when the test says so. Its responses are stale
+/// from the beginning.
+struct Slow {
+    upstream: Scripted,
+    requests: Arc<AtomicUsize>,
+    /// The head of the last request.
+    seen: Arc<Mutex<String>>,
+    release: Sender<()>,
+}
+
+impl Slow {
+    fn start() -> Self {
+        let (release, released) = channel();
+        let released: Arc<Mutex<Receiver<()>>> = Arc::new(Mutex::new(released));
+        let requests = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::new(Mutex::new(String::new()));
+        let (count, head) = (Arc::clone(&requests), Arc::clone(&seen));
+        let upstream = Scripted::start(move |mut stream| {
+            let (mut request, mut byte) = (Vec::new(), [0]);
+            while !request.ends_with(b"\r\n\r\n")
+                && stream.read(&mut byte).is_ok_and(|read| read == 1)
+            {
+                request.push(byte[0]);
+            }
+            *head.lock().unwrap() = String::from_utf8_lossy(&request).to_ascii_lowercase();
+            let number = count.fetch_add(1, Ordering::SeqCst) + 1;
+            if number > 1 && released.lock().unwrap().recv().is_err() {
+                return;
+            }
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nETag: \"{number}\"\r\nContent-Type: text/plain\r\nConnection: close\r\n\
+                 Cache-Control: max-age=0, stale-while-revalidate=600\r\nContent-Length: 1\r\n\r\n{number}"
+            );
+            let _ = stream.write_all(answer.as_bytes());
+        });
+        Self {
+            upstream,
+            requests,
+            seen,
+            release,
+        }
+    }
+
+    fn configuration(&self) -> Value {
+        let config = json!({"strategy": "memory", "rfc9111": true});
+        let plugins = json!([
+            {"name": "proxy-cache", "config": config},
+            // It runs before the cache, and must not count the request that goes on a second time.
+            {"name": "rate-limiting", "config": {"minute": 1000, "policy": "local"}},
+        ]);
+        let routes = json!([{"name": "a", "paths": ["/a"], "plugins": plugins}]);
+        one_service(&format!("http://{}", self.upstream.address), routes)
+    }
+
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+}
+
+fn seen(answer: &HttpResponse) -> (String, String) {
+    let status = answer.header("x-cache-status").unwrap_or("none");
+    (status.to_owned(), answer.text())
+}
+
+fn is(status: &str, body: &str) -> (String, String) {
+    (status.to_owned(), body.to_owned())
+}
+
+#[test]
+fn a_stale_response_is_sent_at_once_while_one_request_without_a_client_validates_it() {
+    let slow = Slow::start();
+    let gateway = start(workers(), "off", &slow.configuration());
+    let mut client = Client::connect(gateway.proxy);
+    let mut get = || client.request("GET", "/a", &[], b"");
+    assert_eq!(seen(&get()), is("Miss", "1"));
+    let mut left = Vec::new();
+    for _ in 0..5 {
+        let answer = get();
+        assert_eq!(seen(&answer), is("Stale", "1"));
+        let remaining = answer.header("x-ratelimit-remaining-minute");
+        left.push(remaining.and_then(|text| text.parse::<u32>().ok()));
+    }
+    // Each request counts once, the one that goes on too.
+    assert_eq!(left, [998, 997, 996, 995, 994].map(Some));
+    wait_for("the response is validated", || slow.requests() == 2);
+    assert!(slow.seen.lock().unwrap().contains("if-none-match: \"1\""));
+    slow.release.send(()).unwrap();
+    wait_for("the new response is stored", || get().text() == "2");
+    let last = slow.requests();
+    assert!(last <= 3, "{last} requests");
+}
+
+#[test]
+fn a_change_of_the_configuration_ends_the_request_that_validates() {
+    let slow = Slow::start();
+    let gateway = start(workers(), "lmdb", &slow.configuration());
+    let get = || gateway.get("/a", &[]);
+    assert_eq!(seen(&get()), is("Miss", "1"));
+    assert_eq!(seen(&get()), is("Stale", "1"));
+    wait_for("the response is validated", || slow.requests() == 2);
+    let consumer = json!({"username": "new"});
+    admin(&gateway, "POST", "/consumers", &consumer, &[201]);
+    wait_for("another request validates", || {
+        assert_eq!(seen(&get()), is("Stale", "1"));
+        slow.requests() == 3
+    });
+}
+
+#[test]
+fn the_end_of_the_gateway_does_not_wait_for_requests_without_clients() {
+    let slow = Slow::start();
+    let mut gateway = start(workers(), "off", &slow.configuration());
+    for body in ["1", "1"] {
+        assert_eq!(gateway.get("/a", &[]).text(), body);
+    }
+    wait_for("the response is validated", || slow.requests() == 2);
+    let begun = Instant::now();
+    gateway.signal("QUIT");
+    assert!(gateway.wait().success());
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}

@@ -1,0 +1,225 @@
+//! Tests of tracing from end to end: the spans that a collector gets from the real program, traces that go on across two
+//! gateways, and the timings of a request for who debugs it.
+
+use crate::launch;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use testkit::otlp::{self, Kind, Span, attributes};
+use testkit::upstream::refusing;
+use testkit::{Echo, Gateway, Sink};
+
+/// A configuration with one route, and opentelemetry that sends to this collector.
+fn traced(upstream: &str, sink: &Sink, plugins: &[Value]) -> String {
+    let mut all = vec![json!({"name": "opentelemetry", "config": {
+        "traces_endpoint": format!("{}/v1/traces", sink.url()),
+        "queue": {"max_batch_size": 1000, "max_coalescing_delay": 3600},
+    }})];
+    all.extend_from_slice(plugins);
+    let route = json!({"name": "r", "paths": ["/a", "/b"], "strip_path": false, "plugins": all});
+    let service = json!({"name": "s", "url": upstream, "retries": 1, "routes": [route]});
+    json!({"_format_version": "3.0", "services": [service]}).to_string()
+}
+
+fn gateway(configuration: &str, instrumentations: &str) -> Gateway {
+    launch()
+        .configuration(configuration)
+        .set("tracing_instrumentations", instrumentations)
+        .set("tracing_sampling_rate", "1")
+        .start()
+}
+
+/// Stops the gateway, which sends what it holds, and returns the spans of the collector by name.
+fn stopped(gateway: Gateway, sink: &Sink) -> BTreeMap<String, Vec<Span>> {
+    assert!(gateway.stop().success());
+    let mut spans: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for delivery in sink.arrived() {
+        for span in otlp::spans(&delivery.body) {
+            spans.entry(span.name.clone()).or_default().push(span);
+        }
+    }
+    spans
+}
+
+#[test]
+fn all_spans_of_a_request_are_below_its_root() {
+    let (echo, sink) = (Echo::start(), Sink::start(&[]));
+    let plugins = [json!({"name": "correlation-id"}), json!({"name": "cors"})];
+    let gateway = gateway(&traced(&echo.url(), &sink, &plugins), "all");
+    assert_eq!(gateway.get("/b/c?d=e", &[]).status, 200);
+    let spans = stopped(gateway, &sink);
+    let names: Vec<_> = spans.keys().map(String::as_str).collect();
+    let expected = [
+        "kong",
+        "kong.access.plugin.correlation-id",
+        "kong.access.plugin.cors",
+        "kong.access.plugin.opentelemetry",
+        "kong.balancer",
+        "kong.header_filter.plugin.cors",
+        "kong.header_filter.plugin.opentelemetry",
+        "kong.router",
+    ];
+    for name in expected {
+        assert!(names.contains(&name), "{name} is not in {names:?}");
+    }
+    let root = &spans["kong"][0];
+    for span in spans.values().flatten() {
+        assert_eq!(span.trace_id, root.trace_id);
+        assert!(
+            root.start <= span.start && span.start <= span.end,
+            "{span:?}"
+        );
+        if span.name != "kong" {
+            assert_eq!(span.parent_span_id, root.span_id, "{}", span.name);
+        }
+    }
+    let shown = attributes(&root.attributes);
+    assert_eq!(shown["http.status_code"], otlp::Value::Integer(200));
+    assert_eq!(shown["http.route"], otlp::Value::Text("/a".into()));
+    assert_eq!(root.kind(), Kind::Server);
+    let balancer = &spans["kong.balancer"][0];
+    assert_eq!(balancer.kind(), Kind::Client);
+    let seen = &echo.seen()[0];
+    let told = seen["headers"]["traceparent"].as_str();
+    let hex: String = balancer
+        .span_id
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert!(told.unwrap().ends_with(&format!("-{hex}-01")));
+}
+
+#[test]
+fn a_trace_goes_on_across_two_gateways() {
+    let (echo, near_sink, far_sink) = (Echo::start(), Sink::start(&[]), Sink::start(&[]));
+    let far = gateway(&traced(&echo.url(), &far_sink, &[]), "request");
+    let far_url = format!("http://{}", far.proxy);
+    let near = gateway(&traced(&far_url, &near_sink, &[]), "request,balancer");
+    assert_eq!(near.get("/a", &[]).status, 200);
+    let near = stopped(near, &near_sink);
+    let far = stopped(far, &far_sink);
+    assert_eq!(near["kong"][0].trace_id, far["kong"][0].trace_id);
+    assert_eq!(
+        far["kong"][0].parent_span_id,
+        near["kong.balancer"][0].span_id
+    );
+    assert!(near["kong"][0].parent_span_id.is_empty());
+}
+
+#[test]
+fn each_failed_try_is_a_span_with_an_error() {
+    let sink = Sink::start(&[]);
+    let upstream = format!("http://{}", refusing());
+    let gateway = gateway(&traced(&upstream, &sink, &[]), "all");
+    assert_eq!(gateway.get("/a", &[]).status, 502);
+    let spans = stopped(gateway, &sink);
+    let tries = &spans["kong.balancer"];
+    assert_eq!(tries.len(), 2);
+    for (number, one) in (1..).zip(tries) {
+        let shown = attributes(&one.attributes);
+        assert_eq!(shown["try_count"], otlp::Value::Number(f64::from(number)));
+        assert_eq!(shown["http.status_code"], otlp::Value::Integer(502));
+        assert_eq!(one.status.as_ref().map(|status| status.code), Some(2));
+    }
+}
+
+#[test]
+fn a_dead_collector_costs_no_request_anything() {
+    let echo = Echo::start();
+    let mut sink = Sink::start(&[]);
+    sink.kill();
+    let gateway = gateway(&traced(&echo.url(), &sink, &[]), "all");
+    for _ in 0..20 {
+        assert_eq!(gateway.get("/a", &[]).status, 200);
+    }
+    assert_eq!(echo.requests(), 20);
+}
+
+/// The tree of the response's header.
+fn tree(response: &testkit::HttpResponse) -> Option<Value> {
+    let text = response.header("x-kong-request-debug-output")?;
+    Some(serde_json::from_str(text).unwrap())
+}
+
+#[test]
+fn who_debugs_a_request_gets_its_timings() {
+    let (echo, sink) = (Echo::start(), Sink::start(&[]));
+    let configuration = traced(&echo.url(), &sink, &[json!({"name": "cors"})]);
+    let gateway = launch().configuration(&configuration).start();
+    let asks = ("X-Kong-Request-Debug", "*");
+    assert_eq!(tree(&gateway.get("/a", &[])), None);
+    assert_eq!(
+        tree(&gateway.get("/a", &[("X-Kong-Request-Debug", "router")])),
+        None
+    );
+    let secrets = ("X-Kong-Request-Debug-Token", "secret");
+    let response = gateway.get("/a", &[asks, secrets]);
+    let tree = tree(&response).unwrap();
+    assert_eq!(
+        tree["request_id"].as_str(),
+        response.header("x-kong-request-id")
+    );
+    let access = &tree["child"]["access"];
+    assert!(access["child"]["router"]["total_time"].is_number());
+    let cors = &access["child"]["plugins"]["child"]["cors"]["child"];
+    assert_eq!(
+        cors.as_object().unwrap().len(),
+        1,
+        "the id of the configured plugin: {tree}"
+    );
+    assert!(tree["child"]["upstream"]["child"]["time_to_first_byte"]["total_time"].is_number());
+    let seen = echo.seen().pop().unwrap().to_string().to_lowercase();
+    assert!(!seen.contains("x-kong-request-debug"), "{seen}");
+}
+
+#[test]
+fn timings_are_logged_if_the_client_asks_for_it() {
+    let (echo, sink) = (Echo::start(), Sink::start(&[]));
+    let gateway = launch()
+        .configuration(&traced(&echo.url(), &sink, &[]))
+        .start();
+    let headers = [
+        ("X-Kong-Request-Debug", "*"),
+        ("X-Kong-Request-Debug-Log", "true"),
+    ];
+    gateway.get("/nowhere", &headers);
+    assert!(tree(&gateway.get("/a", &headers)).is_some());
+    gateway.wait_for_log("[request-debug] output: ");
+    gateway.wait_for_log("streaming");
+}
+
+#[test]
+fn clients_of_other_machines_need_the_token() {
+    let (echo, sink) = (Echo::start(), Sink::start(&[]));
+    let gateway = launch()
+        .configuration(&traced(&echo.url(), &sink, &[]))
+        .set("trusted_ips", "127.0.0.1")
+        .start();
+    let file = gateway.launch().prefix().join(".request_debug_token");
+    let token = std::fs::read_to_string(file).unwrap();
+    let ask = |token: &str| {
+        let headers = [
+            ("X-Real-IP", "192.0.2.9"),
+            ("X-Kong-Request-Debug", "*"),
+            ("X-Kong-Request-Debug-Token", token),
+        ];
+        tree(&gateway.get("/a", &headers))
+    };
+    assert_eq!(ask(""), None);
+    assert_eq!(ask(&token.replace('-', "+")), None);
+    assert!(ask(&token).is_some());
+}
+
+#[test]
+fn request_debug_can_be_off() {
+    let (echo, sink) = (Echo::start(), Sink::start(&[]));
+    let gateway = launch()
+        .configuration(&traced(&echo.url(), &sink, &[]))
+        .set("request_debug", "off")
+        .start();
+    assert_eq!(
+        tree(&gateway.get("/a", &[("X-Kong-Request-Debug", "*")])),
+        None
+    );
+    let seen = echo.seen().pop().unwrap().to_string().to_lowercase();
+    assert!(seen.contains("x-kong-request-debug"), "{seen}");
+}

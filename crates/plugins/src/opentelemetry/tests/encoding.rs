@@ -1,0 +1,96 @@
+//! Tests of the messages: what is written by hand is read by prost.
+
+use super::super::lines;
+use super::super::protobuf::{self, Attribute, Envelope};
+use super::super::spans::Ids;
+use proptest::prelude::*;
+use prost::Message;
+use services::log_lines::LogLine;
+use std::time::{Duration, UNIX_EPOCH};
+use testkit::otlp::{self, KeyValue, Value};
+
+fn key_value(bytes: &[u8]) -> KeyValue {
+    // The field that the attribute is in has the number 1, as in a resource.
+    let mut list = otlp::Resource::decode(bytes).unwrap().attributes;
+    assert_eq!(list.len(), 1);
+    list.remove(0)
+}
+
+fn read(key: &str, value: Attribute<'_>) -> KeyValue {
+    let mut out = Vec::new();
+    protobuf::attribute(1, key, value, &mut out);
+    key_value(&out)
+}
+
+proptest! {
+    #[test]
+    fn attributes_are_read_as_they_were_written(
+        key in ".{0,200}", text in prop::collection::vec(any::<u8>(), 0..20_000), number in any::<f64>(), integer in 0..i64::MAX as u64,
+    ) {
+        let found = read(&key, Attribute::Text(&text));
+        prop_assert_eq!(&found.key, &key);
+        let expected = String::from_utf8_lossy(&text).into_owned();
+        prop_assert_eq!(found.value.unwrap().value.unwrap(), Value::Text(expected));
+        let found = read(&key, Attribute::Integer(integer)).value.unwrap().value;
+        prop_assert_eq!(found, Some(Value::Integer(integer as i64)));
+        let Some(Value::Number(found)) = read(&key, Attribute::Number(number)).value.unwrap().value else {
+            panic!("a number");
+        };
+        prop_assert_eq!(found.to_bits(), number.to_bits());
+    }
+
+    #[test]
+    fn entries_of_any_length_are_joined(lengths in prop::collection::vec(0_usize..40_000, 0..5)) {
+        let mut entries = Vec::new();
+        let mut out = Vec::new();
+        for length in &lengths {
+            let name = "x".repeat(*length);
+            let start = protobuf::delimited(&mut out, |out| protobuf::bytes(5, name.as_bytes(), out));
+            entries.push(protobuf::ENTRY);
+            entries.extend_from_slice(&out[start..]);
+        }
+        let mut body = Envelope::new([("a", "b")].into_iter()).around(entries.len());
+        body.extend_from_slice(&entries);
+        let found: Vec<_> = otlp::spans(&body).iter().map(|span| span.name.len()).collect();
+        prop_assert_eq!(found, lengths);
+    }
+}
+
+#[test]
+fn a_line_of_the_log_is_a_record() {
+    let line = LogLine {
+        time: UNIX_EPOCH + Duration::from_nanos(1_234_567_890),
+        level: 5,
+        text: "careful".into(),
+        request_id: Some("ab".into()),
+        source_line: Some(7),
+    };
+    let ids = Ids {
+        trace: 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c,
+        root: 9,
+        parent: None,
+        last_try: 3,
+    };
+    let mut out = Vec::new();
+    let start = lines::write(&line, Some((ids, true)), &mut out);
+    let record = otlp::LogRecord::decode_length_delimited(&out[start..]).unwrap();
+    assert_eq!(
+        (record.severity_number, &*record.severity_text),
+        (13, "WARN")
+    );
+    assert_eq!(
+        (record.time, record.observed_time),
+        (1_234_567_890, 1_234_567_890)
+    );
+    assert_eq!(
+        record.body.unwrap().value,
+        Some(Value::Text("careful".into()))
+    );
+    let attributes = otlp::attributes(&record.attributes);
+    assert_eq!(attributes["request.id"], Value::Text("ab".into()));
+    assert_eq!(attributes["introspection.current.line"], Value::Number(7.0));
+    assert_eq!(
+        (record.flags, record.trace_id.len(), record.span_id[7]),
+        (1, 16, 9)
+    );
+}

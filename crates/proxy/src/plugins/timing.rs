@@ -1,0 +1,120 @@
+//! Records how long plugins take, for requests whose trace or debug output asks for it. The chain has a second form of
+//! its loops for them, so that other requests pay nothing.
+
+use super::chain::Picked;
+use super::{Chain, Instance, Plan};
+use plugin::trace::{PluginPhase, Span, SpanKind};
+use plugin::{ConfiguredNames, Instrumentations, PluginError, Request, Trace};
+use std::error::Error;
+use tokio::time::Instant;
+
+/// The clock of a phase. Each plugin begins where the one before it has ended, so that the clock is read once for each.
+pub(super) struct Timer {
+    phase: PluginPhase,
+    last: Instant,
+}
+
+/// A plugin that has run.
+pub(super) struct Timed<'a> {
+    instance: &'a Instance,
+    picked: &'a Picked,
+    error: Option<&'a PluginError>,
+}
+
+impl<'a> Timed<'a> {
+    pub(super) fn new(
+        instance: &'a Instance,
+        picked: &'a Picked,
+        error: Option<&'a PluginError>,
+    ) -> Self {
+        Self {
+            instance,
+            picked,
+            error,
+        }
+    }
+}
+
+impl Timer {
+    pub(super) fn start(phase: PluginPhase) -> Self {
+        Self {
+            phase,
+            last: Instant::now(),
+        }
+    }
+
+    /// Records the span of a plugin that has ended.
+    pub(super) fn end(
+        &mut self,
+        trace: &mut Trace,
+        ran: &Timed<'_>,
+        names: &dyn ConfiguredNames,
+        request: &Request<'_>,
+    ) {
+        let start = trace.resume().unwrap_or(self.last.into_std());
+        self.last = Instant::now();
+        let shows_id = trace.records(Instrumentations::IDS);
+        let id = || {
+            ran.picked
+                .configured(names)
+                .name(request)
+                .map(|name| name.id.0)
+        };
+        trace.add(Span {
+            kind: SpanKind::Plugin {
+                phase: self.phase,
+                name: (&*ran.instance.def.name).into(),
+                id: if shows_id { id() } else { None },
+            },
+            start,
+            end: self.last.into_std(),
+            error: ran.error.map(text_of),
+        });
+    }
+
+    /// The plugin goes on later, and its span with it.
+    pub(super) fn interrupt(&self, trace: &mut Trace) {
+        let start = trace.resume().unwrap_or(self.last.into_std());
+        trace.interrupt(start);
+    }
+}
+
+/// The message of an error with its causes.
+fn text_of(error: &PluginError) -> Box<str> {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text.into()
+}
+
+impl Chain<'_> {
+    /// Lets the plugin that traces decide about the spans of the request, and ends the span of its routing, which has
+    /// begun at `since`. Returns whether the access phase is timed.
+    #[cold]
+    pub fn begin_trace(&mut self, plan: &Plan, request: &Request<'_>, since: Instant) -> bool {
+        let (instances, node) = (self.instances, self.node);
+        let Some(memory) = self.memory_mut() else {
+            return false;
+        };
+        if let Some((instance, order)) = plan.tracer {
+            let own = memory.own.slot(order);
+            let plugin = &instances.get(instance).plugin;
+            let kinds = plugin.begin_trace(request, own, node);
+            memory.state.trace.record(kinds);
+        }
+        let trace = &mut memory.state.trace;
+        if trace.records(Instrumentations::ROUTER) {
+            trace.add(Span {
+                kind: SpanKind::Router,
+                start: since.into_std(),
+                end: Instant::now().into_std(),
+                error: None,
+            });
+        }
+        trace.records(Instrumentations::PLUGIN_ACCESS)
+    }
+}

@@ -1,0 +1,187 @@
+//! Reads exports of OTLP: the messages of opentelemetry-proto as far as tests look at them, with their field numbers.
+
+use prost::{Enumeration, Message, Oneof};
+use std::collections::BTreeMap;
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Traces {
+    #[prost(message, repeated, tag = "1")]
+    pub resource_spans: Vec<ResourceSpans>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ResourceSpans {
+    #[prost(message, optional, tag = "1")]
+    pub resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    pub scope_spans: Vec<ScopeSpans>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Resource {
+    #[prost(message, repeated, tag = "1")]
+    pub attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ScopeSpans {
+    #[prost(message, optional, tag = "1")]
+    pub scope: Option<Scope>,
+    #[prost(message, repeated, tag = "2")]
+    pub spans: Vec<Span>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Scope {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub version: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Span {
+    #[prost(bytes = "vec", tag = "1")]
+    pub trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub span_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "4")]
+    pub parent_span_id: Vec<u8>,
+    #[prost(string, tag = "5")]
+    pub name: String,
+    #[prost(enumeration = "Kind", tag = "6")]
+    pub kind: i32,
+    #[prost(fixed64, tag = "7")]
+    pub start: u64,
+    #[prost(fixed64, tag = "8")]
+    pub end: u64,
+    #[prost(message, repeated, tag = "9")]
+    pub attributes: Vec<KeyValue>,
+    #[prost(message, repeated, tag = "11")]
+    pub events: Vec<Event>,
+    #[prost(message, optional, tag = "15")]
+    pub status: Option<Status>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
+pub enum Kind {
+    Unspecified = 0,
+    Internal = 1,
+    Server = 2,
+    Client = 3,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Event {
+    #[prost(fixed64, tag = "1")]
+    pub time: u64,
+    #[prost(string, tag = "2")]
+    pub name: String,
+    #[prost(message, repeated, tag = "3")]
+    pub attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Status {
+    #[prost(string, tag = "2")]
+    pub message: String,
+    #[prost(int32, tag = "3")]
+    pub code: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct KeyValue {
+    #[prost(string, tag = "1")]
+    pub key: String,
+    #[prost(message, optional, tag = "2")]
+    pub value: Option<AnyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct AnyValue {
+    #[prost(oneof = "Value", tags = "1, 3, 4")]
+    pub value: Option<Value>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum Value {
+    #[prost(string, tag = "1")]
+    Text(String),
+    #[prost(int64, tag = "3")]
+    Integer(i64),
+    #[prost(double, tag = "4")]
+    Number(f64),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Logs {
+    #[prost(message, repeated, tag = "1")]
+    pub resource_logs: Vec<ResourceLogs>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ResourceLogs {
+    #[prost(message, optional, tag = "1")]
+    pub resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    pub scope_logs: Vec<ScopeLogs>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ScopeLogs {
+    #[prost(message, optional, tag = "1")]
+    pub scope: Option<Scope>,
+    #[prost(message, repeated, tag = "2")]
+    pub records: Vec<LogRecord>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct LogRecord {
+    #[prost(fixed64, tag = "1")]
+    pub time: u64,
+    #[prost(int32, tag = "2")]
+    pub severity_number: i32,
+    #[prost(string, tag = "3")]
+    pub severity_text: String,
+    #[prost(message, optional, tag = "5")]
+    pub body: Option<AnyValue>,
+    #[prost(message, repeated, tag = "6")]
+    pub attributes: Vec<KeyValue>,
+    #[prost(fixed32, tag = "8")]
+    pub flags: u32,
+    #[prost(bytes = "vec", tag = "9")]
+    pub trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "10")]
+    pub span_id: Vec<u8>,
+    #[prost(fixed64, tag = "11")]
+    pub observed_time: u64,
+}
+
+/// Returns the attributes by name.
+pub fn attributes(list: &[KeyValue]) -> BTreeMap<&str, Value> {
+    let pairs = list.iter().map(|pair| {
+        let value = pair.value.as_ref().and_then(|any| any.value.clone());
+        (pair.key.as_str(), value.expect("a value of a known type"))
+    });
+    pairs.collect()
+}
+
+/// Returns the spans of an export.
+pub fn spans(body: &[u8]) -> Vec<Span> {
+    let traces = Traces::decode(body).expect("an export of spans");
+    let scopes = traces
+        .resource_spans
+        .into_iter()
+        .flat_map(|one| one.scope_spans);
+    scopes.flat_map(|scope| scope.spans).collect()
+}
+
+/// Returns the log records of an export.
+pub fn records(body: &[u8]) -> Vec<LogRecord> {
+    let logs = Logs::decode(body).expect("an export of log records");
+    let scopes = logs
+        .resource_logs
+        .into_iter()
+        .flat_map(|one| one.scope_logs);
+    scopes.flat_map(|scope| scope.records).collect()
+}
