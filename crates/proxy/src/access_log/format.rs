@@ -20,7 +20,7 @@ const BASIC: &str =
     "$remote_addr [$time_local] $protocol $status $bytes_sent $bytes_received $session_time";
 const JSON: &str = concat!(
     r#"{"time":"$time_iso8601","remote_addr":"$remote_addr","remote_user":"$remote_user","#,
-    r#""request_id":"$kong_request_id","method":"$request_method","host":"$host","#,
+    r#""request_id":"$kong_request_id","trace_id":"$kong_trace_id","method":"$request_method","host":"$host","#,
     r#""uri":"$request_uri","protocol":"$server_protocol","scheme":"$scheme","status":$status,"#,
     r#""request_length":$request_length,"bytes_sent":$bytes_sent,"#,
     r#""body_bytes_sent":$body_bytes_sent,"request_time":$request_time,"#,
@@ -94,6 +94,7 @@ enum Variable {
     Plugin,
     Reason,
     ReasonFlag,
+    TraceId,
     /// A request header, by its name in lower case.
     Header(String),
     /// A request header with a credential that is never shown.
@@ -319,6 +320,10 @@ fn write_plain(variable: &Variable, facts: &Facts<'_>, clock: &Clock, out: &mut 
         Variable::Port => write!(out, "{}", facts.port),
         Variable::Scheme => out.write_all(facts.scheme.as_bytes()),
         Variable::Reason => out.write_all(facts.reason.map_or("", Reason::name).as_bytes()),
+        Variable::TraceId => match facts.trace_id {
+            Some(id) => out.write_all(&id.hex()),
+            None => Ok(()),
+        },
         Variable::ReasonFlag => out.write_all(facts.reason.map_or("", Reason::flag).as_bytes()),
         Variable::UpstreamAddr => write_tries(facts, out, |one, out| match one.address {
             Some(address) => write!(out, "{address}"),
@@ -513,6 +518,7 @@ impl Variable {
             "kong_plugin" => Self::Plugin,
             "kong_reason" => Self::Reason,
             "kong_reason_flag" => Self::ReasonFlag,
+            "kong_trace_id" => Self::TraceId,
             "is_args" => Self::IsArgs,
             "https" => Self::Https,
             "http2" => Self::Http2,

@@ -1,6 +1,6 @@
 //! The properties of a finished request that a log line can show.
 
-use plugin::{Latencies, Reason, TlsInfo, Try};
+use plugin::{Latencies, Reason, TlsInfo, TraceId, Try};
 use std::net::{IpAddr, SocketAddr};
 
 /// A finished request.
@@ -44,6 +44,8 @@ pub struct Facts<'a> {
     pub connection_requests: u64,
     /// Name of the plugin that responded in the access phase, or failed there.
     pub plugin: &'a str,
+    /// The trace that the request belongs to, if a plugin traces it.
+    pub trace_id: Option<TraceId>,
     /// Why the response is not an upstream's complete one.
     pub reason: Option<Reason>,
 }
@@ -77,6 +79,7 @@ impl Default for Facts<'_> {
             sni: "",
             connection_requests: 0,
             plugin: "",
+            trace_id: None,
             reason: None,
         }
     }

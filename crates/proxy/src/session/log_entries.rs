@@ -44,6 +44,7 @@ impl Connection {
                 &mut consumer,
             ),
             sent_head: entry.response_head,
+            trace_id: state.and_then(|state| state.trace.id),
             local: request.local,
             tls: request.tls,
             sni: request.sni.unwrap_or_default(),
