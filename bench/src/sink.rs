@@ -1,13 +1,25 @@
-//! A receiver of log records over HTTP: reads requests and answers each with 200. It runs in threads of the harness, so
-//! its work is not counted for the program under test.
+//! Receivers of log records: over HTTP, where each request is answered with 200, and over TCP. They run in threads of the
+//! harness, so their work is not counted for the program under test.
 
 use anyhow::{Context, Result};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
-/// Starts a sink and returns its address. It runs until the harness ends.
+/// Starts a sink for HTTP and returns its address. It runs until the harness ends.
 pub fn start() -> Result<SocketAddr> {
+    start_with(serve)
+}
+
+/// Starts a sink that reads whatever comes over TCP, and returns its address.
+pub fn start_reader() -> Result<SocketAddr> {
+    start_with(|mut stream| {
+        std::io::copy(&mut stream, &mut std::io::sink()).ok()?;
+        Some(())
+    })
+}
+
+fn start_with(serve: fn(TcpStream) -> Option<()>) -> Result<SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen for log records")?;
     let address = listener.local_addr()?;
     thread::Builder::new()

@@ -10,6 +10,7 @@ use crate::sink;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 const ABOUT: &str = "Cost of plugins on a single route: each program has the same requests, and only its plugins differ.";
@@ -25,8 +26,12 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
         about: ABOUT.to_owned(),
         ..Scenario::default()
     };
-    let sink = sink::start()?;
-    measure(harness, &mut scenario, NAME, 1, configurations(sink))?;
+    let (file, mut configurations) = (
+        tempfile::NamedTempFile::new()?,
+        configurations(sink::start()?),
+    );
+    configurations.extend(line_logs(sink::start_reader()?, file.path()));
+    measure(harness, &mut scenario, NAME, 1, configurations)?;
     Ok(scenario)
 }
 
@@ -80,6 +85,14 @@ pub fn prometheus() -> Value {
         "per_consumer": true, "status_code_metrics": true, "latency_metrics": true, "bandwidth_metrics": true,
         "upstream_health_metrics": true,
     }})
+}
+
+/// Returns the configurations of log plugins that send a record as a line.
+fn line_logs(sink: SocketAddr, file: &Path) -> [(&'static str, Vec<Value>); 2] {
+    let (host, port) = (sink.ip(), sink.port());
+    let tcp = json!({"name": "tcp-log", "config": {"host": host, "port": port}});
+    let file = json!({"name": "file-log", "config": {"path": file}});
+    [("tcp-log", vec![tcp]), ("file-log", vec![file])]
 }
 
 /// Returns the configurations to compare. Those of a log plugin send records in batches, and one by one as by default.

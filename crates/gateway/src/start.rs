@@ -264,6 +264,7 @@ fn prepare_configuration(
         trusted_ips: plane_settings.real_ip.trusted.clone(),
         configuration: settings.shown.to_string(),
         body_buffer: usize::try_from(settings.proxy.body_buffer).unwrap_or(usize::MAX),
+        redacts_records: settings.redacts_records,
     });
     let mut for_plugins = for_plugins.map_err(Failure::of("read lua_ssl_trusted_certificate"))?;
     for_plugins.records_reason = settings.model.records_reason;

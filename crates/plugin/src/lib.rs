@@ -25,6 +25,7 @@ mod log;
 mod multipart;
 mod node;
 pub mod notice;
+pub mod redact;
 mod request;
 mod response;
 mod route_slot;

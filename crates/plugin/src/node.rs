@@ -50,6 +50,9 @@ pub struct Node {
     /// Maximum size of a request body that Lua code gets without asking for a larger one
     /// (`nginx_http_client_body_buffer_size`).
     pub body_buffer: usize,
+    /// Whether log records hide credentials in queries, cookies and headers (`log_redact`). Kong's records hide only
+    /// `Authorization` and `Proxy-Authorization`.
+    pub redacts_records: bool,
     /// Whether log records have the reason of an incomplete response (`log_record_reason`).
     pub records_reason: bool,
     /// Counts the connections. It is set once the node serves.
@@ -89,6 +92,8 @@ pub struct NodeParts {
     /// Maximum size of a request body that Lua code gets without asking for a larger one
     /// (`nginx_http_client_body_buffer_size`).
     pub body_buffer: usize,
+    /// Whether log records hide credentials (`log_redact`).
+    pub redacts_records: bool,
 }
 
 /// The default of `mem_cache_size`.
@@ -112,6 +117,7 @@ impl Node {
             trusted_ips,
             configuration,
             body_buffer,
+            redacts_records,
         } = parts;
         let queues = Queues::new(background.clone());
         queues.expose(&metrics);
@@ -137,6 +143,7 @@ impl Node {
             trusted_ips,
             configuration,
             body_buffer,
+            redacts_records,
             records_reason: false,
             connections: OnceLock::new(),
         })
@@ -171,6 +178,7 @@ impl Node {
             trusted_ips: Vec::new(),
             configuration: "{}".to_owned(),
             body_buffer: BODY_BUFFER,
+            redacts_records: false,
         });
         Ok(Arc::new(node.map_err(io::Error::other)?))
     }

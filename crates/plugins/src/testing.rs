@@ -3,11 +3,15 @@
 use crate::kinds::{BASICAUTH_CREDENTIALS, KEYAUTH_CREDENTIALS};
 use model::EntityKind;
 use plugin::testing::{Case, FakeEntities, completed};
-use plugin::{BuildError, PluginDef};
+use plugin::{BuildCx, BuildError, LuaSettings, NodeIdentity, PluginDef};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
+/// Time limit for what happens in the background. Even on a busy machine, it takes less.
+const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) const NORA: Uuid = Uuid::from_u128(0x4e04a);
 pub(crate) const GUEST: Uuid = Uuid::from_u128(0x60e57);
 pub(crate) const OTTO: Uuid = Uuid::from_u128(0x0770);
@@ -18,6 +22,45 @@ pub(crate) const CREDENTIAL: Uuid = Uuid::from_u128(0xc4ed);
 pub(crate) fn case(def: PluginDef, config: Value) -> Case {
     crate::install();
     Case::new(def, config).entities(people())
+}
+
+/// Builds a plugin of a node with the host name `node.test`.
+pub(crate) fn built<T>(build: impl FnOnce(&BuildCx<'_>) -> T) -> T {
+    let identity = NodeIdentity {
+        hostname: "node.test".to_owned(),
+        ..NodeIdentity::default()
+    };
+    let life = Default::default();
+    build(&BuildCx {
+        identity: &identity,
+        lua: &LuaSettings::default(),
+        life: &life,
+    })
+}
+
+/// Repeats a look until it finds something. Panics if it finds nothing in time.
+pub(crate) fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < LIMIT, "nothing happens");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A UDP server that the test reads.
+pub(crate) fn udp_server() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    socket
+}
+
+pub(crate) fn datagram(socket: &UdpSocket) -> String {
+    let mut buffer = vec![0; 70_000];
+    let length = socket.recv(&mut buffer).expect("a datagram arrives");
+    String::from_utf8(buffer[..length].to_vec()).expect("the datagram is a text")
 }
 
 /// A plugin's configuration as its schema completes it. For tests of what the plugin makes of it.

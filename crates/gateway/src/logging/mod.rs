@@ -1,6 +1,7 @@
 //! The error log: tracing formats the lines, and a separate thread writes them. A reload can change the level and the
 //! target, but not the format.
 
+mod control;
 mod kinds;
 mod lines;
 mod queue;

@@ -2,6 +2,7 @@
 //! the log, lines wait in the queue. When the queue is full, further lines are lost and counted. Once there is room
 //! again, a log line reports their number.
 
+use super::control;
 use super::kinds::Kinds;
 use crate::output::Output;
 use std::cell::RefCell;
@@ -125,7 +126,7 @@ pub(super) struct Lines<'a>(&'a Queue);
 
 impl Write for Lines<'_> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.push(line);
+        self.0.push(&control::shown(line));
         Ok(line.len())
     }
 

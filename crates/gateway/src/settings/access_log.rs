@@ -28,13 +28,27 @@ const DIRECTIVE: &str = "nginx_http_log_format";
 pub(super) fn settings(raw: &mut RawSettings, prefix: &Path) -> AccessLogsSettings {
     let own = match raw.text(DIRECTIVE).map(Format::directive) {
         None => None,
-        Some(Ok((name, format))) => Some((name, Arc::new(format))),
+        Some(Ok((name, format))) => Some((name, format)),
         Some(Err(error)) => {
             raw.problem(DIRECTIVE, error);
             None
         }
     };
-    let mut log = |setting, usual| log_settings(raw, setting, usual, own.as_ref(), prefix);
+    for name in own.iter().flat_map(|(_, format)| format.without_value()) {
+        let known = match name.as_str() {
+            "http_authorization" | "http_proxy_authorization" => {
+                "shows only whether there are credentials"
+            }
+            _ => "has no value here, and `-` is logged",
+        };
+        raw.warn(DIRECTIVE, format_args!("`${name}` {known}"));
+    }
+    let redacts = raw.text("log_redact") != Some("off");
+    let own = own.map(|(name, format)| (name, Arc::new(format.redacting(redacts))));
+    let mut log = |setting, usual| {
+        let own = own.as_ref();
+        log_settings(raw, setting, usual, (own, redacts), prefix)
+    };
     AccessLogsSettings {
         // The first two formats are Kong's (kong/templates/nginx_kong.lua), the other two are nginx's default.
         proxy: log("proxy_access_log", "kong_log_format"),
@@ -48,7 +62,7 @@ fn log_settings(
     raw: &mut RawSettings,
     setting: &str,
     usual: &str,
-    own: Option<&(String, Arc<Format>)>,
+    (own, redacts): (Option<&(String, Arc<Format>)>, bool),
     prefix: &Path,
 ) -> Option<AccessLogSettings> {
     let text = raw.text(setting)?.to_owned();
@@ -71,7 +85,7 @@ fn log_settings(
     }
     let format = match own.filter(|(own, _)| own == name) {
         Some((_, format)) => Ok(Arc::clone(format)),
-        None => Format::named(name).map(Arc::new),
+        None => Format::named(name).map(|format| Arc::new(format.redacting(redacts))),
     };
     match format {
         Ok(_) if target == LogTarget::Off => None,

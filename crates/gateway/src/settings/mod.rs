@@ -83,6 +83,8 @@ pub(crate) struct Settings {
     pub(crate) dns: net::dns::DnsSettings,
     pub(crate) admin: AdminSettings,
     pub(crate) tokens: TokenSettings,
+    /// Whether the log records of plugins hide credentials.
+    pub(crate) redacts_records: bool,
     /// Whether plugins may connect to link-local addresses.
     pub(crate) egress_link_local: bool,
     /// Names and sources of the given settings, for messages.
@@ -345,6 +347,7 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
         dns: dns::settings(raw),
         admin: admin::settings(raw, &prefix),
         tokens: tokens::settings(raw, &prefix),
+        redacts_records: raw.text("log_redact") == Some("all"),
         egress_link_local: flag(raw, "egress_link_local"),
         origins: raw.origins(),
         shown: shown::all(raw, &store.database),

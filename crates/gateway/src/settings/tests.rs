@@ -234,7 +234,6 @@ fn values_of_references_are_not_in_later_errors() {
         "ssl_protocols",
         "proxy_access_log",
         "nginx_proxy_add_header",
-        "nginx_http_log_format",
         "nginx_http_charset",
     ];
     let reference = "{vault://env/hidden}";

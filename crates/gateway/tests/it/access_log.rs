@@ -98,6 +98,8 @@ fn json_lines_tell_route_service_upstream_and_times() {
         (&"closed".into(), &"shop".into())
     );
     assert_eq!(line["consumer"], "alice");
+    assert_eq!(line["uri"], "/closed?apikey=REDACTED");
+    assert!(!log.contains("alice-key"), "{log}");
     assert_eq!(line["upstream_addr"], echo.address.to_string());
     assert_eq!(line["upstream_status"], "200");
     assert_eq!(line["status"], 200);
@@ -256,11 +258,25 @@ fn wrong_log_settings_are_reported_at_start() {
             "{log}"
         );
     }
-    let secret = launch()
-        .set("database", "off")
-        .set("nginx_http_log_format", "a '$http_authorization'");
-    let log = secret.try_start().map(drop).expect_err("it started");
-    assert!(log.contains("credentials"), "{log}");
+}
+
+#[test]
+fn variables_without_a_value_are_warnings_and_credentials_can_be_shown() {
+    let echo = Echo::start();
+    let gateway = launch()
+        .set(
+            "nginx_http_log_format",
+            "a '$arg_apikey $http_authorization $geoip_city'",
+        )
+        .set("proxy_access_log", "access.log a")
+        .set("log_redact", "off")
+        .configuration(&shop(&echo))
+        .start();
+    gateway.wait_for_log("`$geoip_city` has no value here");
+    gateway.wait_for_log("`$http_authorization` shows only whether there are credentials");
+    let headers = [("Authorization", "Bearer hidden")];
+    get(gateway.proxy, "/closed?apikey=alice-key", &headers);
+    assert_eq!(lines(&gateway, "access.log", 1), ["alice-key REDACTED -"]);
 }
 
 #[test]

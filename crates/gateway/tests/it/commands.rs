@@ -131,27 +131,13 @@ fn check_warns_of_a_name_given_twice() {
 }
 
 #[test]
-fn check_names_plugins_of_streams_that_are_not_implemented() {
-    let text = "_format_version: '3.0'\n\
-                plugins:\n\
-                - {name: file-log, protocols: [tcp, tls], config: {path: /x}}\n\
-                - {name: rate-limiting, config: {hour: 1}}\n";
-    let warning = "warning: plugin file-log is not implemented: it is ignored (all streams)\n";
-    assert_eq!(
-        check(text, &[]),
-        (0, "parse successful\n".to_owned(), warning.to_owned())
-    );
-}
-
-#[test]
 fn check_names_plugins_that_are_not_implemented_and_where_they_are() {
     let text = "_format_version: '3.0'\n\
                 services: [{name: all, url: 'http://h', routes: [\
-                {name: search, paths: [/s], plugins: [{name: ai-prompt-guard, config: {allow_patterns: [a]}}, {name: file-log, config: {path: /x}}]}]}]\n\
-                plugins: [{name: prometheus}]\n";
+                {name: search, paths: [/s], plugins: [{name: ai-prompt-guard, config: {allow_patterns: [a]}}]}]}]\n\
+                plugins: [{name: acme, config: {account_email: a@b.test}}]\n";
     let warnings = "warning: plugin ai-prompt-guard is not implemented: every request it applies to (routes: search) gets 500\n\
-                    warning: plugin file-log is not implemented: it is ignored (routes: search)\n\
-                    warning: plugin prometheus is not implemented: it is ignored (all requests)\n";
+                    warning: plugin acme is not implemented: it is ignored (all requests)\n";
     assert_eq!(
         check(text, &[]),
         (0, "parse successful\n".to_owned(), warnings.to_owned())

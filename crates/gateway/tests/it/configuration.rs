@@ -66,8 +66,9 @@ fn unimplemented_plugins_that_guard_or_limit_refuse_requests() {
         "services": [{"name": "all", "url": echo.url(), "routes": [
             route("guarded", "ai-prompt-guard", json!({"allow_patterns": ["staff"]})),
             route("converted", "grpc-gateway", json!({})),
-            route("measured", "statsd", json!({})),
+            route("open", "cors", json!({})),
         ]}],
+        "plugins": [{"name": "acme", "config": {"account_email": "a@b.test"}}],
     });
     let gateway = launch().configuration(&configuration.to_string()).start();
     for path in ["/guarded", "/converted"] {
@@ -77,7 +78,7 @@ fn unimplemented_plugins_that_guard_or_limit_refuse_requests() {
         assert_eq!(body["message"], "An unexpected error occurred", "{path}");
         assert_eq!(body["request_id"].as_str(), id, "{path}");
     }
-    assert_eq!(gateway.get("/measured", &[]).status, 200);
+    assert_eq!(gateway.get("/open", &[]).status, 200);
     for (plugin, route) in [
         ("ai-prompt-guard", "guarded"),
         ("grpc-gateway", "converted"),
@@ -88,7 +89,7 @@ fn unimplemented_plugins_that_guard_or_limit_refuse_requests() {
         ));
         gateway.wait_for_log(&format!("a request gets 500: {missing}"));
     }
-    gateway.wait_for_log("plugin statsd is not implemented: it is ignored (routes: measured)");
+    gateway.wait_for_log("plugin acme is not implemented: it is ignored (all requests)");
 }
 
 #[test]

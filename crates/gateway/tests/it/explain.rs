@@ -578,8 +578,8 @@ fn an_explanation_does_not_wait_for_searches_for_conflicts() {
 #[test]
 fn plugins_that_are_not_implemented_are_listed_with_what_happens() {
     let gateway = launch().configuration(
-        "_format_version: '3.0'\nroutes: [{name: r, paths: [/r], plugins: [{name: grpc-gateway}, {name: statsd}]}]\n\
-         plugins: [{name: prometheus}, {name: key-auth}]\n",
+        "_format_version: '3.0'\nroutes: [{name: r, paths: [/r], plugins: [{name: grpc-gateway}]}]\n\
+         plugins: [{name: acme, config: {account_email: a@b.test}}, {name: key-auth}]\n",
     );
     let gateway = gateway.start();
     let told = explain(&gateway, &json!({"path": "/r"}));
@@ -599,10 +599,9 @@ fn plugins_that_are_not_implemented_are_listed_with_what_happens() {
     assert_eq!(
         plugins,
         [
+            (&json!("acme"), global, no, yes),
             (&json!("key-auth"), global, no, no),
             (&json!("grpc-gateway"), route, yes, no),
-            (&json!("prometheus"), global, no, yes),
-            (&json!("statsd"), route, no, yes),
         ]
     );
     let text = say(gateway.launch(), &["explain", "http://h/r"]);
@@ -626,7 +625,7 @@ fn writes_of_plugins_that_are_not_implemented_get_a_warning() {
     let route = json!({"name": "search", "paths": ["/search"]});
     assert_eq!(write("POST", "/routes", route), None);
     let guarded = "299 - \"plugin ai-prompt-guard is not implemented: every request it applies to (routes: search) gets 500\"";
-    let file_log = "299 - \"plugin file-log is not implemented: it is ignored (all requests)\"";
+    let ignored = "299 - \"plugin acme is not implemented: it is ignored (all requests)\"";
     let id = "9e8f0c1a-55a4-4d0c-8d2e-9f7b6f1d7f10";
     let guard = json!({"name": "ai-prompt-guard", "config": {"allow_patterns": ["a"]}});
     let path = format!("/routes/search/plugins/{id}");
@@ -647,14 +646,14 @@ fn writes_of_plugins_that_are_not_implemented_get_a_warning() {
         warning.contains("every website may send requests with the credentials"),
         "{warning}"
     );
-    let log = json!({"name": "file-log", "config": {"path": "/dev/null"}});
+    let acme = json!({"name": "acme", "config": {"account_email": "a@b.test"}});
     for dry_run in [true, false] {
         let changes = json!({
-            "changes": [{"action": "create", "type": "plugins", "data": log}],
+            "changes": [{"action": "create", "type": "plugins", "data": acme}],
             "dry_run": dry_run,
         });
         let warning = write("POST", "/changes", changes);
-        assert_eq!(warning.as_deref(), Some(file_log), "{dry_run}");
+        assert_eq!(warning.as_deref(), Some(ignored), "{dry_run}");
     }
 }
 
@@ -662,7 +661,7 @@ fn writes_of_plugins_that_are_not_implemented_get_a_warning() {
 fn a_posted_configuration_gets_warnings() {
     let gateway = launch().set("database", "off").start();
     let answer = gateway.post_config(
-        "_format_version: '3.0'\nplugins:\n- name: file-log\n  config: {path: /dev/null}\n  name: file-log\n",
+        "_format_version: '3.0'\nplugins:\n- name: acme\n  config: {account_email: a@b.test}\n  name: acme\n",
     );
     assert_eq!(answer.status, 201, "{}", answer.text());
     let warnings = answer.headers.iter();
@@ -674,7 +673,7 @@ fn a_posted_configuration_gets_warnings() {
         warnings,
         [
             "299 - \"the declarative configuration: line 5: `name` was given already in line 3; the later value is used\"",
-            "299 - \"plugin file-log is not implemented: it is ignored (all requests)\"",
+            "299 - \"plugin acme is not implemented: it is ignored (all requests)\"",
         ]
     );
 }

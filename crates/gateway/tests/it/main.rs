@@ -26,6 +26,7 @@ mod health_checks;
 mod http_log;
 mod kills;
 mod local;
+mod log_files;
 mod lua_soak;
 mod metrics;
 mod names;

@@ -12,11 +12,14 @@ pub(super) fn write(cx: &mut Cx, level: i32, line: i32, text: &[u8]) -> i32 {
     let text = String::from_utf8_lossy(text);
     let plugin = cx.target.plugin_name;
     let request_id = cx.target.request().map(|request| request.request_id);
+    let trace_id = cx.target.state().and_then(|state| state.trace.id);
+    let trace_id = trace_id.map(|id| format!("{:032x}", id.number));
+    let trace_id = trace_id.as_deref();
     match level {
-        ..=4 => tracing::error!(plugin, request_id, "{text}"),
-        5 => tracing::warn!(plugin, request_id, "{text}"),
-        6 | 7 => tracing::info!(plugin, request_id, "{text}"),
-        _ => tracing::debug!(plugin, request_id, "{text}"),
+        ..=4 => tracing::error!(plugin, request_id, trace_id, "{text}"),
+        5 => tracing::warn!(plugin, request_id, trace_id, "{text}"),
+        6 | 7 => tracing::info!(plugin, request_id, trace_id, "{text}"),
+        _ => tracing::debug!(plugin, request_id, trace_id, "{text}"),
     }
     let level = u8::try_from(level.max(1)).unwrap_or(u8::MAX);
     if log_lines::is_wanted(level) {

@@ -6,6 +6,7 @@
 
 use super::json::{self, Piece};
 use super::record::write_grouped;
+use crate::redact;
 use crate::request::{MAX_HEADERS, Request};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -23,7 +24,7 @@ struct Header<'h> {
 }
 
 /// Writes the headers of a request with the changes of plugins. Credentials are shown without their values.
-pub(super) fn write_request(request: &Request<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_request(request: &Request<'_>, redacts: bool, out: &mut Vec<u8>) {
     let edits = &request.upstream.headers;
     let (bytes, places) = request.head.located();
     let is_plain = json::is_plain_head(bytes);
@@ -33,7 +34,7 @@ pub(super) fn write_request(request: &Request<'_>, out: &mut Vec<u8>) {
         is_plain,
         is_redacted: false,
     });
-    if edits.is_empty() {
+    if edits.is_empty() && !redacts {
         return write(read.map(shown), out);
     }
     let kept = read.filter(|header| !edits.drops(header.name.text()));
@@ -43,7 +44,11 @@ pub(super) fn write_request(request: &Request<'_>, out: &mut Vec<u8>) {
         is_plain: false,
         is_redacted: false,
     });
-    write(kept.chain(added).map(shown), out);
+    let all = kept.chain(added);
+    match redacts {
+        false => write(all.map(shown), out),
+        true => write(all.map(redacted), out),
+    }
 }
 
 /// Returns the header as the record of a request shows it.
@@ -53,19 +58,32 @@ fn shown(header: Header<'_>) -> Header<'_> {
     let is_redacted = REDACTED
         .iter()
         .any(|one| one.len() == name.len() && one.eq_ignore_ascii_case(name));
-    if !is_redacted {
-        return header;
+    match is_redacted {
+        true => hidden(header),
+        false => header,
     }
+}
+
+/// Returns the header as a record shows it that hides all credentials.
+fn redacted(header: Header<'_>) -> Header<'_> {
+    match redact::is_secret_header(header.name.text()) {
+        true => hidden(header),
+        false => header,
+    }
+}
+
+#[inline]
+fn hidden(header: Header<'_>) -> Header<'_> {
     Header {
-        value: b"REDACTED".as_slice().into(),
+        value: redact::REDACTED.into(),
         is_plain: true,
-        is_redacted,
+        is_redacted: true,
         ..header
     }
 }
 
 /// Writes the headers of a response head. Its first line is the status line. A body may follow it.
-pub(super) fn write_response(head: &[u8], out: &mut Vec<u8>) {
+pub(super) fn write_response(head: &[u8], redacts: bool, out: &mut Vec<u8>) {
     let end = memchr::memmem::find(head, b"\r\n\r\n");
     let head = &head[..end.map_or(head.len(), |at| at + 2)];
     let lines = Lines {
@@ -73,7 +91,10 @@ pub(super) fn write_response(head: &[u8], out: &mut Vec<u8>) {
         at: memchr::memchr(b'\n', head).map_or(head.len(), |at| at + 1),
         is_plain: json::is_plain_head(head),
     };
-    write(lines, out);
+    match redacts {
+        false => write(lines, out),
+        true => write(lines.map(redacted), out),
+    }
 }
 
 /// The header lines of a response head.

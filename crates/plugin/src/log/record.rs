@@ -3,6 +3,7 @@
 
 use super::{LogCx, LogEntry, RecordError, Try, TryEnd, entity, fields, headers, json};
 use crate::args::{self, Arg, MAX_ARGS};
+use crate::redact;
 use crate::request::{Consumer, EntityRef, Request, RequestState};
 use crate::response::Origin;
 use crate::stream::TlsInfo;
@@ -60,17 +61,18 @@ fn write(cx: &LogCx<'_, '_>, out: &mut Vec<u8>) {
         ..
     } = cx;
     let entities = &*node.entities;
+    let redacts = node.redacts_records;
     let started_at = since_epoch(entry.started_at);
     out.push(b'{');
-    write_request(request, entry, out);
+    write_request(request, entry, redacts, out);
     out.extend_from_slice(br#","upstream_uri":""#);
-    write_upstream_uri(request, entry, out);
+    write_upstream_uri(request, entry, redacts, out);
     out.extend_from_slice(br#"","upstream_status":""#);
     write_upstream_status(entry.tries, out);
     out.extend_from_slice(br#"","response":{"status":"#);
     json::number(entry.status, out);
     out.extend_from_slice(br#","headers":"#);
-    headers::write_response(entry.response_head, out);
+    headers::write_response(entry.response_head, redacts, out);
     out.extend_from_slice(br#","size":"#);
     json::number(entry.response_size, out);
     out.push(b'}');
@@ -115,12 +117,12 @@ fn write_trace_id(trace: &Trace, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-fn write_request(request: &Request<'_>, entry: &LogEntry<'_>, out: &mut Vec<u8>) {
+fn write_request(request: &Request<'_>, entry: &LogEntry<'_>, redacts: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(br#""request":{"id":"#);
     json::string(request.request_id.as_bytes(), out);
     out.extend_from_slice(br#","uri":""#);
     let start = out.len();
-    write_uri(request, out);
+    write_uri(request, redacts, out);
     let uri = start..out.len();
     out.extend_from_slice(br#"","url":""#);
     out.extend_from_slice(request.scheme.name().as_bytes());
@@ -134,11 +136,11 @@ fn write_request(request: &Request<'_>, entry: &LogEntry<'_>, out: &mut Vec<u8>)
         Some(query) => query,
         None => request.head.query_bytes().unwrap_or_default(),
     };
-    write_query(query, out);
+    write_query(query, redacts, out);
     out.extend_from_slice(br#","method":"#);
     json::string(request.method_bytes(), out);
     out.extend_from_slice(br#","headers":"#);
-    headers::write_request(request, out);
+    headers::write_request(request, redacts, out);
     out.extend_from_slice(br#","size":"#);
     json::number(entry.request_size, out);
     write_tls(request.tls, out);
@@ -146,23 +148,35 @@ fn write_request(request: &Request<'_>, entry: &LogEntry<'_>, out: &mut Vec<u8>)
 }
 
 /// Writes the path and the query as they were received.
-fn write_uri(request: &Request<'_>, out: &mut Vec<u8>) {
+fn write_uri(request: &Request<'_>, redacts: bool, out: &mut Vec<u8>) {
     json::escaped(request.head.path_bytes(), out);
     if let Some(query) = request.head.query_bytes() {
-        out.push(b'?');
-        json::escaped(query, out);
+        write_raw_query(query, redacts, out);
+    }
+}
+
+/// Writes a query as it is in a URI.
+fn write_raw_query(query: &[u8], redacts: bool, out: &mut Vec<u8>) {
+    out.push(b'?');
+    match redacts {
+        false => json::escaped(query, out),
+        true => redact::query(query, |piece| json::escaped(piece, out)),
     }
 }
 
 /// Writes the path and the query for the upstream. A request without a route has none.
-fn write_upstream_uri(request: &Request<'_>, entry: &LogEntry<'_>, out: &mut Vec<u8>) {
+fn write_upstream_uri(
+    request: &Request<'_>,
+    entry: &LogEntry<'_>,
+    redacts: bool,
+    out: &mut Vec<u8>,
+) {
     if entry.upstream_path.is_empty() {
         return;
     }
     json::escaped(entry.upstream_path, out);
     if let Some(query) = request.upstream_query() {
-        out.push(b'?');
-        json::escaped(query, out);
+        write_raw_query(query, redacts, out);
     }
 }
 
@@ -312,12 +326,12 @@ pub(super) fn write_workspace(entities: &dyn crate::Entities, out: &mut Vec<u8>)
     out.extend_from_slice(br#","workspace_name":"default""#);
 }
 
-fn write_query(query: &[u8], out: &mut Vec<u8>) {
+fn write_query(query: &[u8], redacts: bool, out: &mut Vec<u8>) {
     if query.is_empty() {
         return out.extend_from_slice(b"{}");
     }
     if !query.contains(&b'&') {
-        return write_only_arg(args::parse(query).next(), out);
+        return write_only_arg(args::parse(query).next(), redacts, out);
     }
     let args: SmallVec<[Arg<'_>; 8]> = args::parse(query).collect();
     debug_assert!(args.len() <= MAX_ARGS, "which limits the comparisons");
@@ -325,23 +339,26 @@ fn write_query(query: &[u8], out: &mut Vec<u8>) {
         args.len(),
         |one, other| args[one].name == args[other].name,
         |at, out| json::string(&args[at].name, out),
-        |at, out| write_arg_value(&args[at], out),
+        |at, out| write_arg_value(&args[at], redacts, out),
         out,
     );
 }
 
-fn write_only_arg(arg: Option<Arg<'_>>, out: &mut Vec<u8>) {
+fn write_only_arg(arg: Option<Arg<'_>>, redacts: bool, out: &mut Vec<u8>) {
     out.push(b'{');
     if let Some(arg) = arg {
         json::string(&arg.name, out);
         out.push(b':');
-        write_arg_value(&arg, out);
+        write_arg_value(&arg, redacts, out);
     }
     out.push(b'}');
 }
 
-fn write_arg_value(arg: &Arg<'_>, out: &mut Vec<u8>) {
+fn write_arg_value(arg: &Arg<'_>, redacts: bool, out: &mut Vec<u8>) {
     match &arg.value {
+        Some(_) if redacts && redact::is_secret_field(&arg.name) => {
+            json::string(redact::REDACTED, out);
+        }
         Some(value) => json::string(value, out),
         None => out.extend_from_slice(b"true"),
     }

@@ -551,6 +551,49 @@ fn a_credential_of_lua_code_is_shown_as_it_was_told() {
 }
 
 #[test]
+fn a_record_hides_credentials_if_the_node_wants_it() {
+    let head = RequestHead::parse(
+        b"GET /a?apikey=KEY&b=1 HTTP/1.1\r\nHost: a\r\nCookie: a=KEY\r\nX-Api-Key: KEY\r\nX-B: c\r\n\r\n",
+        &Limits::default(),
+    );
+    let head = head.unwrap().expect("the head is complete").0;
+    let request = Request::bare(&head);
+    let mut state = RequestState::default();
+    let entry = LogEntry {
+        response_head:
+            b"HTTP/1.1 200 OK\r\nSet-Cookie: s=KEY\r\nSet-Cookie: t=KEY\r\nX-D: e\r\n\r\n",
+        upstream_path: b"/up",
+        ..entry()
+    };
+    let mut node = Node::bare().unwrap();
+    Arc::get_mut(&mut node).unwrap().redacts_records = true;
+    let cx = LogCx {
+        request: &request,
+        state: &mut state,
+        configured: Configured {
+            scopes: ScopeSet::GLOBAL,
+            consumer: None,
+            plugin: 0,
+            names: &NoNames,
+        },
+        node: &node,
+        entry: &entry,
+    };
+    let text = cx.record().unwrap();
+    assert!(memchr::memmem::find(&text, b"KEY").is_none());
+    let record: Json = serde_json::from_slice(&text).unwrap();
+    let query = "?apikey=REDACTED&b=1";
+    assert_eq!(record["request"]["uri"], format!("/a{query}"));
+    assert_eq!(record["upstream_uri"], format!("/up{query}"));
+    assert_eq!(record["request"]["querystring"]["apikey"], "REDACTED");
+    assert_eq!(record["request"]["querystring"]["b"], "1");
+    assert_eq!(record["request"]["headers"]["cookie"], "REDACTED");
+    assert_eq!(record["request"]["headers"]["x-b"], "c");
+    assert_eq!(record["response"]["headers"]["set-cookie"], "REDACTED");
+    assert_eq!(record["response"]["headers"]["x-d"], "e");
+}
+
+#[test]
 fn the_reason_of_a_response_is_recorded_only_if_that_is_wanted() {
     let head = head(GET);
     let request = Request::bare(&head);

@@ -343,6 +343,7 @@ impl Case {
             trusted_ips: self.trusted_ips.clone(),
             configuration: self.configuration.clone(),
             body_buffer: BODY_BUFFER,
+            redacts_records: false,
         });
         let mut node = node.expect("a client that trusts anyone needs no certificates");
         node.clock = self.clock.clone();

@@ -57,12 +57,15 @@ pub(super) enum Name {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub(super) enum ServiceIdentifier {
-    ServiceId,
-    ServiceName,
-    ServiceHost,
-    ServiceNameOrHost,
+    #[serde(rename = "service_id")]
+    Id,
+    #[serde(rename = "service_name")]
+    Name,
+    #[serde(rename = "service_host")]
+    Host,
+    #[serde(rename = "service_name_or_host")]
+    NameOrHost,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

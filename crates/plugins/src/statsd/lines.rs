@@ -43,10 +43,16 @@ struct Statistic {
     workspace: WorkspaceIdentifier,
 }
 
+#[derive(Clone, Copy)]
+enum Shown<'a> {
+    Number(u64),
+    Text(&'a str),
+}
+
 /// A statistic without its name.
 #[derive(Clone, Copy)]
 struct Value<'a> {
-    value: &'a dyn std::fmt::Display,
+    value: Shown<'a>,
     kind: StatType,
     rate: &'a str,
 }
@@ -117,13 +123,13 @@ impl Lines {
         } else {
             metric.push_scope(facts, out);
         }
-        let counter = |out: &mut String| metric.end(&1, StatType::Counter, out);
+        let counter = |out: &mut String| metric.end(1, StatType::Counter, out);
         match metric.name {
             Name::UniqueUsers => {
                 out.push_str(".user.uniques");
                 push_value(
                     Value {
-                        value: &user,
+                        value: Shown::Text(&user),
                         kind: StatType::Set,
                         rate: "",
                     },
@@ -156,7 +162,7 @@ impl Lines {
                 Some((name, value)) => {
                     out.push('.');
                     out.push_str(name);
-                    metric.end(&value, metric.kind, out);
+                    metric.end(value, metric.kind, out);
                 }
                 None => return out.truncate(start),
             },
@@ -195,7 +201,7 @@ impl Lines {
         out.push('.');
         out.push_str(name);
         let value = Value {
-            value: &value,
+            value: Shown::Number(value),
             kind: metric.kind,
             rate: &metric.rate,
         };
@@ -232,7 +238,7 @@ impl Lines {
                 out.push_str(&self.names.prefix);
                 out.push('.');
                 let value = Value {
-                    value: &size,
+                    value: Shown::Number(size as u64),
                     kind: StatType::Gauge,
                     rate: &metric.rate,
                 };
@@ -297,7 +303,8 @@ impl Statistic {
         }
     }
 
-    fn end(&self, value: &dyn std::fmt::Display, kind: StatType, out: &mut String) {
+    fn end(&self, value: u64, kind: StatType, out: &mut String) {
+        let value = Shown::Number(value);
         let rate = &self.rate;
         push_value(Value { value, kind, rate }, out);
     }
@@ -326,12 +333,12 @@ impl Statistic {
             return;
         };
         match (self.service, service.name) {
-            (ServiceIdentifier::ServiceId, _) => push_id(service.id, out),
-            (ServiceIdentifier::ServiceName | ServiceIdentifier::ServiceNameOrHost, Some(name)) => {
+            (ServiceIdentifier::Id, _) => push_id(service.id, out),
+            (ServiceIdentifier::Name | ServiceIdentifier::NameOrHost, Some(name)) => {
                 push_name(name, out);
             }
-            (ServiceIdentifier::ServiceName, None) => {}
-            (ServiceIdentifier::ServiceHost | ServiceIdentifier::ServiceNameOrHost, _) => {
+            (ServiceIdentifier::Name, None) => {}
+            (ServiceIdentifier::Host | ServiceIdentifier::NameOrHost, _) => {
                 push_name(&facts.service_host().unwrap_or_default(), out);
             }
         }
@@ -352,15 +359,14 @@ fn push_status(facts: &Facts<'_>, out: &mut String) {
 
 /// Writes `:value|type`, and the rate.
 fn push_value(value: Value<'_>, out: &mut String) {
-    use std::fmt::Write;
-    // Writing to a text cannot fail.
-    let _ = write!(
-        out,
-        ":{}|{}{}",
-        value.value,
-        value.kind.letter(),
-        value.rate
-    );
+    out.push(':');
+    match value.value {
+        Shown::Number(number) => push_number(number, out),
+        Shown::Text(text) => out.push_str(text),
+    }
+    out.push('|');
+    out.push_str(value.kind.letter());
+    out.push_str(value.rate);
 }
 
 /// Tags that are being written.

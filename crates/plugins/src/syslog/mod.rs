@@ -7,7 +7,7 @@ mod tests;
 use crate::line_log::{FieldTexts, LineLog, Severities};
 use plugin::{BuildCx, BuildError, EndedStreamCx, LogCx, Node, Phases, Plugin, PluginDef, Scopes};
 use serde::Deserialize;
-use services::sinks::{Facility, SYSLOG, Severity};
+use services::sinks::{Facility, SYSLOG};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -55,33 +55,30 @@ impl Plugin for Syslog {
 
     fn log(&self, cx: &mut LogCx<'_, '_>, (): &mut ()) {
         if let Some(severity) = self.severities.of(Some(cx.entry.status)) {
-            let (buffer, length) = self.prefix(severity, cx.entry.started_at);
+            let (buffer, length) = prefix(self.facility.priority(severity), cx.entry.started_at);
             self.lines.log(cx, &buffer[..length]);
         }
     }
 
     fn log_stream(&self, cx: &mut EndedStreamCx<'_>) {
         if let Some(severity) = self.severities.of(None) {
-            let (buffer, length) = self.prefix(severity, cx.entry.started_at);
+            let (buffer, length) = prefix(self.facility.priority(severity), cx.entry.started_at);
             self.lines.log_stream(cx, &buffer[..length]);
         }
     }
 }
 
-impl Syslog {
-    /// Returns what comes before the record, as syslog(3) writes it, and its length. Times are UTC.
-    fn prefix(&self, severity: Severity, at: SystemTime) -> ([u8; PREFIX], usize) {
-        let mut buffer = [0; PREFIX];
-        let mut rest = &mut buffer[..];
-        let at = OffsetDateTime::from(at).to_offset(UtcOffset::UTC);
-        let format =
-            format_description!("[month repr:short] [day padding:space] [hour]:[minute]:[second]");
-        let priority = self.facility.priority(severity);
-        // The buffer is large enough for all of it.
-        let _ = write!(rest, "<{priority}>");
-        let _ = at.format_into(&mut rest, format);
-        let _ = write!(rest, " kong[{}]: ", std::process::id());
-        let length = PREFIX - rest.len();
-        (buffer, length)
-    }
+/// Returns what comes before the record, as syslog(3) writes it, and its length. Times are UTC.
+fn prefix(priority: u8, at: SystemTime) -> ([u8; PREFIX], usize) {
+    let mut buffer = [0; PREFIX];
+    let mut rest = &mut buffer[..];
+    let at = OffsetDateTime::from(at).to_offset(UtcOffset::UTC);
+    let format =
+        format_description!("[month repr:short] [day padding:space] [hour]:[minute]:[second]");
+    // The buffer is large enough for all of it.
+    let _ = write!(rest, "<{priority}>");
+    let _ = at.format_into(&mut rest, format);
+    let _ = write!(rest, " kong[{}]: ", std::process::id());
+    let length = PREFIX - rest.len();
+    (buffer, length)
 }

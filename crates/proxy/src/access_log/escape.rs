@@ -34,7 +34,7 @@ fn write_json(bytes: &[u8], out: &mut Vec<u8>) {
                 b'\n' => out.extend_from_slice(b"\\n"),
                 b'\r' => out.extend_from_slice(b"\\r"),
                 b'\t' => out.extend_from_slice(b"\\t"),
-                ..=0x1f => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+                ..=0x1f | 0x7f => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
                 _ => out.push(byte),
             }
         }

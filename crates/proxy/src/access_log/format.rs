@@ -5,7 +5,7 @@
 use super::clock::Clock;
 use super::escape;
 use super::line::{Facts, RequestLine};
-use plugin::{Reason, Try, TryEnd, base64};
+use plugin::{Reason, Try, TryEnd, base64, redact};
 use std::io::Write;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const BASIC: &str =
     "$remote_addr [$time_local] $protocol $status $bytes_sent $bytes_received $session_time";
 const JSON: &str = concat!(
     r#"{"time":"$time_iso8601","remote_addr":"$remote_addr","remote_user":"$remote_user","#,
-    r#""request_id":"$kong_request_id","method":"$request_method","host":"$host","#,
+    r#""request_id":"$kong_request_id","trace_id":"$kong_trace_id","method":"$request_method","host":"$host","#,
     r#""uri":"$request_uri","protocol":"$server_protocol","scheme":"$scheme","status":$status,"#,
     r#""request_length":$request_length,"bytes_sent":$bytes_sent,"#,
     r#""body_bytes_sent":$body_bytes_sent,"request_time":$request_time,"#,
@@ -30,6 +30,12 @@ const JSON: &str = concat!(
     r#""reason":"$kong_reason","#,
     r#""referer":"$http_referer","user_agent":"$http_user_agent"}"#,
 );
+
+/// Maximum number of variables without a value that are named.
+const MAX_NAMED: usize = 16;
+
+/// Starts of the names of variables that are about a header, a cookie or an argument.
+const PREFIXES: [&str; 4] = ["http_", "sent_http_", "cookie_", "arg_"];
 
 /// Method to escape values from clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +49,10 @@ pub(super) enum Escape {
 pub struct Format {
     pieces: Vec<Piece>,
     escape: Escape,
+    /// Whether credentials are hidden (`log_redact`).
+    redacts: bool,
+    /// Variables that have no value here.
+    unknown: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -84,8 +94,31 @@ enum Variable {
     Plugin,
     Reason,
     ReasonFlag,
+    TraceId,
     /// A request header, by its name in lower case.
     Header(String),
+    /// A request header with a credential that is never shown.
+    Secret(String),
+    /// A header of the response, by its name in lower case.
+    SentHeader(String),
+    Cookie(String),
+    Argument(String),
+    IsArgs,
+    Https,
+    Http2,
+    Completion,
+    Pipe,
+    ServerName,
+    ServerAddr,
+    Pid,
+    ConnectionRequests,
+    UpstreamHeaderTime,
+    SslProtocol,
+    SslCipher,
+    SslClientVerify,
+    SslServerName,
+    /// A variable that has no value here.
+    Unknown,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -94,10 +127,8 @@ pub enum FormatError {
         "there is no log format `{0}`; use kong_log_format, combined, json, basic or the one that nginx_http_log_format defines"
     )]
     Unknown(String),
-    #[error("`${0}` is not known in log formats")]
-    Variable(String),
-    #[error("`${0}` would put credentials into the log")]
-    Secret(String),
+    #[error("`$` without the name of a variable")]
+    NoName,
     #[error("expected `<name> [escape=default|json] '<format>'`")]
     Syntax,
 }
@@ -134,8 +165,20 @@ impl Format {
         Ok((name, Self::compile(&format, escape)?))
     }
 
+    /// Returns the same format, which hides credentials or not.
+    #[must_use]
+    pub fn redacting(self, redacts: bool) -> Self {
+        Self { redacts, ..self }
+    }
+
+    /// Returns the names of the variables that have no value here, and of those that are never shown.
+    pub fn without_value(&self) -> &[String] {
+        &self.unknown
+    }
+
     fn compile(text: &str, escape: Escape) -> Result<Self, FormatError> {
         let mut pieces = Vec::new();
+        let mut unknown = Vec::new();
         let mut rest = text;
         while let Some(at) = rest.find('$') {
             let (before, after) = (&rest[..at], &rest[at + 1..]);
@@ -143,11 +186,26 @@ impl Format {
             if !before.is_empty() {
                 pieces.push(Piece::Text(before.to_owned()));
             }
-            pieces.push(Piece::Value(Variable::named(name)?));
+            if name.is_empty() {
+                return Err(FormatError::NoName);
+            }
+            let variable = Variable::named(name);
+            if matches!(variable, Variable::Unknown | Variable::Secret(_))
+                && unknown.len() < MAX_NAMED
+                && !unknown.iter().any(|other| other == name)
+            {
+                unknown.push(name.to_owned());
+            }
+            pieces.push(Piece::Value(variable));
             rest = behind;
         }
         pieces.push(Piece::Text(format!("{rest}\n")));
-        Ok(Self { pieces, escape })
+        Ok(Self {
+            pieces,
+            escape,
+            redacts: true,
+            unknown,
+        })
     }
 
     /// Appends the line of a request, including the line break.
@@ -178,10 +236,42 @@ impl Format {
         let before = out.len();
         let mut text = |text: &[u8]| escape::write(self.escape, text, out);
         match variable {
-            Variable::Header(name) => text(facts.headers.first(name).unwrap_or_default()),
+            Variable::Header(name) => match facts.headers.first(name).unwrap_or_default() {
+                b"" => {}
+                _ if self.redacts && redact::is_secret_header(name.as_bytes()) => {
+                    text(redact::REDACTED);
+                }
+                url if self.redacts && name == "referer" => redact::target(url, text),
+                value => text(value),
+            },
+            Variable::Secret(name) => {
+                if facts.headers.first(name).is_some() {
+                    text(redact::REDACTED);
+                }
+            }
+            Variable::SentHeader(name) => match sent_header(facts.sent_head, name) {
+                Some(_) if self.redacts && redact::is_secret_header(name.as_bytes()) => {
+                    text(redact::REDACTED);
+                }
+                value => text(value.unwrap_or_default()),
+            },
+            Variable::Cookie(name) => match cookie(facts, name) {
+                Some(_) if self.redacts => text(redact::REDACTED),
+                value => text(value.unwrap_or_default()),
+            },
+            Variable::Argument(name) => match argument(facts, name) {
+                Some(_) if self.redacts && redact::is_secret_field(name.as_bytes()) => {
+                    text(redact::REDACTED);
+                }
+                value => text(value.unwrap_or_default()),
+            },
+            Variable::IsArgs if query(facts).is_empty() => {}
+            Variable::IsArgs => text(b"?"),
+            Variable::SslServerName => text(facts.sni.as_bytes()),
             Variable::RemoteUser => text(&remote_user(facts).unwrap_or_default()),
-            Variable::Request => write_request(facts, &mut text),
+            Variable::Request => write_request(facts, self.redacts, &mut text),
             Variable::Method => text(method(facts)),
+            Variable::Target if self.redacts => redact::target(target(facts), text),
             Variable::Target => text(target(facts)),
             Variable::Path => text(
                 target(facts)
@@ -189,6 +279,7 @@ impl Format {
                     .next()
                     .unwrap_or_default(),
             ),
+            Variable::Query if self.redacts => redact::query(query(facts), text),
             Variable::Query => text(query(facts)),
             Variable::Protocol => text(protocol(facts).as_bytes()),
             Variable::Host => text(facts.host.as_bytes()),
@@ -229,6 +320,10 @@ fn write_plain(variable: &Variable, facts: &Facts<'_>, clock: &Clock, out: &mut 
         Variable::Port => write!(out, "{}", facts.port),
         Variable::Scheme => out.write_all(facts.scheme.as_bytes()),
         Variable::Reason => out.write_all(facts.reason.map_or("", Reason::name).as_bytes()),
+        Variable::TraceId => match facts.trace_id {
+            Some(id) => out.write_all(&id.hex()),
+            None => Ok(()),
+        },
         Variable::ReasonFlag => out.write_all(facts.reason.map_or("", Reason::flag).as_bytes()),
         Variable::UpstreamAddr => write_tries(facts, out, |one, out| match one.address {
             Some(address) => write!(out, "{address}"),
@@ -240,6 +335,31 @@ fn write_plain(variable: &Variable, facts: &Facts<'_>, clock: &Clock, out: &mut 
         }),
         Variable::UpstreamResponseTime => {
             write_tries(facts, out, |one, out| write_seconds(one.took, out))
+        }
+        Variable::UpstreamHeaderTime => match facts.latencies.upstream {
+            Some(time) => write_seconds(time, out),
+            None => Ok(()),
+        },
+        Variable::Https if facts.scheme == "https" => out.write_all(b"on"),
+        Variable::Http2 => out.write_all(match (protocol(facts), facts.scheme) {
+            ("HTTP/2.0", "https") => b"h2",
+            ("HTTP/2.0", _) => b"h2c",
+            _ => b"",
+        }),
+        Variable::Completion if facts.status != 499 => out.write_all(b"OK"),
+        // Whether a request was pipelined is not known.
+        Variable::Pipe => out.write_all(b"."),
+        Variable::ServerName => out.write_all(b"kong"),
+        Variable::ServerAddr => match facts.local {
+            Some(address) => write!(out, "{address}"),
+            None => Ok(()),
+        },
+        Variable::Pid => write!(out, "{}", std::process::id()),
+        Variable::ConnectionRequests => write!(out, "{}", facts.connection_requests),
+        Variable::SslProtocol => out.write_all(facts.tls.map_or("", |tls| tls.version).as_bytes()),
+        Variable::SslCipher => out.write_all(facts.tls.map_or("", |tls| tls.cipher).as_bytes()),
+        Variable::SslClientVerify => {
+            out.write_all(facts.tls.map_or("", |tls| tls.client_verify).as_bytes())
         }
         _ => Ok(()),
     };
@@ -264,8 +384,9 @@ fn write_tries(
     Ok(())
 }
 
-fn write_request(facts: &Facts<'_>, text: &mut impl FnMut(&[u8])) {
+fn write_request(facts: &Facts<'_>, redacts: bool, text: &mut impl FnMut(&[u8])) {
     match facts.request {
+        RequestLine::Raw(line) if redacts => redact::target(line, text),
         RequestLine::Raw(line) => text(line),
         RequestLine::Stream { .. } => {}
         RequestLine::Parsed {
@@ -273,9 +394,14 @@ fn write_request(facts: &Facts<'_>, text: &mut impl FnMut(&[u8])) {
             target,
             version,
         } => {
-            for part in [method, b" ", target, b" ", version.as_bytes()] {
-                text(part);
+            text(method);
+            text(b" ");
+            match redacts {
+                true => redact::target(target, &mut *text),
+                false => text(target),
             }
+            text(b" ");
+            text(version.as_bytes());
         }
     }
 }
@@ -298,6 +424,34 @@ fn query<'a>(facts: &Facts<'a>) -> &'a [u8] {
     let target = target(facts);
     let at = target.iter().position(|byte| *byte == b'?');
     at.map_or(b"", |at| &target[at + 1..])
+}
+
+/// Returns the first value of an argument of the query.
+fn argument<'a>(facts: &Facts<'a>, name: &str) -> Option<&'a [u8]> {
+    let mut pairs = query(facts).split(|byte| *byte == b'&');
+    pairs.find_map(|pair| {
+        let equals = memchr::memchr(b'=', pair)?;
+        let is_it = pair[..equals].eq_ignore_ascii_case(name.as_bytes());
+        is_it.then_some(&pair[equals + 1..])
+    })
+}
+
+fn cookie<'a>(facts: &Facts<'a>, name: &str) -> Option<&'a [u8]> {
+    let mut pairs = facts.headers.first("cookie")?.split(|byte| *byte == b';');
+    pairs.find_map(|pair| {
+        let value = pair.trim_ascii().strip_prefix(name.as_bytes())?;
+        value.strip_prefix(b"=")
+    })
+}
+
+/// Returns a header of a response head.
+fn sent_header<'a>(head: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let mut lines = head.split(|byte| *byte == b'\n').skip(1);
+    lines.find_map(|line| {
+        let colon = memchr::memchr(b':', line)?;
+        let is_it = line[..colon].eq_ignore_ascii_case(name.as_bytes());
+        is_it.then(|| line[colon + 1..].trim_ascii())
+    })
 }
 
 fn protocol(facts: &Facts<'_>) -> &'static str {
@@ -331,8 +485,8 @@ fn variable_name(text: &str) -> (&str, &str) {
 }
 
 impl Variable {
-    fn named(name: &str) -> Result<Self, FormatError> {
-        Ok(match name {
+    fn named(name: &str) -> Self {
+        match name {
             "remote_addr" => Self::RemoteAddr,
             "remote_port" => Self::RemotePort,
             "realip_remote_addr" => Self::PeerAddr,
@@ -343,7 +497,7 @@ impl Variable {
             "request" => Self::Request,
             "request_method" => Self::Method,
             "request_uri" => Self::Target,
-            "uri" => Self::Path,
+            "uri" | "document_uri" => Self::Path,
             "args" | "query_string" => Self::Query,
             "server_protocol" | "protocol" => Self::Protocol,
             "status" => Self::Status,
@@ -364,14 +518,42 @@ impl Variable {
             "kong_plugin" => Self::Plugin,
             "kong_reason" => Self::Reason,
             "kong_reason_flag" => Self::ReasonFlag,
-            "http_authorization" | "http_proxy_authorization" => {
-                return Err(FormatError::Secret(name.to_owned()));
-            }
-            _ => match name.strip_prefix("http_") {
-                Some(header) if !header.is_empty() => Self::Header(header.replace('_', "-")),
-                _ => return Err(FormatError::Variable(name.to_owned())),
-            },
-        })
+            "kong_trace_id" => Self::TraceId,
+            "is_args" => Self::IsArgs,
+            "https" => Self::Https,
+            "http2" => Self::Http2,
+            "request_completion" => Self::Completion,
+            "pipe" => Self::Pipe,
+            "server_name" => Self::ServerName,
+            "server_addr" => Self::ServerAddr,
+            "pid" => Self::Pid,
+            "connection_requests" => Self::ConnectionRequests,
+            "upstream_header_time" => Self::UpstreamHeaderTime,
+            "ssl_protocol" => Self::SslProtocol,
+            "ssl_cipher" => Self::SslCipher,
+            "ssl_client_verify" => Self::SslClientVerify,
+            "ssl_server_name" | "ssl_preread_server_name" => Self::SslServerName,
+            "content_type" | "content_length" => Self::Header(name.replace('_', "-")),
+            "http_authorization" => Self::Secret("authorization".to_owned()),
+            "http_proxy_authorization" => Self::Secret("proxy-authorization".to_owned()),
+            _ => Self::prefixed(name),
+        }
+    }
+
+    /// Returns a variable whose name has a prefix and the name of a header, a cookie or an argument.
+    fn prefixed(name: &str) -> Self {
+        let Some((prefix, rest)) = PREFIXES.iter().find_map(|prefix| {
+            let rest = name.strip_prefix(prefix).filter(|rest| !rest.is_empty())?;
+            Some((*prefix, rest))
+        }) else {
+            return Self::Unknown;
+        };
+        match prefix {
+            "http_" => Self::Header(rest.replace('_', "-")),
+            "sent_http_" => Self::SentHeader(rest.replace('_', "-")),
+            "cookie_" => Self::Cookie(rest.to_owned()),
+            _ => Self::Argument(rest.to_owned()),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The properties of a finished request that a log line can show.
 
-use plugin::{Latencies, Reason, Try};
-use std::net::SocketAddr;
+use plugin::{Latencies, Reason, TlsInfo, TraceId, Try};
+use std::net::{IpAddr, SocketAddr};
 
 /// A finished request.
 pub struct Facts<'a> {
@@ -33,8 +33,19 @@ pub struct Facts<'a> {
     pub service: &'a str,
     /// Username of the consumer, or its id if it has no username. Empty if there is no consumer.
     pub consumer: &'a str,
+    /// The response head as it was sent, with its status line.
+    pub sent_head: &'a [u8],
+    /// Address of the gateway on the connection.
+    pub local: Option<IpAddr>,
+    pub tls: Option<&'a TlsInfo>,
+    /// The server name that the client has asked for by TLS.
+    pub sni: &'a str,
+    /// Number of requests on the connection so far.
+    pub connection_requests: u64,
     /// Name of the plugin that responded in the access phase, or failed there.
     pub plugin: &'a str,
+    /// The trace that the request belongs to, if a plugin traces it.
+    pub trace_id: Option<TraceId>,
     /// Why the response is not an upstream's complete one.
     pub reason: Option<Reason>,
 }
@@ -62,7 +73,13 @@ impl Default for Facts<'_> {
             route: "",
             service: "",
             consumer: "",
+            sent_head: b"",
+            local: None,
+            tls: None,
+            sni: "",
+            connection_requests: 0,
             plugin: "",
+            trace_id: None,
             reason: None,
         }
     }

@@ -37,7 +37,8 @@ fn facts<'a>(headers: &'a dyn Headers, request: RequestLine<'a>, tries: &'a [Try
         service: "",
         consumer: "",
         plugin: "",
-        reason: None,
+        sent_head: b"HTTP/1.1 200 OK\r\nX-B:  c \r\nSet-Cookie: s=1\r\n\r\n",
+        ..Facts::default()
     }
 }
 
@@ -149,18 +150,62 @@ fn an_operators_format_is_read_as_the_web_server_reads_it() {
         ("mine", FormatError::Syntax),
         ("mine 'open", FormatError::Syntax),
         ("mine escape=none x", FormatError::Syntax),
-        (
-            "mine $nonsense",
-            FormatError::Variable("nonsense".to_owned()),
-        ),
-        ("mine $", FormatError::Variable(String::new())),
-        (
-            "mine $http_authorization",
-            FormatError::Secret("http_authorization".to_owned()),
-        ),
+        ("mine $", FormatError::NoName),
     ] {
         assert_eq!(Format::directive(wrong).map(|_| ()), Err(error), "{wrong}");
     }
+}
+
+/// The line of a format for a request with credentials in many places.
+fn shown(format: &str, redacts: bool) -> String {
+    let text =
+        b"GET /a?apikey=KEY&b=2&Code=KEY HTTP/1.1\r\nHost: a.test\r\nCookie: a=KEY; bc=KEY\r\n\
+                 X-Api-Key: KEY\r\nAuthorization: Bearer KEY\r\nReferer: https://b/?jwt=KEY&x=1\r\n\
+                 Content-Type: text/x\r\n\r\n";
+    let parsed = RequestHead::parse(text, &Limits::default());
+    let head = parsed.expect("a valid head").expect("a complete head").0;
+    let request = RequestLine::Parsed {
+        method: b"GET",
+        target: head.target_bytes(),
+        version: "HTTP/1.1",
+    };
+    let format = Format::directive(&format!("mine '{format}'"))
+        .expect("a format")
+        .1;
+    line(&format.redacting(redacts), &facts(&head, request, &[]))
+}
+
+#[test]
+fn credentials_are_hidden_unless_the_operator_wants_them() {
+    let format = "$request|$request_uri|$args|$arg_apikey|$arg_b|$http_cookie|$cookie_bc|$http_x_api_key|\
+                  $http_referer|$sent_http_set_cookie|$http_authorization";
+    assert_eq!(
+        shown(format, true),
+        "GET /a?apikey=REDACTED&b=2&Code=REDACTED HTTP/1.1|/a?apikey=REDACTED&b=2&Code=REDACTED|\
+         apikey=REDACTED&b=2&Code=REDACTED|REDACTED|2|REDACTED|REDACTED|REDACTED|https://b/?jwt=REDACTED&x=1|\
+         REDACTED|REDACTED\n"
+    );
+    assert_eq!(
+        shown(format, false),
+        "GET /a?apikey=KEY&b=2&Code=KEY HTTP/1.1|/a?apikey=KEY&b=2&Code=KEY|apikey=KEY&b=2&Code=KEY|KEY|2|\
+         a=KEY; bc=KEY|KEY|KEY|https://b/?jwt=KEY&x=1|s=1|REDACTED\n"
+    );
+}
+
+#[test]
+fn variables_of_the_web_server_have_their_values() {
+    let format = "$is_args $content_type $sent_http_x_b $server_name $https $request_completion $pipe $document_uri";
+    assert_eq!(shown(format, true), "? text/x c kong - OK . /a\n");
+}
+
+#[test]
+fn variables_without_a_value_are_named() {
+    let format =
+        Format::directive("mine '$nonsense $status $geoip_city $http_authorization $http_'");
+    let format = format.expect("a format").1;
+    let expected = ["nonsense", "geoip_city", "http_authorization", "http_"];
+    assert_eq!(format.without_value(), expected);
+    assert_eq!(line(&format, &facts(&(), parsed(), &[])), "- 200 - - -\n");
 }
 
 fn log(lanes: usize) -> AccessLog {

@@ -59,9 +59,10 @@ impl Connection {
     async fn run_rest(mut self, head: RequestHead, arrival: &Arrival, view: &View, rest: Rest) {
         let plane = self.plane.clone();
         let snapshot = &*view.snapshot;
+        let counters = worker::with(|worker| worker.counters(&plane));
         let opening = Opening::new(&mut self, &head, arrival);
         let request = opening.request(&head);
-        let mut handling = Handling::new(request, snapshot, &plane);
+        let mut handling = Handling::new(request, snapshot, &plane, counters);
         handling.is_logged = true;
         let routed = handling.use_rest(rest, snapshot);
         self.dispatch(snapshot, &opening, &routed, &mut handling)

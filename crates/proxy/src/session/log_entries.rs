@@ -43,6 +43,12 @@ impl Connection {
                 state.and_then(|state| state.consumer.as_deref()),
                 &mut consumer,
             ),
+            sent_head: entry.response_head,
+            trace_id: state.and_then(|state| state.trace.id),
+            local: request.local,
+            tls: request.tls,
+            sni: request.sni.unwrap_or_default(),
+            connection_requests: request.connection_requests.into(),
             plugin: plugin.unwrap_or_default(),
             reason: entry.reason,
             ..self.facts(&(), request.request_id, entry.status)
