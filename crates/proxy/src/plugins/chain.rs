@@ -2,7 +2,7 @@
 //! consumer that is known at that moment. The later phases run the same instances.
 //! Source: kong/init.lua execute_collecting_plugins_iterator(), execute_collected_plugins_iterator().
 
-use super::{Instance, InstanceIndex, Instances, Plan};
+use super::{Instance, InstanceIndex, Instances, Plan, early_headers};
 use crate::respond::{GatewayResponse, ResponseSettings};
 use bytes::Bytes;
 use model::entities::ConsumerId;
@@ -204,6 +204,15 @@ impl<'r> Chain<'r> {
         })
     }
 
+    /// Takes the list of changes to a response back, whose memory serves the next request.
+    #[inline]
+    pub fn give_headers(&mut self, mut headers: HeaderEdits) {
+        if let Some(memory) = &mut self.memory {
+            headers.clear();
+            memory.state.headers = headers;
+        }
+    }
+
     pub fn give_sent_head(&mut self, head: SentHead) {
         if let Some(memory) = &mut self.memory {
             memory.sent_head = head;
@@ -323,6 +332,7 @@ impl<'r> Chain<'r> {
         let Some(memory) = self.memory.as_deref_mut() else {
             return Access::Done(None);
         };
+        memory.state.is_unlogged = !plan.has(Phases::LOG);
         loop {
             let (picked, instance) = match memory.waiting.take() {
                 Some(picked) => (picked, self.instances.get(picked.instance)),
@@ -494,7 +504,7 @@ impl<'r> Chain<'r> {
         let Some(memory) = self.memory.as_deref_mut() else {
             return Ok(None);
         };
-        memory.add_early_headers(upstream, answer);
+        early_headers::add(&mut memory.state.headers, upstream, answer);
         let mut replaced = None;
         let ChainMemory {
             picked, own, state, ..
@@ -656,24 +666,6 @@ impl ChainMemory {
             *phases = phases.with(own);
             self.picked.push(picked);
         }
-    }
-
-    /// Adds the headers that were set before there was a response. In front of an upstream's response they are lines
-    /// before the upstream's own, as nginx adds the upstream's headers to those that it already has; only the type of
-    /// the content is the upstream's alone. A response without an upstream replaces those that it sets itself.
-    fn add_early_headers(&mut self, upstream: Option<&ResponseHead>, answer: &mut Answer) {
-        if self.state.headers.is_empty() {
-            return;
-        }
-        let mut early = std::mem::take(&mut self.state.headers);
-        if let Some(head) = upstream {
-            early = early.into_before(|name| {
-                name.eq_ignore_ascii_case("content-type") && head.header(name).is_some()
-            });
-        }
-        let later = std::mem::replace(&mut answer.headers, HeaderEdits::new());
-        early.apply(later);
-        answer.headers = early;
     }
 }
 

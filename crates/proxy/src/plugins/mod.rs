@@ -3,6 +3,7 @@
 //! instances of a snapshot before requests use them.
 
 mod chain;
+mod early_headers;
 mod plan;
 mod publish;
 pub mod streams;
