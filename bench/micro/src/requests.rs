@@ -72,12 +72,12 @@ pub(crate) struct Setup {
     /// Creates the configuration for an upstream at the given address.
     pub(crate) config: Box<dyn Fn(SocketAddr) -> Config>,
     /// The plugins that the gateway knows.
-    plugins: Vec<Arc<PluginDef>>,
+    pub(crate) plugins: Vec<Arc<PluginDef>>,
     pub(crate) entities: Option<(TempDir, Arc<dyn Entities>)>,
     /// The requests that the client sends in turn.
     pub(crate) requests: Vec<Vec<u8>>,
     /// The upstream's response, in pieces that the gateway reads one by one.
-    answer: Vec<Vec<u8>>,
+    pub(crate) answer: Vec<Vec<u8>>,
 }
 
 impl Setup {

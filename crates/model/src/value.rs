@@ -110,6 +110,11 @@ impl Object {
         self.0.iter_mut().map(|(key, value)| (key.as_str(), value))
     }
 
+    /// Removes all fields but keeps their memory.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
     /// Keeps the first `length` fields.
     pub fn truncate(&mut self, length: usize) {
         self.0.truncate(length);

@@ -109,10 +109,56 @@ pub enum HeaderChange {
     Before(HeaderValue),
 }
 
+impl HeaderChange {
+    #[inline]
+    fn into_parts(self) -> (Kind, HeaderValue) {
+        match self {
+            Self::Remove => (Kind::Remove, HeaderValue::from_static("")),
+            Self::Set(value) => (Kind::Set, value),
+            Self::Add(value) => (Kind::Add, value),
+            Self::Before(value) => (Kind::Before, value),
+        }
+    }
+}
+
+/// A change of a list. The kind is not a part of the value, so that it can change while the value stays in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Change {
+    name: CompactString,
+    kind: Kind,
+    /// Empty if the lines are removed.
+    value: HeaderValue,
+}
+
+/// The kinds of [`HeaderChange`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Remove,
+    Set,
+    Add,
+    Before,
+}
+
+impl Change {
+    /// Whether it replaces all lines with its name.
+    #[inline]
+    fn replaces(&self) -> bool {
+        matches!(self.kind, Kind::Remove | Kind::Set)
+    }
+
+    fn is_of(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name)
+    }
+
+    fn line(&self) -> (&str, &[u8]) {
+        (&self.name, self.value.as_bytes())
+    }
+}
+
 /// Changes to the headers of one message. Names are compared without case; `_` and `-` are different.
 #[derive(Debug, Clone, Default)]
 pub struct HeaderEdits {
-    changes: Vec<(CompactString, HeaderChange)>,
+    changes: Vec<Change>,
     /// A set of the lengths (modulo 64) of changed names. Most lookups end here, because no changed name has the same
     /// length.
     lengths: u64,
@@ -126,9 +172,11 @@ impl HeaderEdits {
         }
     }
 
-    /// Empties the list but keeps its memory for the next message of a connection.
+    /// Empties the list but keeps its memory for the next message, unless it was unusually long.
     pub fn clear(&mut self) {
+        const KEPT: usize = 128;
         self.changes.clear();
+        self.changes.shrink_to(KEPT);
         self.lengths = 0;
     }
 
@@ -143,14 +191,19 @@ impl HeaderEdits {
     }
 
     #[inline]
-    fn push(&mut self, name: CompactString, change: HeaderChange) {
-        self.lengths |= length_bit(name.as_bytes());
-        self.changes.push((name, change));
+    fn push(&mut self, change: Change) {
+        self.lengths |= length_bit(change.name.as_bytes());
+        self.changes.push(change);
     }
 
     /// Replaces all lines with this name.
+    #[inline]
     pub fn set(&mut self, name: impl HeaderName, value: impl Into<HeaderValue>) {
-        self.replace(name, HeaderChange::Set(value.into()));
+        self.replace(Change {
+            name: name.into_name(),
+            kind: Kind::Set,
+            value: value.into(),
+        });
     }
 
     /// Whether the list certainly has no change of a name with one of these lengths.
@@ -162,56 +215,73 @@ impl HeaderEdits {
     /// Does what [`Self::set`] does for a name that the list has no change of, and does not look for one.
     #[inline]
     pub fn set_new(&mut self, name: impl HeaderName, value: HeaderValue) {
-        self.push(name.into_name(), HeaderChange::Set(value));
+        self.push(Change {
+            name: name.into_name(),
+            kind: Kind::Set,
+            value,
+        });
     }
 
+    #[inline]
     pub fn add(&mut self, name: impl HeaderName, value: impl Into<HeaderValue>) {
-        self.push(name.into_name(), HeaderChange::Add(value.into()));
+        self.push(Change {
+            name: name.into_name(),
+            kind: Kind::Add,
+            value: value.into(),
+        });
     }
 
+    #[inline]
     pub fn remove(&mut self, name: impl HeaderName) {
-        self.replace(name, HeaderChange::Remove);
+        self.replace(Change {
+            name: name.into_name(),
+            kind: Kind::Remove,
+            value: HeaderValue::from_static(""),
+        });
     }
 
     /// Makes one change.
     pub fn make(&mut self, name: impl HeaderName, change: HeaderChange) {
-        match change {
-            HeaderChange::Remove | HeaderChange::Set(_) => self.replace(name, change),
-            HeaderChange::Add(_) | HeaderChange::Before(_) => self.push(name.into_name(), change),
+        let name = name.into_name();
+        let (kind, value) = change.into_parts();
+        let change = Change { name, kind, value };
+        match change.replaces() {
+            true => self.replace(change),
+            false => self.push(change),
         }
     }
 
-    fn replace(&mut self, name: impl HeaderName, change: HeaderChange) {
-        let name = name.into_name();
-        if !self.may_have(name.as_bytes()) {
-            return self.push(name, change);
+    #[inline]
+    fn replace(&mut self, change: Change) {
+        if !self.may_have(change.name.as_bytes()) {
+            return self.push(change);
         }
-        self.replace_among(self.changes.len(), name, change);
+        self.replace_among(self.changes.len(), change);
     }
 
     /// Makes a change that replaces the changes of its name among the first ones. Returns how many of the first changes
     /// were removed.
-    fn replace_among(&mut self, first: usize, name: CompactString, change: HeaderChange) -> usize {
+    #[inline(never)]
+    fn replace_among(&mut self, first: usize, change: Change) -> usize {
         let mut same = self.changes[..first]
             .iter()
             .enumerate()
-            .filter(|(_, (other, _))| other.eq_ignore_ascii_case(&name))
+            .filter(|(_, other)| other.is_of(&change.name))
             .map(|(at, _)| at);
         match (same.next(), same.next()) {
             (None, _) => {
-                self.push(name, change);
+                self.push(change);
                 0
             }
             (Some(at), None) => {
-                self.changes[at] = (name, change);
+                self.changes[at] = change;
                 0
             }
             (Some(_), Some(_)) => {
                 let before = self.changes.len();
-                self.changes
-                    .retain(|(other, _)| !other.eq_ignore_ascii_case(&name));
+                self.changes.retain(|other| !other.is_of(&change.name));
                 let removed = before - self.changes.len();
-                self.push(name, change);
+                self.push(change);
                 removed
             }
         }
@@ -222,10 +292,8 @@ impl HeaderEdits {
     pub fn drops(&self, name: impl AsRef<[u8]>) -> bool {
         let name = name.as_ref();
         self.may_have(name)
-            && self.changes.iter().any(|(other, change)| {
-                let other = other.as_bytes();
-                let drops = matches!(change, HeaderChange::Remove | HeaderChange::Set(_));
-                drops && other.eq_ignore_ascii_case(name)
+            && (self.changes.iter()).any(|change| {
+                change.replaces() && change.name.as_bytes().eq_ignore_ascii_case(name)
             })
     }
 
@@ -236,41 +304,25 @@ impl HeaderEdits {
 
     /// The lines to write after the kept original ones.
     pub fn added(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
-        self.changes
-            .iter()
-            .filter_map(|(name, change)| match change {
-                HeaderChange::Remove | HeaderChange::Before(_) => None,
-                HeaderChange::Set(value) | HeaderChange::Add(value) => {
-                    Some((name.as_str(), value.as_bytes()))
-                }
-            })
+        let added =
+            (self.changes.iter()).filter(|change| matches!(change.kind, Kind::Set | Kind::Add));
+        added.map(Change::line)
     }
 
     /// The lines to write before the kept original ones.
     pub fn before(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.changes
-            .iter()
-            .filter_map(|(name, change)| match change {
-                HeaderChange::Before(value) => Some((name.as_str(), value.as_bytes())),
-                _ => None,
-            })
+        let before = (self.changes.iter()).filter(|change| change.kind == Kind::Before);
+        before.map(Change::line)
     }
 
     /// Makes all added lines come before the original message's lines, which are all kept. Used for headers that were
     /// set before there was a message. Names in `replaced` are left out.
     pub fn into_before(mut self, replaced: impl Fn(&str) -> bool) -> Self {
-        self.changes.retain_mut(|(name, change)| {
-            let taken = std::mem::replace(change, HeaderChange::Remove);
-            match taken {
-                HeaderChange::Remove => false,
-                HeaderChange::Set(value)
-                | HeaderChange::Add(value)
-                | HeaderChange::Before(value) => {
-                    *change = HeaderChange::Before(value);
-                    !replaced(name)
-                }
-            }
-        });
+        self.changes
+            .retain(|change| change.kind != Kind::Remove && !replaced(&change.name));
+        for change in &mut self.changes {
+            change.kind = Kind::Before;
+        }
         self
     }
 
@@ -283,12 +335,11 @@ impl HeaderEdits {
         // A change that replaces others is the first one of its name in its list. So it concerns only this list, and
         // not what was added from the later one.
         let (lengths, mut own) = (self.lengths, self.changes.len());
-        for (name, change) in later.changes {
-            let replaces = matches!(change, HeaderChange::Remove | HeaderChange::Set(_));
-            if replaces && lengths & length_bit(name.as_bytes()) != 0 {
-                own -= self.replace_among(own, name, change);
+        for change in later.changes {
+            if change.replaces() && lengths & length_bit(change.name.as_bytes()) != 0 {
+                own -= self.replace_among(own, change);
             } else {
-                self.push(name, change);
+                self.push(change);
             }
         }
     }
@@ -299,7 +350,8 @@ impl HeaderEdits {
         let mut edits = Self::new();
         edits.changes.reserve(changes.size_hint().0);
         for (name, change) in changes {
-            edits.push(name, change);
+            let (kind, value) = change.into_parts();
+            edits.push(Change { name, kind, value });
         }
         edits
     }
@@ -539,8 +591,11 @@ mod tests {
                 let mut applied = one.clone();
                 applied.apply(two.clone());
                 let mut expected = one.clone();
-                for (name, change) in &two.changes {
-                    expected.make(name.clone(), change.clone());
+                for change in &two.changes {
+                    match change.replaces() {
+                        true => expected.replace(change.clone()),
+                        false => expected.push(change.clone()),
+                    }
                 }
                 assert_eq!(applied.changes, expected.changes, "{one:?} {two:?}");
             }

@@ -131,6 +131,8 @@ pub struct RequestState {
     pub headers: HeaderEdits,
     /// Fields for the log record (`kong.log.set_serialize_value`), in the order in which they were set.
     pub log_fields: Vec<LogField>,
+    /// Whether no plugin of the request logs, so that nobody will read `log_fields`.
+    pub is_unlogged: bool,
     /// Addresses of the upstream servers that were contacted for the request so far.
     pub tried: Vec<SocketAddr>,
     /// What an interpreter keeps for the request, such as its tables, for all plugins that it runs.
@@ -199,6 +201,7 @@ impl RequestState {
 
     /// Forgets the request but keeps the memory of the lists.
     pub fn clear(&mut self) {
+        const KEPT: usize = 16;
         let Self {
             consumer,
             credential,
@@ -207,6 +210,7 @@ impl RequestState {
             shared,
             headers,
             log_fields,
+            is_unlogged,
             tried,
             interpreter,
             internal_path,
@@ -224,11 +228,13 @@ impl RequestState {
         *credential = None;
         *told_credential = None;
         groups.clear();
-        if !shared.is_empty() {
-            *shared = Object::new();
+        match shared.len() <= KEPT {
+            true => shared.clear(),
+            false => *shared = Object::new(),
         }
         headers.clear();
         log_fields.clear();
+        *is_unlogged = false;
     }
 }
 
@@ -322,13 +328,13 @@ pub enum Field<'a> {
 
 impl<'a> Field<'a> {
     /// Combines all values with the same name.
-    pub(crate) fn collect(mut values: impl Iterator<Item = Option<Cow<'a, [u8]>>>) -> Self {
-        match (values.next(), values.next()) {
-            (None, _) => Self::Absent,
-            (Some(_), Some(_)) => Self::Several,
-            (Some(Some(text)), None) => Self::Text(text),
-            (Some(None), None) => Self::Other,
-        }
+    pub(crate) fn collect(values: impl Iterator<Item = Option<Cow<'a, [u8]>>>) -> Self {
+        // A loop over a chain of iterators is slow if it asks them one by one.
+        values.fold(Self::Absent, |field, value| match (field, value) {
+            (Self::Absent, Some(text)) => Self::Text(text),
+            (Self::Absent, None) => Self::Other,
+            _ => Self::Several,
+        })
     }
 }
 
@@ -440,9 +446,13 @@ impl Request<'_> {
     pub fn first_header_field(&self, name: &str) -> Option<&[u8]> {
         let dashed = || {
             let dashed: CompactString = name.chars().map(dash).collect();
-            name.contains('_').then(|| self.header(&dashed)).flatten()
+            self.header(&dashed)
         };
-        self.header(name).or_else(dashed)
+        let found = self.header(name);
+        match name.contains('_') {
+            true => found.or_else(dashed),
+            false => found,
+        }
     }
 
     /// Returns the first cookie with this name, which may be empty. The case of names does not matter.

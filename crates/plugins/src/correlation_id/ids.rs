@@ -1,5 +1,6 @@
 //! The generators of ids. Each worker thread has its own, so that an id costs no lock.
 
+use bytes::Bytes;
 use net::id::RequestIds;
 use plugin::{HeaderValue, Node, Request};
 use std::cell::RefCell;
@@ -41,12 +42,26 @@ pub(super) fn counted() -> HeaderValue {
         worker.count = worker.count.wrapping_add(1);
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(worker.count).as_bytes();
-        let mut text = Vec::with_capacity(worker.uuid.len() + 1 + digits.len());
-        text.extend_from_slice(&worker.uuid);
-        text.push(b'#');
-        text.extend_from_slice(digits);
-        HeaderValue::Bytes(text.into())
+        let mut id = Counted {
+            text: [b'#'; 57],
+            length: worker.uuid.len() + 1 + digits.len(),
+        };
+        id.text[..worker.uuid.len()].copy_from_slice(&worker.uuid);
+        id.text[worker.uuid.len() + 1..id.length].copy_from_slice(digits);
+        HeaderValue::Bytes(Bytes::from_owner(id))
     })
+}
+
+/// A UUID with a number. `Bytes` that own it are cloned without another allocation; those of a vector are not.
+struct Counted {
+    text: [u8; 57],
+    length: usize,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.text[..self.length]
+    }
 }
 
 /// The number of trackers of this process. Kong has nginx's number of the connection in its place, of which HTTP/2 has

@@ -74,11 +74,13 @@ impl Plugin for CorrelationId {
                 id
             }
         };
-        cx.state.log_fields.push(LogField {
-            key: CompactString::const_new("correlation_id"),
-            value: Some(Value::String(CompactString::from_utf8_lossy(id.as_bytes()))),
-            mode: LogFieldMode::Set,
-        });
+        if !cx.state.is_unlogged {
+            cx.state.log_fields.push(LogField {
+                key: CompactString::const_new("correlation_id"),
+                value: Some(Value::String(CompactString::from_utf8_lossy(id.as_bytes()))),
+                mode: LogFieldMode::Set,
+            });
+        }
         if self.echoes {
             own.id = Some(id);
         }

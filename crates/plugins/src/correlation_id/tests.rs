@@ -39,6 +39,15 @@ fn a_uuid_is_random_and_of_version_4() {
 }
 
 #[test]
+fn an_id_becomes_a_field_of_the_record_only_if_there_is_one() {
+    let case = case(def(), json!({}));
+    let logged = case.request("GET /").run_now();
+    assert_eq!(logged_id(&logged), Some(sent_id(&logged)));
+    let unlogged = case.request("GET /").state(|state| state.is_unlogged = true);
+    assert_eq!(logged_id(&unlogged.run_now()), None);
+}
+
+#[test]
 fn a_counter_grows_on_each_worker_and_outlives_configurations() {
     let run = |config| {
         let outcome = case(def(), config).request("GET /").run_now();

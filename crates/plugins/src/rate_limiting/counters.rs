@@ -150,6 +150,35 @@ impl Counters {
         sharing[16..32].copy_from_slice(service.unwrap_or_default().as_bytes());
         sharing[32..39].copy_from_slice(&network(client));
         sharing[39] = budget.map_or(0, |budget| budget as u8);
+        // Clients do not choose the ids of routes and services, so that these need no hash of their own.
+        let scope = route.unwrap_or_default().as_u128()
+            ^ service.unwrap_or_default().as_u128().rotate_left(64);
+        let hash = match identifier {
+            Identifier::Id(id) => self.mixed(id),
+            other => self.hashed(other),
+        };
+        Identity {
+            hash: hash ^ scope,
+            budget,
+            sharing,
+        }
+    }
+
+    /// Spreads the bits of an id over all places. Clients do not choose such an id, so that it needs no hash against
+    /// collisions. Each step can be undone, so that two ids never have the same result.
+    fn mixed(&self, id: Uuid) -> u128 {
+        const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+        let (high, low) = id.as_u64_pair();
+        let (high, low) = (high ^ self.seed.0, low ^ self.seed.1);
+        let low = low ^ high.wrapping_mul(FACTOR).rotate_left(32);
+        let low = low.wrapping_mul(FACTOR);
+        let low = low ^ (low >> 32);
+        let high = high ^ low.wrapping_mul(FACTOR).rotate_left(32);
+        u128::from(high) << 64 | u128::from(low)
+    }
+
+    /// Hashes what clients can choose.
+    fn hashed(&self, identifier: Identifier<'_>) -> u128 {
         let mut hasher = SipHasher13::new_with_keys(self.seed.0, self.seed.1);
         // The first byte tells the kinds apart, so that a text is never taken for an address. One write is faster than
         // two.
@@ -159,12 +188,7 @@ impl Counters {
                 hasher.write(&[0]);
                 hasher.write(text);
             }
-            Identifier::Made(id) => {
-                parts[0] = 4;
-                parts[1..].copy_from_slice(id.as_bytes());
-                hasher.write(&parts);
-            }
-            Identifier::Id(id) => {
+            Identifier::Made(id) | Identifier::Id(id) => {
                 parts[0] = 1;
                 parts[1..].copy_from_slice(id.as_bytes());
                 hasher.write(&parts);
@@ -180,14 +204,7 @@ impl Counters {
                 hasher.write(&parts);
             }
         }
-        // Clients do not choose the ids of routes and services, so that these need no hash of their own.
-        let scope = route.unwrap_or_default().as_u128()
-            ^ service.unwrap_or_default().as_u128().rotate_left(64);
-        Identity {
-            hash: hasher.finish128().as_u128() ^ scope,
-            budget,
-            sharing,
-        }
+        hasher.finish128().as_u128()
     }
 
     /// Returns the identity of one of several counters of the same client and configured plugin.

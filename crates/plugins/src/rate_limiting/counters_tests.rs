@@ -293,3 +293,29 @@ fn texts_use_up_no_counters_of_addresses() {
     }
     assert_eq!(counters.used(), 20);
 }
+
+#[test]
+fn ids_that_are_alike_have_identities_of_their_own() {
+    let counters = Counters::new(10);
+    let ids: Vec<Uuid> = (0..128)
+        .map(|bit| Uuid::from_u128(1 << bit))
+        .chain((0..20).map(Uuid::from_u128))
+        .collect::<std::collections::BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    let mut all = std::collections::HashSet::new();
+    let mut lower = std::collections::HashSet::new();
+    for id in &ids {
+        for scope in [None, Some(ids[1]), Some(ids[2]), Some(ids[40])] {
+            for (route, service) in [(scope, None), (None, scope)] {
+                let identity = counters.identity(route, service, Identifier::Id(*id), CLIENT);
+                all.insert(identity.hash());
+                lower.insert(identity.hash() as u64);
+            }
+        }
+    }
+    // Both scopes are the same if there is none.
+    assert_eq!(all.len(), ids.len() * 7);
+    // The map uses these bits.
+    assert!(lower.len() >= ids.len() * 4, "{}", lower.len());
+}

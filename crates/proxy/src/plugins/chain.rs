@@ -6,7 +6,9 @@ mod going_on;
 
 use super::results::{Ran, asked_too_often, check_status, ending, finish, report};
 use super::timing::{Timed, Timer};
-use super::{Doing, Instance, InstanceIndex, Instances, PhaseMark, Plan, RouteMark, debugging};
+use super::{
+    Doing, Instance, InstanceIndex, Instances, PhaseMark, Plan, RouteMark, debugging, early_headers,
+};
 use crate::respond::{GatewayResponse, ResponseSettings};
 use bytes::Bytes;
 use going_on::GoesOn;
@@ -234,6 +236,15 @@ impl<'r> Chain<'r> {
         })
     }
 
+    /// Takes the list of changes to a response back, whose memory serves the next request.
+    #[inline]
+    pub fn give_headers(&mut self, mut headers: HeaderEdits) {
+        if let Some(memory) = &mut self.memory {
+            headers.clear();
+            memory.state.headers = headers;
+        }
+    }
+
     pub fn give_sent_head(&mut self, head: SentHead) {
         if let Some(memory) = &mut self.memory {
             memory.sent_head = head;
@@ -401,6 +412,7 @@ impl<'r> Chain<'r> {
         let Some(memory) = self.memory.as_deref_mut() else {
             return Access::Done(None);
         };
+        memory.state.is_unlogged = !plan.has(Phases::LOG);
         let mut timer = IS_TIMED.then(|| Timer::start(PluginPhase::Access));
         loop {
             let (picked, instance) = match memory.waiting.take() {
@@ -598,7 +610,7 @@ impl<'r> Chain<'r> {
         let Some(memory) = self.memory.as_deref_mut() else {
             return Ok(None);
         };
-        memory.add_early_headers(upstream, answer);
+        early_headers::add(&mut memory.state.headers, upstream, answer);
         let _ends = self.doing.ends();
         let mut replaced = None;
         let ChainMemory {
@@ -795,24 +807,6 @@ impl ChainMemory {
             *phases = phases.with(own);
             self.picked.push(picked);
         }
-    }
-
-    /// Adds the headers that were set before there was a response. In front of an upstream's response they are lines
-    /// before the upstream's own, as nginx adds the upstream's headers to those that it already has; only the type of
-    /// the content is the upstream's alone. A response without an upstream replaces those that it sets itself.
-    fn add_early_headers(&mut self, upstream: Option<&ResponseHead>, answer: &mut Answer) {
-        if self.state.headers.is_empty() {
-            return;
-        }
-        let mut early = std::mem::take(&mut self.state.headers);
-        if let Some(head) = upstream {
-            early = early.into_before(|name| {
-                name.eq_ignore_ascii_case("content-type") && head.header(name).is_some()
-            });
-        }
-        let later = std::mem::replace(&mut answer.headers, HeaderEdits::new());
-        early.apply(later);
-        answer.headers = early;
     }
 }
 

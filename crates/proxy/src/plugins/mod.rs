@@ -5,6 +5,7 @@
 mod chain;
 pub(crate) mod debugging;
 mod doing;
+mod early_headers;
 mod plan;
 mod publish;
 mod results;

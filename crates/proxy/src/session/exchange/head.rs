@@ -75,21 +75,30 @@ impl Exchange<'_, '_> {
         worker
             .out
             .extend_from_slice(body.as_deref().unwrap_or_default());
+        let status = answer.status;
+        let upstream_status = head.status();
+        let body = Body::new(head.framing());
+        let upstream_keeps = head.keep_alive();
+        let filtering = match form.filters {
+            true => Some(Box::new(Filtering::new(head, answer, form.length))),
+            false => {
+                self.chain.give_headers(answer.headers);
+                None
+            }
+        };
         self.answer = Some(ResponseInProgress {
-            status: answer.status,
-            upstream_status: head.status(),
+            status,
+            upstream_status,
             headed: self.client.now,
-            body: Body::new(head.framing()),
+            body,
             framing: form.framing,
-            upstream_keeps: head.keep_alive(),
+            upstream_keeps,
             keep_alive,
             streams,
             held: None,
             switched: false,
             discards: form.discards,
-            filtering: form
-                .filters
-                .then(|| Box::new(Filtering::new(head, answer, form.length))),
+            filtering,
             collected: None,
         });
         Ok(())
