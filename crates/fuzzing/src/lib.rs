@@ -23,6 +23,7 @@ mod opening;
 mod router;
 mod schema;
 mod session;
+mod template;
 mod token;
 mod uri;
 
@@ -30,7 +31,7 @@ mod uri;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target. Its name is also the name of its file in `fuzz/fuzz_targets` and of its directory in `fuzz/corpus`.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("chunked_body", chunked_body),
@@ -54,6 +55,7 @@ pub const TARGETS: [Target; 23] = [
     ("oauth2_request", oauth2_request),
     ("authorization", authorization),
     ("ldap_answer", ldap_answer),
+    ("template", template),
 ];
 
 pub use self::lua::lua;
@@ -74,6 +76,7 @@ pub use opening::{client_hello, proxy_header};
 pub use router::router;
 pub use schema::schema;
 pub use session::session;
+pub use template::template;
 pub use token::token;
 pub use uri::uri;
 
