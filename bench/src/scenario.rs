@@ -3,6 +3,7 @@
 mod admin;
 mod authentication;
 mod burst;
+mod cache;
 mod chains;
 mod config;
 mod gateway;
@@ -50,6 +51,8 @@ pub enum Name {
     Oauth2,
     /// Rate limits that ten gateways share by Redis: how much more than the limit passes, and the cost of a request
     Limits,
+    /// proxy-cache with a million responses: its memory, and the cost of a stored response
+    Cache,
     /// Hours of load with one change a second
     Soak,
     /// Criterion benches and instruction counts of single operations
@@ -79,6 +82,7 @@ impl Name {
             Name::Lua => lua::run,
             Name::Oauth2 => oauth2::run,
             Name::Limits => limits::run,
+            Name::Cache => cache::run,
             Name::Soak => soak::run,
             Name::Micro => micro::run,
         };

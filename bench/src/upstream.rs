@@ -13,6 +13,8 @@ use std::net::SocketAddr;
 
 const LISTENER: Token = Token(usize::MAX);
 const SMALL: usize = 512;
+/// Responses that may be stored have this length.
+const PAGE: usize = 2 * 1024;
 const BIG: usize = 64 * 1024;
 const HUGE: usize = 10 * 1024 * 1024;
 const BUFFER: usize = 64 * 1024;
@@ -26,6 +28,8 @@ pub fn body_length(path: &str) -> usize {
         BIG
     } else if path.starts_with("/huge") {
         HUGE
+    } else if path.starts_with("/page") {
+        PAGE
     } else {
         SMALL
     }
@@ -51,9 +55,11 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..PERIOD as u8).cycle().take(length).collect()
 }
 
-/// The responses: 10 MiB for `/huge`, 64 KiB for `/big`, and 512 bytes for every other path.
+/// The responses: 10 MiB for `/huge`, 64 KiB for `/big`, 2 KiB for `/page`, which may be stored, and 512 bytes for every
+/// other path.
 struct Answers {
     small: Vec<u8>,
+    page: Vec<u8>,
     big: Vec<u8>,
     huge: Vec<u8>,
 }
@@ -62,6 +68,7 @@ impl Answers {
     fn to(&self, head: &[u8]) -> &[u8] {
         let path = head.strip_prefix(b"GET ").unwrap_or_default();
         match path {
+            [b'/', b'p', b'a', b'g', b'e', ..] => &self.page,
             [b'/', b'b', b'i', b'g', ..] => &self.big,
             [b'/', b'h', b'u', b'g', b'e', ..] => &self.huge,
             _ => &self.small,
@@ -91,9 +98,10 @@ fn serve(mut listener: TcpListener) -> Result<()> {
     let mut events = Events::with_capacity(1024);
     let mut clients = Slots::default();
     let answers = Answers {
-        small: answer(SMALL),
-        big: answer(BIG),
-        huge: answer(HUGE),
+        small: answer(SMALL, ""),
+        page: answer(PAGE, "Cache-Control: max-age=86400\r\n"),
+        big: answer(BIG, ""),
+        huge: answer(HUGE, ""),
     };
     let mut buffer = vec![0; BUFFER];
     loop {
@@ -116,9 +124,9 @@ fn serve(mut listener: TcpListener) -> Result<()> {
     }
 }
 
-fn answer(length: usize) -> Vec<u8> {
+fn answer(length: usize, line: &str) -> Vec<u8> {
     let mut answer =
-        format!("HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: {length}\r\n\r\n")
+        format!("HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n{line}Content-Length: {length}\r\n\r\n")
             .into_bytes();
     answer.extend(pattern(length));
     answer
@@ -217,12 +225,15 @@ mod tests {
     #[test]
     fn a_body_has_the_length_of_its_path_and_no_other_content() {
         let answers = Answers {
-            small: answer(SMALL),
-            big: answer(BIG),
-            huge: answer(HUGE),
+            small: answer(SMALL, ""),
+            page: answer(PAGE, ""),
+            big: answer(BIG, ""),
+            huge: answer(HUGE, ""),
         };
         let pattern = Pattern::new(HUGE);
-        for path in ["/", "/route-1", "/big", "/big/1", "/huge", "/hug"] {
+        for path in [
+            "/", "/route-1", "/page/1", "/big", "/big/1", "/huge", "/hug",
+        ] {
             let answer = answers.to(format!("GET {path} HTTP/1.1\r\n").as_bytes());
             let head = memmem::find(answer, b"\r\n\r\n").unwrap() + 4;
             let body = &answer[head..];
@@ -237,7 +248,7 @@ mod tests {
     #[test]
     fn answers_are_chosen_by_path_and_come_in_order() {
         let mut stream = std::net::TcpStream::connect(in_a_thread()).unwrap();
-        let (small, big) = (answer(SMALL), answer(BIG));
+        let (small, big) = (answer(SMALL, ""), answer(BIG, ""));
         stream
             .write_all(b"GET /big HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nHo")
             .unwrap();
@@ -254,7 +265,7 @@ mod tests {
         for _ in 0..count {
             stream.write_all(b"GET /big HTTP/1.1\r\n\r\n").unwrap();
         }
-        let answers = read_answers(&mut stream, answer(BIG).len() * count);
-        assert!(answers == answer(BIG).repeat(count));
+        let answers = read_answers(&mut stream, answer(BIG, "").len() * count);
+        assert!(answers == answer(BIG, "").repeat(count));
     }
 }

@@ -22,6 +22,29 @@ const CACHE_SIZE_LIMIT: usize = 256 << 10;
 /// `(*LIMIT_MATCH=10000)`.
 const BACKTRACK_LIMIT: usize = 10_000;
 
+/// Limits on searches that need backtracking.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Maximum number of backtracking steps. Each may look at the whole text.
+    steps: usize,
+    /// Maximum length of the text.
+    bytes: usize,
+}
+
+impl Limits {
+    /// The limits of Kong's router.
+    pub(crate) const USUAL: Self = Self {
+        steps: BACKTRACK_LIMIT,
+        bytes: usize::MAX,
+    };
+
+    /// Limits for texts that clients choose, under which a search takes at most a few milliseconds.
+    pub(crate) const STRICT: Self = Self {
+        steps: 1000,
+        bytes: 4096,
+    };
+}
+
 /// Maximum number of instructions of a compiled backtracking regex, including the expanded subroutine calls.
 const PROGRAM_SIZE_LIMIT: usize = 100_000;
 
@@ -39,6 +62,7 @@ pub(crate) enum Engine {
         regex: fancy_regex::Regex,
         /// Whether the regex needs backtracking at all.
         hard: bool,
+        limits: Limits,
     },
 }
 
@@ -51,7 +75,7 @@ pub(crate) struct Located<'r> {
 
 impl Engine {
     /// Compiles the pattern if it is within [`bounds`].
-    pub(crate) fn new(pattern: &str, dialect: Dialect) -> Result<Self, RegexError> {
+    pub(crate) fn new(pattern: &str, dialect: Dialect, limits: Limits) -> Result<Self, RegexError> {
         match dialect {
             Dialect::Rust => {
                 bounds::check_linear(pattern)?;
@@ -59,10 +83,14 @@ impl Engine {
             }
             Dialect::Pcre => {
                 // PCRE has Unicode properties in byte patterns too, `fancy-regex` only in patterns of characters.
-                let (regex, hard) = backtracking(pattern, BytesMode::Ascii).or_else(|error| {
-                    backtracking(pattern, BytesMode::Unicode).map_err(|_| error)
-                })?;
-                Ok(Self::Backtracking { regex, hard })
+                let compile = |mode| backtracking(pattern, mode, limits.steps);
+                let (regex, hard) = compile(BytesMode::Ascii)
+                    .or_else(|error| compile(BytesMode::Unicode).map_err(|_| error))?;
+                Ok(Self::Backtracking {
+                    regex,
+                    hard,
+                    limits,
+                })
             }
         }
     }
@@ -70,15 +98,20 @@ impl Engine {
     /// Approximate upper bound of the cost in steps of searching this many bytes.
     pub(crate) fn steps(&self, bytes: usize) -> usize {
         match self {
-            Self::Backtracking { hard: true, .. } => BACKTRACK_LIMIT + bytes,
+            Self::Backtracking {
+                hard: true, limits, ..
+            } => limits.steps + bytes,
             Self::Linear(_) | Self::Backtracking { .. } => SEARCH + bytes,
         }
     }
 
-    /// Whether the regex matches. Fails if the search exceeds the backtracking limit.
+    /// Whether the regex matches. Fails if the search exceeds the limits on backtracking.
     pub(crate) fn search(&self, text: &[u8]) -> Result<bool, TooManySteps> {
         match self {
             Self::Linear(regex) => Ok(regex.is_match(text)),
+            Self::Backtracking {
+                hard: true, limits, ..
+            } if text.len() > limits.bytes => Err(TooManySteps),
             Self::Backtracking { regex, .. } => regex.is_match(text).map_err(|_| TooManySteps),
         }
     }
@@ -194,23 +227,28 @@ fn refusal(pattern: &str) -> regex::Error {
 /// Checks whether PCRE accepts the pattern, as far as `fancy-regex` can tell. The pattern is tried with bytes and then
 /// with characters, because PCRE allows characters and Unicode properties in byte patterns, and `fancy-regex` does not.
 pub(crate) fn check_pcre(pattern: &str) -> Result<(), RegexError> {
-    let of_bytes = backtracking(pattern, BytesMode::Ascii);
+    let compile = |mode| backtracking(pattern, mode, BACKTRACK_LIMIT);
+    let of_bytes = compile(BytesMode::Ascii);
     if of_bytes.is_ok() {
         return Ok(());
     }
-    backtracking(pattern, BytesMode::Unicode).map(drop)
+    compile(BytesMode::Unicode).map(drop)
 }
 
 /// Compiles a pattern of PCRE's dialect. No other function may do that, because this one checks the limits first. Also
 /// returns whether the regex needs backtracking.
 #[expect(clippy::disallowed_methods, reason = "this is the bounded builder")]
-fn backtracking(pattern: &str, mode: BytesMode) -> Result<(fancy_regex::Regex, bool), RegexError> {
+fn backtracking(
+    pattern: &str,
+    mode: BytesMode,
+    steps: usize,
+) -> Result<(fancy_regex::Regex, bool), RegexError> {
     bounds::check_length(pattern)?;
     let parsed = fancy_regex::Expr::parse_tree(pattern).map_err(Box::new)?;
     let hard = bounds::check_backtracking(&parsed.expr, mode == BytesMode::Unicode)?;
     let regex = fancy_regex::RegexBuilder::new(pattern)
         .bytes_mode(mode)
-        .backtrack_limit(BACKTRACK_LIMIT)
+        .backtrack_limit(steps)
         .delegate_size_limit(COMPILED_SIZE_LIMIT)
         .delegate_dfa_size_limit(CACHE_SIZE_LIMIT)
         .max_prog_size(PROGRAM_SIZE_LIMIT)

@@ -2,7 +2,7 @@
 //! regexes on paths, the steps describe the whole regex. No engine is built for those.
 
 use crate::bounds::{self, TooComplex};
-use crate::engine::{self, Engine, Located};
+use crate::engine::{self, Engine, Limits, Located};
 use crate::plain;
 use crate::starts::{MAX_STEPS, Position, Starts};
 use crate::steps::{Step, Steps};
@@ -75,6 +75,16 @@ pub struct TooManySteps;
 impl Regex {
     /// Compiles the pattern. Fails if that could exceed the limits on work and memory.
     pub fn new(pattern: &str, dialect: Dialect) -> Result<Self, RegexError> {
+        Self::with_limits(pattern, dialect, Limits::USUAL)
+    }
+
+    /// Compiles a pattern of PCRE's dialect for texts that clients choose. If it needs backtracking, [`Self::search`] fails
+    /// for texts of more than 4 KiB and after 1,000 steps, which takes a few milliseconds at most.
+    pub fn strict(pattern: &str) -> Result<Self, RegexError> {
+        Self::with_limits(pattern, Dialect::Pcre, Limits::STRICT)
+    }
+
+    fn with_limits(pattern: &str, dialect: Dialect, limits: Limits) -> Result<Self, RegexError> {
         match dialect {
             Dialect::Rust => bounds::check_linear(pattern)?,
             Dialect::Pcre => bounds::check_length(pattern)?,
@@ -92,7 +102,7 @@ impl Regex {
         let known = parsed.filter(is_known);
         let matcher = match known.and_then(|parsed| names(pattern, &parsed)) {
             Some(names) => Matcher::Steps { names },
-            None => Matcher::Engine(Box::new(Engine::new(pattern, dialect)?)),
+            None => Matcher::Engine(Box::new(Engine::new(pattern, dialect, limits)?)),
         };
         Ok(Self(Arc::new(Inner {
             pattern: pattern.into(),

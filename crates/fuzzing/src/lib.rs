@@ -23,6 +23,7 @@ mod opening;
 mod router;
 mod schema;
 mod session;
+mod template;
 mod token;
 mod trace_context;
 mod uri;
@@ -31,7 +32,7 @@ mod uri;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target. Its name is also the name of its file in `fuzz/fuzz_targets` and of its directory in `fuzz/corpus`.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 25] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("chunked_body", chunked_body),
@@ -56,6 +57,7 @@ pub const TARGETS: [Target; 24] = [
     ("authorization", authorization),
     ("ldap_answer", ldap_answer),
     ("trace_context", trace_context),
+    ("template", template),
 ];
 
 pub use self::lua::lua;
@@ -76,6 +78,7 @@ pub use opening::{client_hello, proxy_header};
 pub use router::router;
 pub use schema::schema;
 pub use session::session;
+pub use template::template;
 pub use token::token;
 pub use trace_context::trace_context;
 pub use uri::uri;

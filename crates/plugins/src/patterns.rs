@@ -1,7 +1,7 @@
 //! Regexes in configurations of plugins. Kong runs them by PCRE. Here they run in linear time wherever they need no
-//! backtracking; the others have a limit on steps, and `expr` bounds their size.
+//! backtracking; the others have limits on steps and on the length of the text, and `expr` bounds their size.
 
-use expr::{Dialect, Regex, TooManySteps};
+use expr::{Regex, TooManySteps};
 use plugin::BuildError;
 
 /// Regexes of one field, tried in their order.
@@ -15,7 +15,7 @@ impl Patterns {
         entries: impl IntoIterator<Item = &'p str>,
     ) -> Result<Self, BuildError> {
         let compile = |pattern| {
-            Regex::new(pattern, Dialect::Pcre)
+            Regex::strict(pattern)
                 .map_err(|error| BuildError::field(field, format!("'{pattern}': {error}")))
         };
         let all: Result<_, BuildError> = entries.into_iter().map(compile).collect();

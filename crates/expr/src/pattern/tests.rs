@@ -127,7 +127,7 @@ fn answers_without_an_engine_are_the_engines() {
             Dialect::Rust
         };
         let pattern = pattern(&mut random);
-        let engine = Engine::new(&pattern, dialect);
+        let engine = Engine::new(&pattern, dialect, Limits::USUAL);
         let regex = Regex::new(&pattern, dialect);
         assert_eq!(engine.is_ok(), regex.is_ok(), "{pattern:?} {dialect:?}");
         let (Ok(engine), Ok(regex)) = (engine, regex) else {
@@ -151,4 +151,36 @@ fn answers_without_an_engine_are_the_engines() {
         }
     }
     assert!(lazy * 5 > rounds && groups * 8 > rounds, "{lazy} {groups}");
+}
+
+#[test]
+fn a_strict_regex_gives_up_early_where_it_needs_backtracking() {
+    let hard = Regex::strict(r"(?=x)x(a|b|ab)*(a+)\2d").unwrap();
+    assert_eq!(hard.search(b"xaad"), Ok(true));
+    assert_eq!(hard.search(b"yaad"), Ok(false));
+    let long = [&b"x"[..], &b"ab".repeat(40)].concat();
+    assert_eq!(hard.search(&long), Err(TooManySteps));
+    let longer = b"y".repeat(5000);
+    assert_eq!(hard.search(&longer), Err(TooManySteps));
+    let easy = Regex::strict("y+z").unwrap();
+    assert_eq!(easy.search(&longer), Ok(false));
+}
+
+/// The worst that is known: each step looks at the rest of the text.
+#[test]
+fn a_strict_search_takes_a_small_multiple_of_its_steps() {
+    let text = [b"a".repeat(2000), b"b".repeat(2000)].concat();
+    for pattern in [
+        r"(?=a)(?:a*b*)*c(\1)?",
+        r"(?:(?=a*b*)a)*$",
+        r"(a*)(a*)(a*)b*\1c",
+        r"(?<!x)(a+)+b*\1c",
+    ] {
+        let Ok(strict) = Regex::strict(pattern) else {
+            continue;
+        };
+        let begun = std::time::Instant::now();
+        let found = strict.search(&text);
+        println!("{pattern}: {found:?} in {:?}", begun.elapsed());
+    }
 }

@@ -1,4 +1,4 @@
-use crate::engine::Engine;
+use crate::engine::{Engine, Limits};
 use crate::pattern::{Dialect, Regex};
 use crate::steps::{Class, Step, Steps};
 use crate::testing::{parsed, pattern, text};
@@ -163,7 +163,7 @@ fn every_match_can_be_walked_and_every_whole_walk_is_a_match() {
         let (Ok(regex), Some(parsed)) = (Regex::new(&pattern, dialect), parsed(&pattern)) else {
             continue;
         };
-        let engine = Engine::new(&pattern, dialect).expect("it was accepted");
+        let engine = Engine::new(&pattern, dialect, Limits::USUAL).expect("it was accepted");
         for _ in 0..12 {
             check(&regex, &engine, &text(&mut random, &parsed), &mut seen);
         }

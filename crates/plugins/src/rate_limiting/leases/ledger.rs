@@ -260,7 +260,7 @@ impl Ledger {
     pub(super) fn apply(
         &mut self,
         asks: &[Ask],
-        answers: &[Answer],
+        answers: &[Option<Answer>],
         reply: &Reply,
         sent: Duration,
         now: Duration,
@@ -271,6 +271,10 @@ impl Ledger {
             };
             let mut leases = entry.leases.iter_mut();
             let Some(lease) = leases.find(|lease| lease.expects(ask)) else {
+                continue;
+            };
+            let Some(answer) = answer else {
+                lease.fail();
                 continue;
             };
             if !lease.apply(ask, answer, sent, reply.time, reply.frozen) {

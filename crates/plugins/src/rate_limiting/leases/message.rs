@@ -71,7 +71,8 @@ pub(super) struct Reply {
     pub(super) frozen: bool,
     /// Number of nodes that were seen lately.
     pub(super) nodes: u64,
-    pub(super) answers: Vec<Answer>,
+    /// `None` for a message that Redis could not apply, because another program has written the key.
+    pub(super) answers: Vec<Option<Answer>>,
 }
 
 /// Makes a call of the script with the messages of a node. `prefix` begins the keys, and `reported` is the epoch in which
@@ -145,7 +146,8 @@ impl Reply {
 }
 
 impl Answer {
-    fn read(elements: &mut impl Iterator<Item = Value>) -> Option<Self> {
+    /// Reads an answer. The inner `None` says that the message has failed.
+    fn read(elements: &mut impl Iterator<Item = Value>) -> Option<Option<Self>> {
         let begin = natural(elements.next()?)?;
         let end = natural(elements.next()?)?;
         let sequence = natural(elements.next()?);
@@ -155,16 +157,17 @@ impl Answer {
             0 => Others::Unused,
             1 => Others::AllUsed,
             2 => Others::TooMany,
+            3 => return Some(None),
             _ => return None,
         };
-        Some(Self {
+        Some(Some(Self {
             begin,
             end,
             sequence,
             granted,
             left,
             others,
-        })
+        }))
     }
 }
 

@@ -6,7 +6,8 @@
 -- then 9 values per message: period, limit, record, window (-1 for the current one), sequence, keep, used, waiting, ahead.
 -- Reply: the time in microseconds, the epoch, 1 if nothing is granted yet, the number of nodes, then 6 values per message:
 -- begin and end of the window in seconds, the sequence that the record has (-1 if the message's window is over), the
--- granted total, what is left, and 1 if no other node has unused permits or 2 if more is granted than the limit allows.
+-- granted total, what is left, and 1 if no other node has unused permits, 2 if more is granted than the limit allows, or 3 if
+-- the message has failed.
 
 local SKEW = 2              -- Seconds by which the clocks of two masters may differ.
 local FORGET = 3600 * 1000  -- Milliseconds of silence after which no node uses its record any more.
@@ -165,5 +166,12 @@ local function apply(key, at)
   answer(begin, ends, own.sequence, own.granted, max(0, left), state)
 end
 
-for i = 2, #KEYS do apply(KEYS[i], 4 + (i - 2) * 9) end
+-- A key that holds something else, which another program has written, fails only its own message: 3 as the last value.
+for i = 2, #KEYS do
+  local before = #reply
+  if not pcall(apply, KEYS[i], 4 + (i - 2) * 9) then
+    for at = #reply, before + 1, -1 do reply[at] = nil end
+    answer(0, 0, -1, 0, 0, 3)
+  end
+end
 return reply

@@ -103,7 +103,7 @@ impl Model {
         let frozen = now < since + self.lease || (missing && now < since + 4 * self.lease);
         let answers = asks
             .iter()
-            .map(|ask| self.apply(node, ask, now, frozen, live))
+            .map(|ask| Some(self.apply(node, ask, now, frozen, live)))
             .collect();
         Reply {
             time,

@@ -231,3 +231,33 @@ fn leases_need_the_policy_redis_and_no_sync_rate() {
         "{error}"
     );
 }
+
+#[tokio::test]
+async fn a_key_of_another_program_fails_only_its_own_client() {
+    let Some(redis) = Redis::start() else {
+        return;
+    };
+    let config = config(
+        &redis,
+        5,
+        json!({
+            "limit_by": "header", "header_name": "x", "on_unreachable": "closed",
+            "redis": {"host": "127.0.0.1", "port": redis.port, "timeout": 500},
+        }),
+    );
+    let status = async |case: &Case, client: &str| {
+        let outcome = case.request("GET /").header("x", client).run().await;
+        outcome.client.status
+    };
+    let first = node(config.clone());
+    assert_eq!(status(&first, "broken").await, 200);
+    let key = redis.query(&["KEYS", "silverback:lease:*:month"]);
+    drop(first);
+    redis.query(&["SET", key.trim(), "not a hash"]);
+    let second = node(config);
+    let (broken, other) = tokio::join!(status(&second, "broken"), status(&second, "other"));
+    assert_eq!(other, 200);
+    assert!(broken >= 500, "{broken}");
+    redis.query(&["DEL", key.trim()]);
+    assert_eq!(status(&second, "broken").await, 200);
+}
