@@ -314,12 +314,12 @@ impl Decision {
         Ids {
             trace: self.trace.number,
             root: self.root,
-            parent: self.parent(),
+            parent: self.parent_of_root(),
             last_try: self.last_try,
         }
     }
 
-    fn parent(self) -> Option<u64> {
+    fn parent_of_root(self) -> Option<u64> {
         self.incoming.filter(|_| self.is_foreign)?.span
     }
 
@@ -333,7 +333,7 @@ impl Decision {
             parent: if has_try {
                 Some(self.root)
             } else {
-                self.parent()
+                self.parent_of_root()
             },
             sampled: Some(self.sampled),
             debug: self.incoming.is_some_and(|incoming| incoming.debug),
