@@ -9,6 +9,7 @@ mod compat;
 mod demo;
 mod edges;
 mod fuzz;
+mod observe;
 mod pages;
 mod sanitizer;
 mod shell;
@@ -23,7 +24,7 @@ usage: cargo xtask <command>
   demo    build the gateway, start it with demo/kong.yml and an upstream, show some requests, keep it running
   test    run every test
   check   formatting, crate edges, file sizes, dependencies, lints, documentation, every test (generated files are compared
-          by tests), clients of Kong (where there is Go), commands and links of the documentation, fuzz targets, the tests of
+          by tests), clients of Kong (where there is Go), rules and dashboards with a real Prometheus, commands and links of the documentation, fuzz targets, the tests of
           the unsafe code of Lua under AddressSanitizer, Lua code that does harm under load (ten minutes in CI, one elsewhere),
           instruction counts (bench/instructions.json; needs valgrind); only some steps when they are named, such as:
           cargo xtask check formatting tests
