@@ -256,7 +256,8 @@ fn prepare_configuration(
         configuration: settings.shown.to_string(),
         body_buffer: usize::try_from(settings.proxy.body_buffer).unwrap_or(usize::MAX),
     });
-    let for_plugins = for_plugins.map_err(Failure::of("read lua_ssl_trusted_certificate"))?;
+    let mut for_plugins = for_plugins.map_err(Failure::of("read lua_ssl_trusted_certificate"))?;
+    for_plugins.records_reason = settings.model.records_reason;
     let plane = DataPlane::new(
         Live::new(snapshot),
         plane_settings,

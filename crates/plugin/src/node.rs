@@ -46,6 +46,8 @@ pub struct Node {
     /// Maximum size of a request body that Lua code gets without asking for a larger one
     /// (`nginx_http_client_body_buffer_size`).
     pub body_buffer: usize,
+    /// Whether log records have the reason of an incomplete response (`log_record_reason`).
+    pub records_reason: bool,
     /// Counts the connections. It is set once the node serves.
     pub connections: OnceLock<CountConnections>,
 }
@@ -132,6 +134,7 @@ impl Node {
             trusted_ips,
             configuration,
             body_buffer,
+            records_reason: false,
             connections: OnceLock::new(),
         })
     }

@@ -185,6 +185,7 @@ pub(crate) struct ModelSettings {
     pub(crate) strict_calculation: bool,
     pub(crate) lua: LuaSettings,
     pub(crate) times_plugins: bool,
+    pub(crate) records_reason: bool,
 }
 
 /// Settings of the proxy, not yet converted to the types of the data plane.
@@ -468,6 +469,7 @@ fn model_settings(raw: &mut RawSettings) -> ModelSettings {
             sandbox_environment: texts(raw, "untrusted_lua_sandbox_environment").into(),
         },
         times_plugins: flag(raw, "plugin_time_metrics"),
+        records_reason: flag(raw, "log_record_reason"),
     }
 }
 

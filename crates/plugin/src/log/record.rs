@@ -91,6 +91,10 @@ fn write(cx: &LogCx<'_, '_>, out: &mut Vec<u8>) {
         Origin::Upstream => br#","source":"upstream""#,
         Origin::Gateway | Origin::Plugin => br#","source":"kong""#,
     });
+    if let Some(reason) = entry.reason.filter(|_| node.records_reason) {
+        out.extend_from_slice(br#","reason":"#);
+        json::string(reason.name().as_bytes(), out);
+    }
     write_workspace(entities, out);
 }
 

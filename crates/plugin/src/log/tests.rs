@@ -547,3 +547,32 @@ fn a_credential_of_lua_code_is_shown_as_it_was_told() {
     );
     assert_eq!(shown(None, None), json!({}));
 }
+
+#[test]
+fn the_reason_of_a_response_is_recorded_only_if_that_is_wanted() {
+    let head = head(GET);
+    let request = Request::bare(&head);
+    let entry = LogEntry {
+        reason: Some(crate::Reason::NoRoute),
+        ..entry()
+    };
+    for (wanted, expected) in [(false, Json::Null), (true, "no_route".into())] {
+        let node = Node::bare().unwrap();
+        let mut node = Arc::into_inner(node).unwrap();
+        node.records_reason = wanted;
+        let cx = LogCx {
+            request: &request,
+            state: &mut RequestState::default(),
+            configured: Configured {
+                scopes: ScopeSet::GLOBAL,
+                consumer: None,
+                plugin: 0,
+                names: &NoNames,
+            },
+            node: &Arc::new(node),
+            entry: &entry,
+        };
+        let record: Json = serde_json::from_slice(&cx.record().unwrap()).unwrap();
+        assert_eq!(record["reason"], expected);
+    }
+}

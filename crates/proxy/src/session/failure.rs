@@ -377,4 +377,37 @@ mod tests {
         let resolve = ConnectError::Resolve(ResolveError::NotFound);
         assert_eq!(of(resolve), (Owner::Gateway, None));
     }
+
+    #[test]
+    fn reasons_tell_the_stage_at_which_an_attempt_failed() {
+        use UpstreamFailure::{Nonsense, Rejected, Silent, Timeout, Unprocessed};
+        let of = |failed, passed| {
+            let failure = TryFailure::Exchange {
+                failed,
+                reused: false,
+                repeatable: false,
+                told: None,
+                passed,
+            };
+            failure.reason()
+        };
+        let upstream = |failure| of(Failed::Upstream(failure), None);
+        assert_eq!(upstream(Silent), Reason::UpstreamClosed);
+        assert_eq!(upstream(Unprocessed), Reason::UpstreamReset);
+        assert_eq!(upstream(Rejected), Reason::UpstreamReset);
+        assert_eq!(upstream(Nonsense), Reason::UpstreamProtocol);
+        let timeout = Failed::Upstream(Timeout);
+        assert_eq!(of(timeout, Some(Limit::Write)), Reason::WriteTimeout);
+        assert_eq!(of(timeout, Some(Limit::Read)), Reason::ReadTimeout);
+        for failed in [Failed::Broken, Failed::BrokenUnnoticed, Failed::Incomplete] {
+            assert_eq!(of(failed, None), Reason::ResponseBrokenOff);
+            assert_eq!(of(failed, Some(Limit::Read)), Reason::ReadTimeout);
+        }
+        assert_eq!(of(Failed::TooLargeToHold, None), Reason::ResponseTooLarge);
+        assert_eq!(of(Failed::ClientGone, None), Reason::ClientGone);
+        const EMFILE: i32 = 24;
+        let shortage = Arc::new(io::Error::from_raw_os_error(EMFILE));
+        let shortage = TryFailure::Connect(ConnectError::Refused(shortage));
+        assert_eq!(shortage.reason(), Reason::Overloaded);
+    }
 }

@@ -1,0 +1,103 @@
+//! Workers that do not respond, and the metrics of the node.
+
+use crate::launch;
+use std::time::{Duration, Instant};
+use testkit::{Client, Echo, Gateway};
+
+fn metrics(gateway: &Gateway) -> String {
+    gateway.admin_get("/metrics").text()
+}
+
+/// Returns the value of a sample. `name` includes the labels.
+fn sample(text: &str, name: &str) -> Option<f64> {
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    Some(value.parse().expect("a number"))
+}
+
+#[test]
+fn a_worker_that_stalls_is_reported_with_what_it_does() {
+    let echo = Echo::start();
+    // Each snippet stays far below the limit of its time. Together they hold the worker for 1.5 seconds.
+    let snippet = "\"local start = os.clock() while os.clock() - start < 0.01 do end\"";
+    let snippets = [snippet; 150].join(", ");
+    let gateway = launch()
+        .configuration(&format!(
+            r#"
+_format_version: "3.0"
+services:
+  - name: one
+    url: {}
+    routes:
+      - name: spins
+        paths: [/spins]
+        plugins: [{{name: pre-function, config: {{access: [{snippets}]}}}}]
+      - {{name: open, paths: [/open]}}
+"#,
+            echo.url()
+        ))
+        .start();
+    assert_eq!(gateway.get("/open", &[]).status, 200);
+    let stalls = "silverback_worker_stalls_total{worker=\"0\"}";
+    assert_eq!(sample(&metrics(&gateway), stalls), Some(0.0));
+
+    let mut client = Client::connect(gateway.proxy);
+    let began = Instant::now();
+    client
+        .send("GET /spins HTTP/1.1\r\nHost: a\r\n\r\n")
+        .expect("sent");
+    let stalled = "silverback_worker_stalled_seconds{worker=\"0\",plugin=\"pre-function\",phase=\"access\",route=\"spins\"}";
+    // The Admin API has threads of its own.
+    while sample(&metrics(&gateway), stalled).is_none() {
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "{}",
+            gateway.log()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(client.receive("GET").expect("a response").status, 200);
+    gateway.wait_for_log(
+        "a worker does not respond: it runs pre-function (access) for the route spins",
+    );
+    gateway.wait_for_log("the worker responds again");
+    let text = metrics(&gateway);
+    assert!(sample(&text, stalls) >= Some(1.0), "{text}");
+    let again = "silverback_worker_stalled_seconds{worker=\"0\"}";
+    assert_eq!(sample(&text, again), Some(0.0));
+    let busy = sample(&text, "silverback_worker_busy_seconds_total{worker=\"0\"}");
+    assert!(busy.expect("a time") > 1.0, "{busy:?}");
+    let slow = "silverback_worker_loop_delay_seconds_bucket{worker=\"0\",le=\"0.5\"}";
+    let all = "silverback_worker_loop_delay_seconds_count{worker=\"0\"}";
+    assert!(sample(&text, slow) < sample(&text, all), "{text}");
+}
+
+#[test]
+fn the_node_shows_its_process_certificates_and_store() {
+    let echo = Echo::start();
+    let gateway = launch()
+        .set("proxy_listen", "127.0.0.1:0 ssl")
+        .configuration(&crate::shop(&echo))
+        .start();
+    let text = metrics(&gateway);
+    for (name, least) in [
+        ("process_open_fds", 10.0),
+        ("process_max_fds", 10.0),
+        ("process_cpu_seconds_total", 0.001),
+        ("process_start_time_seconds", 1.7e9),
+        ("silverback_revision_timestamp_seconds", 1.7e9),
+        ("silverback_store_bytes{kind=\"limit\"}", 1e6),
+        ("silverback_store_bytes{kind=\"file\"}", 1e4),
+        ("silverback_store_bytes{kind=\"used\"}", 1e4),
+        ("silverback_store_bytes{kind=\"history\"}", 0.0),
+        ("silverback_store_readers", 0.0),
+        ("silverback_history_revisions", 0.0),
+        (
+            "silverback_certificate_expiry_timestamp_seconds{certificate=\"ssl_cert\",name=\"\"}",
+            1.7e9,
+        ),
+    ] {
+        let value = sample(&text, name).unwrap_or_else(|| panic!("no {name} in\n{text}"));
+        assert!(value >= least, "{name}: {value}");
+    }
+}
