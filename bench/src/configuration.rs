@@ -110,7 +110,9 @@ impl Plugins {
             plugins.push(json!({"name": "rate-limiting", "config": config}));
         }
         if self == Self::KeyAuthAndPrometheus {
-            let config = json!({"status_code_metrics": true, "latency_metrics": true, "bandwidth_metrics": true});
+            let config = json!({
+                "per_consumer": true, "status_code_metrics": true, "latency_metrics": true, "bandwidth_metrics": true,
+            });
             plugins.push(json!({"name": "prometheus", "config": config}));
         }
         if self == Self::KeyAuthAndTermination {

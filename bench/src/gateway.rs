@@ -220,6 +220,8 @@ pub struct AdminResponse {
     head: String,
     /// The body, cut off after about one megabyte, which is enough for metrics and errors.
     pub start: String,
+    /// Number of lines that are no comments, of head and body.
+    pub samples: usize,
 }
 
 impl AdminResponse {
@@ -242,11 +244,16 @@ pub fn exchange(address: SocketAddr, head: &str, body: &[u8]) -> Result<AdminRes
     stream.write_all(head.as_bytes())?;
     stream.write_all(body)?;
     let mut kept = Vec::new();
+    let (mut samples, mut before) = (0, b'\n');
     let mut buffer = vec![0; 256 * 1024];
     loop {
         let read = stream.read(&mut buffer).context("no answer in time")?;
         if read == 0 {
             break;
+        }
+        for byte in &buffer[..read] {
+            samples += usize::from(before == b'\n' && *byte != b'#');
+            before = *byte;
         }
         if kept.len() < KEPT {
             kept.extend_from_slice(&buffer[..read]);
@@ -265,6 +272,7 @@ pub fn exchange(address: SocketAddr, head: &str, body: &[u8]) -> Result<AdminRes
         status,
         head: head.to_owned(),
         start: start.to_owned(),
+        samples,
     })
 }
 

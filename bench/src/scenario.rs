@@ -37,7 +37,7 @@ pub enum Name {
     Config,
     /// Writes and lists of the Admin API on the embedded store
     Admin,
-    /// Effect of scraping /metrics on traffic
+    /// Effect of scraping /metrics on traffic, the cost of a scrape, and the cost of counting
     Scrape,
     /// Thousands of streams on one HTTP/2 connection
     Burst,

@@ -23,7 +23,10 @@ const ALLOWED: [(&str, &[&str]); 17] = [
     ),
     ("profile", &[]),
     ("proxy", &["model", "net", "plugin", "router", "tables"]),
-    ("admin", &["model", "net", "plugin", "store", "tokens"]),
+    (
+        "admin",
+        &["model", "net", "plugin", "services", "store", "tokens"],
+    ),
     (
         "gateway",
         &[

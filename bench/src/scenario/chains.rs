@@ -3,6 +3,7 @@
 //! the peers, which have no plugins.
 
 use super::authentication::{self, CONSUMERS, Signer, bearer_of};
+use super::plugins::prometheus;
 use crate::configuration::{Plugins, Shape, key, path};
 use crate::harness::Harness;
 use crate::load::Request;
@@ -36,6 +37,7 @@ pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
             json!({"name": "correlation-id"}),
             limit(),
             transform(),
+            prometheus(),
         ];
         add_one_by_one(
             harness,
@@ -63,6 +65,7 @@ pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
             limit(),
             transform(),
             json!({"name": "correlation-id"}),
+            prometheus(),
         ];
         add_one_by_one(
             harness,

@@ -10,7 +10,7 @@ use crate::rounds::{self, Case};
 use anyhow::Result;
 use std::sync::Arc;
 
-const ABOUT: &str = "Cost of a request against the number of routes and credentials, without plugins, with key-auth, with rate limiting and with both; of a chain of five plugins next to none; of each authentication plugin; of chains as in production; and against the number of routes of every kind.";
+const ABOUT: &str = "Cost of a request against the number of routes and credentials, without plugins, with key-auth, with rate limiting and with both; of prometheus and of a chain of five plugins next to none; of each authentication plugin; of chains as in production; and against the number of routes of every kind.";
 const ROUTES: [usize; 4] = [1, 100, 10_000, 100_000];
 const CREDENTIALS: [usize; 4] = [1, 100, 10_000, 1_000_000];
 /// Number of routes and keys in the published LMDB test.

@@ -17,6 +17,7 @@ const NAME: &str = "plugins, 1 route";
 /// Names of configurations.
 const NO_PLUGINS: &str = "no plugins";
 const CHAIN: &str = "five plugins";
+const PROMETHEUS: &str = "prometheus, all metrics";
 
 pub fn run(harness: &mut Harness) -> Result<Scenario> {
     let mut scenario = Scenario {
@@ -29,11 +30,11 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
     Ok(scenario)
 }
 
-/// Measures a chain of five plugins on each route, next to none. The routes and the requests are the same.
+/// Measures prometheus and a chain of five plugins on each route, next to none. The routes and the requests are the same.
 pub fn measure_chain(harness: &mut Harness, scenario: &mut Scenario, routes: usize) -> Result<()> {
     let sink = sink::start()?;
     let mut configurations = configurations(sink);
-    configurations.retain(|(name, _)| [NO_PLUGINS, CHAIN].contains(name));
+    configurations.retain(|(name, _)| [NO_PLUGINS, PROMETHEUS, CHAIN].contains(name));
     let plural = if routes == 1 { "" } else { "s" };
     let name = format!("{CHAIN}, {routes} route{plural}");
     measure(harness, scenario, &name, routes, configurations)
@@ -73,6 +74,14 @@ fn measure(
     rounds::capacity(harness, scenario, &case, &subjects)
 }
 
+/// prometheus with all metrics and all labels.
+pub fn prometheus() -> Value {
+    json!({"name": "prometheus", "config": {
+        "per_consumer": true, "status_code_metrics": true, "latency_metrics": true, "bandwidth_metrics": true,
+        "upstream_health_metrics": true,
+    }})
+}
+
 /// Returns the configurations to compare. Those of a log plugin send records in batches, and one by one as by default.
 fn configurations(sink: SocketAddr) -> Vec<(&'static str, Vec<Value>)> {
     let log = |batch: u32| {
@@ -94,6 +103,7 @@ fn configurations(sink: SocketAddr) -> Vec<(&'static str, Vec<Value>)> {
     }});
     vec![
         (NO_PLUGINS, Vec::new()),
+        (PROMETHEUS, vec![prometheus()]),
         ("rate-limiting", vec![limit.clone()]),
         ("request-transformer", vec![transform.clone()]),
         ("http-log, batches", vec![log(1000)]),

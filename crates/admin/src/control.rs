@@ -16,6 +16,7 @@ use futures_util::future::BoxFuture;
 use model::{EntityKind, Object};
 use schemars::JsonSchema;
 use serde::Serialize;
+use services::metrics::Page;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -127,9 +128,12 @@ pub trait Control: Send + Sync + 'static {
     /// Metrics for `GET /metrics`, sorted by name.
     fn metrics(&self) -> Vec<Metric>;
 
-    /// Metrics of plugins and of what the node does for them, in the text format of Prometheus. They follow the others.
-    fn plugin_metrics(&self) -> String {
-        String::new()
+    /// Writes further metrics: Kong's, and those of plugins and of what the node does for them. They follow the others.
+    fn write_metrics(&self, _page: &mut Page) {}
+
+    /// Whether `GET /metrics` offers the format OpenMetrics.
+    fn offers_openmetrics(&self) -> bool {
+        false
     }
 
     /// MD5 hash of the running declarative configuration; all zeros if the configuration is empty.

@@ -35,6 +35,7 @@ pub(crate) struct Call<'a> {
     pub(crate) query: Vec<(String, Option<String>)>,
     pub(crate) content_type: Option<&'a str>,
     pub(crate) accept: Option<&'a str>,
+    pub(crate) accept_encoding: Option<&'a str>,
     pub(crate) bytes: Bytes,
     /// Whether the request came over the local socket.
     pub(crate) is_local: bool,

@@ -20,7 +20,7 @@ use axum::body::{Bytes, HttpBody};
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, Request};
 use axum::http::header::{
-    ACCEPT, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCEPT, ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_REQUEST_HEADERS, ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, RETRY_AFTER,
     WARNING,
 };
@@ -268,6 +268,7 @@ async fn answer(app: &App, action: Action, asked: Asked, parts: &Parts, bytes: B
         query: asked.query,
         content_type: header(parts, CONTENT_TYPE),
         accept: header(parts, ACCEPT),
+        accept_encoding: header(parts, ACCEPT_ENCODING),
         bytes,
         permits: Connection::of(&parts.extensions).map(|connection| &connection.permits),
         is_local: Connection::of(&parts.extensions).is_some_and(|connection| connection.is_local()),
@@ -327,7 +328,7 @@ async fn dispatch(call: &Call<'_>, action: Action) -> ApiResult {
         Action::Reload => reload::handle(call).await,
         Action::CpuProfile => profiles::cpu(call).await,
         Action::HeapProfile => profiles::heap(),
-        Action::Metrics => Ok(metrics::show(call.control)),
+        Action::Metrics => metrics::show(call).await,
         Action::Config => config::handle(call).await,
         Action::Import => transfer::import(call).await,
         Action::Export => transfer::show(call).await,

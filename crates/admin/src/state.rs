@@ -2,6 +2,7 @@
 
 use crate::control::{Api, Control};
 use crate::endpoints::Extensions;
+use crate::metrics::Scrapes;
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
 
@@ -11,6 +12,7 @@ pub(crate) struct App {
     api: Api,
     extensions: Option<Arc<Extensions>>,
     openapi: Arc<OnceLock<Bytes>>,
+    scrapes: Arc<Scrapes>,
 }
 
 impl App {
@@ -20,6 +22,7 @@ impl App {
             control,
             api,
             openapi: Arc::default(),
+            scrapes: Arc::default(),
         }
     }
 
@@ -38,6 +41,10 @@ impl App {
     /// The OpenAPI document, created at the first request for it.
     pub(crate) fn openapi(&self) -> &OnceLock<Bytes> {
         &self.openapi
+    }
+
+    pub(crate) fn scrapes(&self) -> &Scrapes {
+        &self.scrapes
     }
 
     pub(crate) fn api(&self) -> Api {

@@ -247,7 +247,11 @@ fn prepare_configuration(
         entities,
         tokens: Some(Arc::clone(&tokens)),
         sessions: Some(session_store::open(settings)?),
-        workers: settings.workers,
+        metrics: services::Metrics::with(services::metrics::Settings {
+            workers: settings.workers,
+            max_series: settings.metrics.max_series,
+            native: settings.metrics.native,
+        }),
         trust: build.tls.trust_of_bundles(),
         resolver: build.resolver.clone(),
         background,

@@ -85,6 +85,13 @@ pub trait Entities: Send + Sync {
         Ok(self.object(kind, id)?.map(|_| 0))
     }
 
+    /// Returns the revision of the last change of a kind, so that what was found before need not be looked up again.
+    /// `None` if it is not known.
+    fn last_change(&self, kind: EntityKind) -> Option<u64> {
+        let _ = kind;
+        None
+    }
+
     /// Returns the id of the workspace `default`, which holds all entities.
     fn workspace(&self) -> Uuid {
         DEFAULT_WORKSPACE

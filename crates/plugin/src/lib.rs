@@ -27,6 +27,7 @@ mod node;
 pub mod notice;
 mod request;
 mod response;
+mod route_slot;
 mod stream;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -58,6 +59,7 @@ pub use request::{
     LogFieldMode, Request, RequestCx, RequestState, RoutedUri, Scheme, ToldCredential, cookie_in,
 };
 pub use response::{Answer, Chunk, Origin, Response, ResponseBody, ResponseCx};
+pub use route_slot::RouteSlot;
 pub use services;
 pub use stream::{
     CertificateCx, EndedStreamCx, StreamConfigured, StreamCx, StreamEnd, StreamEntry, StreamFlow,

@@ -72,8 +72,7 @@ pub struct NodeParts {
     pub entities: Arc<dyn Entities>,
     pub tokens: Option<Arc<dyn TokenStore>>,
     pub sessions: Option<Arc<dyn SessionStore>>,
-    /// Number of workers.
-    pub workers: usize,
+    pub metrics: Metrics,
     /// The certificates that the HTTP client, the LDAP client and the Redis client trust.
     pub trust: Trust,
     pub resolver: Resolver,
@@ -101,7 +100,7 @@ impl Node {
             entities,
             tokens,
             sessions,
-            workers,
+            metrics,
             trust,
             resolver,
             background,
@@ -111,7 +110,6 @@ impl Node {
             body_buffer,
         } = parts;
         let queues = Queues::new(background.clone());
-        let metrics = Metrics::new(workers);
         queues.expose(&metrics);
         let redis = redis::Client::new(trust.clone(), resolver.clone(), background.clone())?;
         redis.expose(&metrics);
@@ -160,7 +158,7 @@ impl Node {
             entities,
             tokens: None,
             sessions: None,
-            workers: 1,
+            metrics: Metrics::new(1),
             trust: Trust::Anyone,
             resolver: Resolver::default(),
             background: Background::start()?,

@@ -6,6 +6,7 @@ use crate::configured::Configured;
 use crate::edits::{HeaderEdits, UpstreamEdits};
 use crate::node::Node;
 use crate::response::Response;
+use crate::route_slot::RouteSlot;
 use crate::stream::TlsInfo;
 use bytes::Bytes;
 use compact_str::CompactString;
@@ -67,6 +68,8 @@ pub struct Request<'r> {
     /// The route. `None` before routing, and if no route matches.
     pub route: Option<EntityRef<'r>>,
     pub service: Option<EntityRef<'r>>,
+    /// The place of the route for what a plugin has prepared for it.
+    pub slot: Option<&'r RouteSlot>,
     /// The captures of the route's path regex.
     pub captures: Vec<Capture>,
     /// The upstream path that routing has determined. Empty before routing.
@@ -341,6 +344,7 @@ impl<'r> Request<'r> {
             tls: None,
             route: None,
             service: None,
+            slot: None,
             captures: Vec::new(),
             routed: RoutedUri::default(),
             body: RequestBody::Unread,

@@ -4,6 +4,7 @@ use crate::configured::{Configured, Scope};
 use crate::log::{Latencies, Try};
 use crate::node::Node;
 use crate::request::{Client, EntityRef};
+use crate::route_slot::RouteSlot;
 use crate::{ConfiguredName, PluginError};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -58,6 +59,8 @@ pub struct StreamSession<'c> {
     pub tls: Option<&'c TlsInfo>,
     pub route: Option<EntityRef<'c>>,
     pub service: Option<EntityRef<'c>>,
+    /// The place of the route for what a plugin has prepared for it.
+    pub slot: Option<&'c RouteSlot>,
 }
 
 /// The configured plugin for which a handler is called in a session.

@@ -8,7 +8,8 @@ use crate::node::Node;
 use crate::request::{Request, RequestCx};
 use crate::response::{Chunk, ResponseCx};
 use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
-use services::metrics::{Histogram, NO_WORKER};
+use services::metrics::Histogram;
+use services::workers::this_worker;
 use std::any::Any;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -54,12 +55,7 @@ pub struct Timed {
     inner: Arc<dyn Handler>,
     /// Name of the plugin.
     plugin: String,
-    series: OnceLock<Series>,
-}
-
-struct Series {
-    node: Arc<Node>,
-    phases: [Histogram; PHASES.len()],
+    series: OnceLock<[Histogram; PHASES.len()]>,
 }
 
 impl Timed {
@@ -119,7 +115,7 @@ impl Timed {
 /// The time of one run of a phase. It is counted when this is dropped, also if a wait is given up.
 struct Stopwatch<'a> {
     /// `None` for an instance that was not started.
-    series: Option<&'a Series>,
+    series: Option<&'a [Histogram; PHASES.len()]>,
     phase: Phase,
     spent: Duration,
 }
@@ -136,8 +132,8 @@ impl Stopwatch<'_> {
 impl Drop for Stopwatch<'_> {
     fn drop(&mut self) {
         if let Some(series) = self.series {
-            let worker = series.node.workers.here().unwrap_or(NO_WORKER);
-            series.phases[self.phase as usize].observe(worker, self.spent.as_secs_f64());
+            let worker = this_worker();
+            series[self.phase as usize].observe(worker, self.spent.as_secs_f64());
         }
     }
 }
@@ -173,8 +169,7 @@ impl Handler for Timed {
         // The name is this module's alone, so it cannot be in conflict.
         if let Ok(family) = family {
             let phases = PHASES.map(|phase| family.with(&[&self.plugin, phase]));
-            let node = Arc::clone(node);
-            self.series.get_or_init(|| Series { node, phases });
+            self.series.get_or_init(|| phases);
         }
         self.inner.start(node);
     }

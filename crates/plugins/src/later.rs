@@ -164,15 +164,6 @@ pub(crate) fn opentelemetry() -> PluginDef {
         "No traces and no logs are sent to OpenTelemetry.",
     )
 }
-pub(crate) fn prometheus() -> PluginDef {
-    ignored(
-        "prometheus",
-        13,
-        Phases::LOG,
-        Scopes::ALL,
-        "`/metrics` has no metrics of Kong's.",
-    )
-}
 pub(crate) fn statsd() -> PluginDef {
     ignored(
         "statsd",

@@ -64,6 +64,8 @@ use model::schema::{PluginSource, Registry};
 use plugin::{Endpoint, PluginDef};
 use std::sync::{Arc, LazyLock};
 
+pub use prometheus::shows_upstream_health;
+
 /// The kinds of the plugins' entities.
 pub mod kinds {
     pub use crate::acl::source::ACLS;
@@ -212,7 +214,7 @@ fn load() -> Vec<Arc<PluginDef>> {
         later::azure_functions(),
         proxy_cache::def(),
         later::opentelemetry(),
-        later::prometheus(),
+        prometheus::def(),
         http_log::def(),
         later::statsd(),
         later::datadog(),

@@ -32,7 +32,7 @@ use crate::upstream::{Target, Way};
 use arc_swap::{ArcSwap, Guard};
 use model::entities::{CertificateId, Protocol, RouteId, ServiceId, UpstreamId};
 use net::tls::{CertificateSource, Certificates};
-use plugin::{ConfiguredName, ConfiguredNames, EntityRef, Node, Scope};
+use plugin::{ConfiguredName, ConfiguredNames, EntityRef, Node, RouteSlot, Scope};
 use router::{RouteIndex, Router};
 use std::fmt;
 use std::ops::Deref;
@@ -59,6 +59,8 @@ pub struct RouteInfo {
     pub id: RouteId,
     pub name: Option<Arc<str>>,
     pub plan: Arc<Plan>,
+    /// What a plugin has prepared for the route.
+    pub slot: RouteSlot,
     /// Index in the table of services.
     service: Option<ServiceIndex>,
     pub https_redirect_status_code: u16,

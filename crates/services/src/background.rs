@@ -84,6 +84,11 @@ impl Background {
         }))
     }
 
+    /// Returns the number of pieces of work that are not done.
+    pub fn running(&self) -> usize {
+        self.0.work.len()
+    }
+
     /// Runs a piece of work. A shutdown waits for it until its deadline. After a shutdown the future is dropped without
     /// being polled.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {

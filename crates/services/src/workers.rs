@@ -117,6 +117,13 @@ impl Workers {
         handles.find_map(|(worker, registered)| (registered.handle.id() == here).then_some(*worker))
     }
 
+    /// Returns the number of timers.
+    pub fn timers(&self) -> usize {
+        let crew = self.crew();
+        let alive = crew.timers.iter().filter(|timer| timer.strong_count() > 0);
+        alive.count()
+    }
+
     /// Runs a future on the thread of a worker.
     pub fn spawn_on(
         &self,

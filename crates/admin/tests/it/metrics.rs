@@ -60,3 +60,24 @@ silverback_revision 7
     let refused = api.send("POST", "/metrics", &[], "").await;
     assert_eq!(refused.status, 405);
 }
+
+#[tokio::test]
+async fn a_client_gets_the_format_and_the_compression_that_it_accepts() {
+    let api = Api::new(Fake::new(Database::Off).with_metrics(metrics()));
+    let accept = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,*/*;q=0.2";
+    let answer = api.send("GET", "/metrics", &[("accept", accept)], "").await;
+    assert_eq!(
+        answer.header("content-type"),
+        "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+    );
+    let open = [("accept", "application/openmetrics-text")];
+    let answer = api.send("GET", "/metrics", &open, "").await;
+    assert_eq!(
+        answer.header("content-type"),
+        "text/plain; charset=UTF-8",
+        "it is not offered"
+    );
+    let gzip = [("accept-encoding", "gzip")];
+    let answer = api.send("GET", "/metrics", &gzip, "").await;
+    assert_eq!(answer.header("content-encoding"), "gzip");
+}

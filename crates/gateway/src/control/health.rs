@@ -2,18 +2,21 @@
 
 use admin::control::{AddressHealth, TargetHealth, UpstreamHealth, Weight};
 use model::entities::UpstreamId;
-use proxy::balance::{self, TargetStatus, Upstream};
+use proxy::balance::{self, TargetStatus, Upstream, UpstreamStatus};
 use proxy::snapshot::Snapshot;
 use uuid::Uuid;
 
 pub(super) fn of(snapshot: &Snapshot, id: Uuid) -> Option<UpstreamHealth> {
-    let status = snapshot.upstream(UpstreamId(id))?.status();
-    Some(UpstreamHealth {
+    Some(shown(snapshot.upstream(UpstreamId(id))?.status()))
+}
+
+pub(super) fn shown(status: UpstreamStatus) -> UpstreamHealth {
+    UpstreamHealth {
         checked: status.checked,
         healthy: status.healthy,
         weight: weight(status.weight),
         targets: status.targets.into_iter().map(target).collect(),
-    })
+    }
 }
 
 pub(super) fn set(

@@ -5,6 +5,7 @@ pub(crate) mod config;
 mod conflicts;
 pub(crate) mod explain;
 mod health;
+mod kong_metrics;
 pub(crate) mod node;
 pub(crate) mod notices;
 mod queue;
@@ -37,6 +38,7 @@ use net::dns::{DnsSettings, Resolver};
 use proxy::session::DataPlane;
 use proxy::snapshot::{Rebuilds, Snapshot};
 use queue::{Commands, outcome};
+use services::metrics::Page;
 use stages::Stages;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -78,6 +80,9 @@ pub(crate) struct Gateway {
     reloads: Desk,
     /// Keeps these metrics among those of the node.
     _metrics: Arc<NodeMetrics>,
+    /// Whether there are listeners for streams.
+    has_streams: bool,
+    offers_openmetrics: bool,
 }
 
 /// Links to the previous and to the next process, while there are any.
@@ -212,6 +217,8 @@ impl Gateway {
             draining: AtomicBool::new(false),
             reloads,
             _metrics: metrics,
+            has_streams: !settings.stream_listen.is_empty(),
+            offers_openmetrics: settings.metrics.openmetrics,
         })
     }
 
@@ -542,8 +549,13 @@ impl Control for Gateway {
         })
     }
 
-    fn plugin_metrics(&self) -> String {
-        self.plane.node.metrics.render()
+    fn write_metrics(&self, page: &mut Page) {
+        self.write_kong_metrics(page);
+        self.plane.node.metrics.write(page);
+    }
+
+    fn offers_openmetrics(&self) -> bool {
+        self.offers_openmetrics
     }
 
     fn readiness(&self) -> Readiness {

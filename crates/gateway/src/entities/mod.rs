@@ -187,6 +187,10 @@ fn write_name(key: EntityKey<'_>, out: &mut Vec<u8>) {
 }
 
 impl Entities for StoreEntities {
+    fn last_change(&self, kind: EntityKind) -> Option<u64> {
+        Some(self.store.last_change(kind).0)
+    }
+
     fn find(&self, key: EntityKey<'_>, decode: Decode) -> Result<Option<Decoded>, LookupError> {
         let (EntityKey::Id(kind, _) | EntityKey::Unique { kind, .. }) = key;
         let since = self.store.last_change(kind);

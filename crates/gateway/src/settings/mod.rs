@@ -62,6 +62,7 @@ pub(crate) struct Settings {
     pub(crate) prefix: PathBuf,
     pub(crate) node_id: Option<Uuid>,
     pub(crate) workers: usize,
+    pub(crate) metrics: MetricsSettings,
     pub(crate) drain: DrainSettings,
     pub(crate) log: LogSettings,
     pub(crate) access_logs: AccessLogsSettings,
@@ -176,6 +177,15 @@ pub(crate) enum Declarative {
     Text(String),
     /// The configuration that the last run left in the store, or an empty one.
     Persisted,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MetricsSettings {
+    pub(crate) max_series: usize,
+    /// Whether the latencies of Kong's metrics are native histograms too.
+    pub(crate) native: bool,
+    /// Whether `/metrics` offers OpenMetrics.
+    pub(crate) openmetrics: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -302,6 +312,11 @@ fn typed(raw: &mut RawSettings, declarative: Option<&Path>) -> Settings {
             .text("node_id")
             .and_then(|text| Uuid::try_parse(text).ok()),
         workers: workers(raw),
+        metrics: MetricsSettings {
+            max_series: number(raw, "metrics_max_series") as usize,
+            native: flag(raw, "metrics_native_histograms"),
+            openmetrics: flag(raw, "metrics_openmetrics"),
+        },
         drain: DrainSettings {
             delay: Duration::from_secs_f64(number(raw, "drain_delay")),
             timeout: Duration::from_secs_f64(number(raw, "drain_timeout")),

@@ -231,3 +231,57 @@ plugins:
     let metrics = silent.admin_get("/metrics").text();
     assert!(!metrics.contains("silverback_plugin_seconds"));
 }
+
+/// What Prometheus sends if it is to store native histograms.
+const PROTOBUF: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+
+#[test]
+fn kongs_metrics_count_requests_of_routes_and_streams_and_follow_names() {
+    let echo = Echo::start();
+    let configuration = |service: &str| {
+        format!(
+            r#"
+_format_version: "3.0"
+services:
+  - name: {service}
+    url: {}
+    routes: [{{name: one, paths: [/]}}]
+plugins:
+  - name: prometheus
+    config: {{status_code_metrics: true, latency_metrics: true, bandwidth_metrics: true}}
+"#,
+            echo.url()
+        )
+    };
+    let launch = launch().set("metrics_native_histograms", "on");
+    let gateway = launch.configuration(&configuration("first")).start();
+    assert_eq!(gateway.get("/", &[]).status, 200);
+    assert_eq!(gateway.get("/", &[]).status, 200);
+    let of = |service: &str| {
+        format!(
+            "kong_http_requests_total{{service=\"{service}\",route=\"one\",code=\"200\",source=\"service\",workspace=\"default\",consumer=\"\"}}"
+        )
+    };
+    // The log phase comes after the response. The next request on the worker comes after it.
+    assert_eq!(gateway.get("/", &[]).status, 200);
+    assert!(sample(&gateway, &of("first")) >= 2.0);
+    // The path of the route does not change, so only the place of its series tells that the service has another name.
+    let posted = gateway.post_config(&configuration("second"));
+    assert_eq!(posted.status, 201, "{}", posted.text());
+    for _ in 0..3 {
+        assert_eq!(gateway.get("/", &[]).status, 200);
+    }
+    assert!(sample(&gateway, &of("second")) >= 2.0);
+    assert_eq!(sample(&gateway, &of("first")), 3.0);
+    assert_eq!(sample(&gateway, "kong_datastore_reachable"), 1.0);
+
+    let page = testkit::http::get(gateway.admin, "/metrics", &[("Accept", PROTOBUF)]);
+    assert_eq!(
+        page.header("content-type"),
+        Some(
+            "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+        )
+    );
+    let name = b"kong_request_latency_ms";
+    assert!(page.body.windows(name.len()).any(|window| window == name));
+}

@@ -426,6 +426,7 @@ fn stream_record(
         tls,
         route,
         service: None,
+        slot: None,
     };
     let entry = StreamEntry {
         status: 200,

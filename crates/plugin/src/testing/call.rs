@@ -5,6 +5,7 @@ use super::outcome::Outcome;
 use super::run;
 use crate::log::Latencies;
 use crate::request::{Capture, Consumer, Credential, RequestState, Scheme};
+use crate::route_slot::RouteSlot;
 use bytes::Bytes;
 use net::http1::{Limits, RequestHead, ResponseHead};
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ pub struct Call<'c> {
     pub(super) port: u16,
     pub(super) sni: Option<String>,
     pub(super) route: (Uuid, Option<String>),
+    pub(super) slot: RouteSlot,
     pub(super) service: Option<(Uuid, Option<String>)>,
     pub(super) captures: Vec<Capture>,
     pub(super) routed_path: Option<String>,
@@ -136,6 +138,7 @@ impl<'c> Call<'c> {
             port: 8000,
             sni: None,
             route: (ROUTE, None),
+            slot: RouteSlot::default(),
             service: Some((SERVICE, None)),
             captures: Vec::new(),
             routed_path: None,

@@ -325,7 +325,7 @@ impl Case {
             entities: self.entities.clone(),
             tokens: self.tokens.clone(),
             sessions: self.sessions.clone(),
-            workers: 1,
+            metrics: services::Metrics::new(1),
             trust: Trust::Anyone,
             resolver: Resolver::default(),
             background: background

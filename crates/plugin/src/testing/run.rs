@@ -139,6 +139,7 @@ fn received<'r>(call: &'r Call<'_>, head: &'r RequestHead) -> Request<'r> {
 fn route<'r>(request: &mut Request<'r>, call: &'r Call<'_>) {
     request.route = Some(reference(&call.route));
     request.service = call.service.as_ref().map(reference);
+    request.slot = Some(&call.slot);
     request.captures = call.captures.clone();
     let path = call.routed_path.as_deref();
     let path = path.unwrap_or_else(|| request.head.path());

@@ -263,7 +263,9 @@ impl Connection {
                         Routed::find(snapshot, &mut handling.request, arrival, &self.stream);
                     handling.chain.set_route(routed.index());
                     let request = &mut handling.request;
-                    request.route = routed.route(snapshot).map(|route| route.as_ref());
+                    let route = routed.route(snapshot);
+                    request.route = route.map(|route| route.as_ref());
+                    request.slot = route.map(|route| &route.slot);
                     request.service = routed.service(snapshot).map(|service| service.as_ref());
                     self.dispatch(snapshot, &opening, &routed, &mut handling)
                         .await

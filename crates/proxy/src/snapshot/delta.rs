@@ -61,6 +61,8 @@ pub struct Delta {
     pub(super) services: Vec<(ServiceId, Edit<Service>)>,
     pub(super) plugins: Vec<Edit<Plugin>>,
     pub(super) routes: Vec<(RouteId, Option<Route>)>,
+    /// The routes of services whose name or host was changed.
+    pub(super) relabelled: Vec<RouteId>,
     /// The routes of each service that a plugin in `plugins` is configured for.
     pub(super) routes_of: FastMap<ServiceId, Vec<RouteId>>,
 }
@@ -146,6 +148,7 @@ impl Delta {
             services: services.map(|one| (one.id, Edit::creation(one))).collect(),
             plugins: config.plugins.into_iter().map(Edit::creation).collect(),
             routes: routes.map(|one| (one.id, Some(one))).collect(),
+            relabelled: Vec::new(),
             routes_of: FastMap::default(),
         }
     }
@@ -320,6 +323,13 @@ impl<'a> Reader<'a> {
             if was_served != enabled.is_some() {
                 let routes = self.children(EntityKind::Routes, "service", id)?;
                 self.routes.extend(routes);
+            }
+            let label = |service: &Service| (service.name.clone(), service.host.clone());
+            if edit.old.as_ref().map(label) != edit.new.as_ref().map(label) {
+                let routes = self.children(EntityKind::Routes, "service", id)?;
+                self.delta
+                    .relabelled
+                    .extend(routes.into_iter().map(RouteId));
             }
             if let Some(service) = enabled {
                 self.look_up(service.client_certificate)?;

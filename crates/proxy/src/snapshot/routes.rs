@@ -8,6 +8,7 @@ use super::services::Services;
 use super::{RouteInfo, ServiceIndex};
 use crate::plugins::{Plan, Planner, RouteScope};
 use model::entities::{Route, RouteId, ServiceId};
+use plugin::RouteSlot;
 use router::{RouteIndex, Router};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -92,6 +93,11 @@ impl Routes {
             let service = info.service.map(|service| services.get(service).id);
             let plan = planner.plan(Some(info.id), service);
             self.infos.get_mut(index.0).plan = plan;
+        }
+        for id in &delta.relabelled {
+            if let Some(index) = self.by_id.get(id) {
+                self.infos.get_mut(index.0).slot = RouteSlot::default();
+            }
         }
         self.infos.reserve(delta.routes.len());
         for (id, route) in &delta.routes {
@@ -202,6 +208,7 @@ fn route_info(
         id: route.id,
         name: route.name.as_deref().map(Arc::from),
         plan: planner.plan(Some(route.id), route.service),
+        slot: RouteSlot::default(),
         service,
         https_redirect_status_code: route.https_redirect_status_code,
         protocols: route.protocols.iter().copied().collect(),

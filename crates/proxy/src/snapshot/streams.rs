@@ -9,7 +9,7 @@ use super::services::Services;
 use super::{Protocols, ServiceIndex, ServiceRef, Snapshot};
 use crate::plugins::{Plan, Planner, Plans};
 use model::entities::{Route, RouteId};
-use plugin::EntityRef;
+use plugin::{EntityRef, RouteSlot};
 use router::{RouteIndex, StreamRequest, StreamRouter};
 use std::sync::Arc;
 use tables::Sorted;
@@ -32,6 +32,8 @@ pub struct StreamRoute {
     pub id: RouteId,
     pub name: Option<Arc<str>>,
     pub plan: Arc<Plan>,
+    /// What a plugin has prepared for the route.
+    pub slot: Arc<RouteSlot>,
     pub protocols: Protocols,
     pub preserve_host: bool,
     service: Option<ServiceIndex>,
@@ -67,6 +69,8 @@ impl Streams {
             };
             changed |= stream.is_some() || before.is_some();
         }
+        let is_stream = |id: &RouteId| self.routes.get(id).is_some();
+        changed |= delta.relabelled.iter().any(is_stream);
         // All plans are built again, so the table that shares them is needed only here.
         let mut plans = Plans::default();
         let mut planner = Planner::new(&plugins.instances, &plugins.stream_places, &mut plans);
@@ -99,6 +103,7 @@ impl Streams {
             id: route.id,
             name: route.name.as_deref().map(Arc::from),
             plan: planner.plan(Some(route.id), route.service),
+            slot: Arc::default(),
             protocols: route.protocols.iter().copied().collect(),
             preserve_host: route.preserve_host,
             service: route.service.and_then(|id| services.index(id)),

@@ -37,6 +37,8 @@ pub(super) struct Table {
     series: Mutex<BTreeMap<Arc<str>, Arc<Series>>>,
     /// Number of series.
     count: AtomicUsize,
+    /// Whether the metric is left out of the page.
+    is_hidden: AtomicBool,
     /// Whether the log says that the maximum number of series is reached.
     reported: AtomicBool,
 }
@@ -150,6 +152,11 @@ impl<S> Family<S> {
         count.load(Ordering::Relaxed) >= max_series - max_series / 4
     }
 
+    /// Shows the metric, or leaves it out of the page. It counts in both cases.
+    pub fn show(&self, shows: bool) {
+        self.table.is_hidden.store(!shows, Ordering::Relaxed);
+    }
+
     /// Returns the number of series.
     pub fn len(&self) -> usize {
         self.table.count.load(Ordering::Relaxed)
@@ -157,6 +164,15 @@ impl<S> Family<S> {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl Family<Level> {
+    /// Returns the sum over all series.
+    pub fn total(&self) -> i64 {
+        let series = self.table.series();
+        let values = series.values().map(|series| series.cells.sum(0) as i64);
+        values.fold(0, i64::wrapping_add)
     }
 }
 
@@ -286,6 +302,7 @@ impl Table {
             max_series,
             series: Mutex::default(),
             count: AtomicUsize::new(0),
+            is_hidden: AtomicBool::new(false),
             reported: AtomicBool::new(false),
         }
     }
@@ -360,6 +377,9 @@ impl Table {
     }
 
     pub(super) fn write(&self, page: &mut Page) {
+        if self.is_hidden.load(Ordering::Relaxed) {
+            return;
+        }
         let Definition {
             name, help, kind, ..
         } = &self.definition;

@@ -7,8 +7,8 @@ use crate::session::plane::DataPlane;
 use crate::session::worker;
 use crate::snapshot::{ServiceRef, Snapshot, StreamRoute};
 use plugin::{
-    Client, EntityRef, Latencies, Phases, StreamEntry, StreamProtocol, StreamSession, TlsInfo, Try,
-    TryEnd,
+    Client, EntityRef, Latencies, Phases, RouteSlot, StreamEntry, StreamProtocol, StreamSession,
+    TlsInfo, Try, TryEnd,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,6 +28,7 @@ pub(super) struct Record {
     pub(super) tls: Option<TlsInfo>,
     route: Option<Named>,
     service: Option<Named>,
+    slot: Option<Arc<RouteSlot>>,
     /// The plugins of the route that log. `None` before the preread phase: then the global ones log.
     loggers: Option<Loggers>,
     started: Instant,
@@ -71,6 +72,7 @@ impl Record {
             tls: None,
             route: None,
             service: None,
+            slot: None,
             loggers: None,
             started: Instant::now(),
             tries: Vec::new(),
@@ -96,6 +98,7 @@ impl Record {
             id: service.id.0,
             name: service.name.clone(),
         });
+        self.slot = Some(route.slot.clone());
         let plugins = snapshot.installed(&self.plane.node);
         let plan = &route.plan;
         self.loggers = Some(plugins.loggers(plan, Some(route_id), service_id));
@@ -120,6 +123,7 @@ impl Record {
             tls: self.tls.as_ref(),
             route: self.route.as_ref().map(Named::as_ref),
             service: self.service.as_ref().map(Named::as_ref),
+            slot: self.slot.as_deref(),
         }
     }
 

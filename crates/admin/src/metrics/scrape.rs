@@ -1,0 +1,273 @@
+//! Renders the page of metrics for scrapers.
+//!
+//! A thread of its own renders the page, with a lower priority than the workers, so that a scrape delays no request. The
+//! page is written in pieces, to memory while it is small and else to an unnamed temporary file, and sent from there. Pages
+//! are rendered one after the other. Scrapers that come while one is rendered share the next one: they get values that are
+//! not older than their request, and any number of scrapers costs no more than two.
+
+use crate::respond::Failure;
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_LENGTH;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use services::metrics::{Format, Page};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use tempfile::{SpooledData, SpooledTempFile, spooled_tempfile_in};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::spawn_blocking;
+
+/// Maximum size of a page that is kept in memory.
+const IN_MEMORY: usize = 4 << 20;
+/// Size of the chunks that are read from a file.
+const CHUNK: usize = 64 << 10;
+/// Maximum number of pages that are being rendered or sent, so that slow scrapers cannot fill the disk.
+const PAGES: usize = 8;
+/// Priority of the thread: it gets a tenth of the time of a worker that wants the same CPU.
+const NICE: i32 = 10;
+
+/// What a scraper wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Wanted {
+    pub(super) format: Format,
+    pub(super) is_compressed: bool,
+}
+
+/// The pages that are being rendered.
+pub(crate) struct Scrapes {
+    /// For each kind of page the one that was not begun.
+    next: Mutex<HashMap<Wanted, Arc<OnceCell<Rendered>>>>,
+    /// Held while a page is rendered.
+    turn: tokio::sync::Mutex<()>,
+    pages: Arc<Semaphore>,
+    /// The thread that renders, once there was a scrape.
+    thread: Mutex<Option<mpsc::Sender<Job>>>,
+}
+
+/// What the thread does: it renders a page and hands it over.
+type Job = Box<dyn FnOnce() + Send>;
+
+impl Default for Scrapes {
+    fn default() -> Self {
+        Self {
+            next: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            pages: Arc::new(Semaphore::new(PAGES)),
+            thread: Mutex::default(),
+        }
+    }
+}
+
+/// A complete page.
+#[derive(Clone)]
+enum Rendered {
+    InMemory(Bytes),
+    InFile(Arc<OnDisk>),
+}
+
+struct OnDisk {
+    file: File,
+    length: u64,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Scrapes {
+    /// Returns the response for a scraper, without its content type. `write` writes the page; the file is in `directory`.
+    pub(super) async fn answer(
+        &self,
+        wanted: Wanted,
+        directory: &Path,
+        write: impl FnOnce(&mut Page) + Send + 'static,
+    ) -> Result<Response, Failure> {
+        let page = self.next().entry(wanted).or_default().clone();
+        let rendered = page.get_or_try_init(|| self.render(wanted, directory, write, &page));
+        Ok(match rendered.await?.clone() {
+            Rendered::InMemory(bytes) => bytes.into_response(),
+            Rendered::InFile(page) => {
+                let length = page.length;
+                let mut response = sent_from(page).into_response();
+                response.headers_mut().insert(CONTENT_LENGTH, length.into());
+                response
+            }
+        })
+    }
+
+    async fn render(
+        &self,
+        wanted: Wanted,
+        directory: &Path,
+        write: impl FnOnce(&mut Page) + Send + 'static,
+        page: &Arc<OnceCell<Rendered>>,
+    ) -> Result<Rendered, Failure> {
+        let turn = self.turn.lock().await;
+        self.begin(wanted, page);
+        let permit = Arc::clone(&self.pages).try_acquire_owned();
+        let permit = permit.map_err(|_| {
+            let text = "too many scrapes are being sent; try again later";
+            Failure::Message(StatusCode::SERVICE_UNAVAILABLE, text.into())
+        })?;
+        let (send, rendered) = oneshot::channel();
+        let spool = spooled_tempfile_in(IN_MEMORY, directory);
+        let render = move || {
+            let rendered = render(wanted, spool, write, permit);
+            // If all scrapers have left, nobody receives the page.
+            let _ = send.send(rendered);
+        };
+        self.run(Box::new(render)).map_err(Failure::internal)?;
+        let rendered = rendered.await.map_err(Failure::internal)?;
+        drop(turn);
+        rendered.map_err(|error| {
+            tracing::error!(%error, "the metrics cannot be written");
+            let text =
+                "the metrics cannot be written to a temporary file: the disk is full or failing";
+            Failure::Message(StatusCode::INSUFFICIENT_STORAGE, text.into())
+        })
+    }
+
+    /// Runs a job on the thread, and starts the thread if there is none.
+    fn run(&self, job: Job) -> io::Result<()> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let jobs = match &mut *thread {
+            Some(jobs) => jobs,
+            None => {
+                let (jobs, receiver) = mpsc::channel();
+                let builder = thread::Builder::new().name("metrics".to_owned());
+                builder.spawn(move || work(&receiver))?;
+                thread.insert(jobs)
+            }
+        };
+        let sent = jobs.send(job);
+        sent.map_err(|_| io::Error::other("the thread for metrics has ended"))
+    }
+
+    /// Makes scrapers that come from now on get the next page.
+    fn begin(&self, wanted: Wanted, page: &Arc<OnceCell<Rendered>>) {
+        let mut next = self.next();
+        if next
+            .get(&wanted)
+            .is_some_and(|next| Arc::ptr_eq(next, page))
+        {
+            next.remove(&wanted);
+        }
+    }
+
+    fn next(&self) -> MutexGuard<'_, HashMap<Wanted, Arc<OnceCell<Rendered>>>> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs the jobs of a thread until their sender is dropped.
+fn work(jobs: &mpsc::Receiver<Job>) {
+    lower_priority();
+    for job in jobs {
+        // A panic was logged. Whoever waits for the page learns that it will not come.
+        let _ = catch_unwind(AssertUnwindSafe(job));
+    }
+}
+
+fn lower_priority() {
+    // Without the right to do so the scrape has the priority of the workers.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+}
+
+/// Renders a page.
+fn render(
+    wanted: Wanted,
+    spool: SpooledTempFile,
+    write: impl FnOnce(&mut Page),
+    permit: OwnedSemaphorePermit,
+) -> io::Result<Rendered> {
+    let spool = Spool(Arc::new(Mutex::new(spool)));
+    let sink: Box<dyn Write + Send> = match wanted.is_compressed {
+        true => Box::new(Compressed(GzEncoder::new(
+            spool.clone(),
+            Compression::fast(),
+        ))),
+        false => Box::new(spool.clone()),
+    };
+    let mut page = Page::new(wanted.format, sink);
+    write(&mut page);
+    page.finish()?;
+    // The page has dropped its sink, so nobody else has the spool.
+    let spool = Arc::into_inner(spool.0).ok_or_else(|| io::Error::other("the page is in use"))?;
+    finished(
+        spool.into_inner().unwrap_or_else(PoisonError::into_inner),
+        permit,
+    )
+}
+
+fn finished(mut spool: SpooledTempFile, permit: OwnedSemaphorePermit) -> io::Result<Rendered> {
+    let length = spool.stream_position()?;
+    Ok(match spool.into_inner() {
+        SpooledData::InMemory(bytes) => Rendered::InMemory(bytes.into_inner().into()),
+        SpooledData::OnDisk(file) => Rendered::InFile(Arc::new(OnDisk {
+            file,
+            length,
+            _permit: permit,
+        })),
+    })
+}
+
+/// The sink of a page, which can be taken when the page is complete.
+#[derive(Clone)]
+struct Spool(Arc<Mutex<SpooledTempFile>>);
+
+impl Spool {
+    fn lock(&self) -> MutexGuard<'_, SpooledTempFile> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Write for Spool {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.lock().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.lock().flush()
+    }
+}
+
+/// Compresses a page. Flushing ends it: a page is flushed once, at its end.
+struct Compressed(GzEncoder<Spool>);
+
+impl Write for Compressed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.try_finish()
+    }
+}
+
+/// A body that is read from the file as fast as the client receives it.
+fn sent_from(page: Arc<OnDisk>) -> Body {
+    let pieces = futures_util::stream::try_unfold((page, 0_u64), |(page, at)| async move {
+        if at >= page.length {
+            return Ok::<_, io::Error>(None);
+        }
+        let read = spawn_blocking(move || {
+            let left = usize::try_from(page.length - at).unwrap_or(CHUNK);
+            let mut piece = vec![0; left.min(CHUNK)];
+            page.file.read_exact_at(&mut piece, at)?;
+            Ok::<_, io::Error>((page, piece))
+        });
+        let (page, piece) = read.await.map_err(io::Error::other)??;
+        let at = at + piece.len() as u64;
+        Ok(Some((Bytes::from(piece), (page, at))))
+    });
+    Body::from_stream(pieces)
+}
+
+#[cfg(test)]
+mod tests;
