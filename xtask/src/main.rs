@@ -22,6 +22,7 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   demo    build the gateway, start it with demo/kong.yml and an upstream, show some requests, keep it running
+          with --observe, also a Prometheus and an OpenTelemetry collector that watch it, and Grafana where it is installed
   test    run every test
   check   formatting, crate edges, file sizes, dependencies, lints, documentation, every test (generated files are compared
           by tests), clients of Kong (where there is Go), rules and dashboards with a real Prometheus, commands and links of the documentation, fuzz targets, the tests of
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["demo"] => demo::run(demo::Then::Stay),
+        ["demo", "--observe"] => demo::run(demo::Then::Observe),
         ["demo", "--once"] => demo::run(demo::Then::Stop),
         ["test"] => check::test(),
         ["pages", words @ ..] => pages::run(words),

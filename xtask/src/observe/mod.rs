@@ -1,13 +1,14 @@
 //! What operators use: rules of Prometheus, dashboards, and metrics of a gateway under load, checked by a real
 //! Prometheus and promtool.
 
+mod demo;
 mod expressions;
 mod prometheus;
 
 use crate::shell::{self, cargo};
+pub(crate) use demo::Observers;
 use expressions::Expression;
-pub(crate) use prometheus::{MISSING, Prometheus, is_installed};
-use prometheus::{check_page, deployed, promtool};
+use prometheus::{MISSING, Prometheus, check_page, deployed, is_installed, promtool};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
