@@ -55,13 +55,13 @@ pub(crate) fn check() -> Result<(), String> {
     let echo = Echo::start();
     let gateway = Launch::new(binary)
         .set("plugin_time_metrics", "on")
-        .configuration(&configuration(&echo)?)
+        .configuration(&configuration(&echo, 0)?)
         .try_start()
         .map_err(|log| format!("the gateway did not start:\n{log}"))?;
     let end = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| load(&gateway, &end));
-        let checked = under_load(&gateway);
+        let checked = under_load(&gateway, &echo);
         end.store(true, Ordering::Relaxed);
         checked
     })
@@ -88,8 +88,8 @@ fn every_alert_is_tested() -> Result<(), String> {
     }
 }
 
-/// A configuration that uses what the dashboards show.
-fn configuration(echo: &Echo) -> Result<String, String> {
+/// A configuration that uses what the dashboards show. Each version differs in a tag.
+fn configuration(echo: &Echo, version: u32) -> Result<String, String> {
     let read = |name: &str| {
         let path = shell::root().join("crates/admin/tests/data").join(name);
         let text = std::fs::read_to_string(&path);
@@ -102,7 +102,7 @@ fn configuration(echo: &Echo) -> Result<String, String> {
     };
     let (certificate, key) = (read("ec.crt")?, read("ec.key")?);
     let (url, address) = (echo.url(), echo.address);
-    // Nothing listens on port 1, so the Redis is down, as some expressions need.
+    // Nothing listens on port 1, so the Redis is down and a service gets 502, as some expressions need.
     Ok(format!(
         r#"
 _format_version: "3.0"
@@ -122,6 +122,12 @@ services:
       - name: closed
         paths: [/closed]
         plugins: [{{ name: key-auth }}]
+  - name: broken
+    url: http://127.0.0.1:1
+    tags: [version-{version}]
+    routes:
+      - name: broken
+        paths: [/broken]
   - name: pool
     host: pool
     routes:
@@ -153,28 +159,33 @@ plugins:
     ))
 }
 
-/// Sends requests until the end: to routes, to none, and one that a plugin refuses.
+/// Sends requests until the end: to routes, to none, one that a plugin refuses, and one that fails.
 fn load(gateway: &Gateway, end: &AtomicBool) {
-    let mut client = Client::connect(gateway.proxy);
     while !end.load(Ordering::Relaxed) {
-        for target in ["/orders", "/pool", "/closed", "/nowhere"] {
-            if client.request("GET", target, &[], b"").is_err() {
-                client = Client::connect(gateway.proxy);
-            }
+        // The gateway closes a connection after a number of requests.
+        let mut client = Client::connect(gateway.proxy);
+        for target in ["/orders", "/pool", "/closed", "/broken", "/nowhere"] {
+            client.request("GET", target, &[], b"");
         }
         thread::sleep(PAUSE);
     }
 }
 
-fn under_load(gateway: &Gateway) -> Result<(), String> {
+fn under_load(gateway: &Gateway, echo: &Echo) -> Result<(), String> {
     let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
     let server = Prometheus::start(directory.path(), gateway.status, 0)?;
     let mut wanted = expressions::of_kong();
     wanted.extend(expressions::of_ours()?);
     let total = wanted.len();
     let deadline = Instant::now() + LIMIT;
+    let mut version = 0;
     while !wanted.is_empty() && Instant::now() < deadline {
         thread::sleep(POLL_INTERVAL);
+        version += 1;
+        let changed = gateway.post_config(&configuration(echo, version)?);
+        if changed.status != 201 {
+            return Err(format!("a change was refused: {}", changed.text()));
+        }
         let page = testkit::get(gateway.status, "/metrics", &[]).text();
         wanted.retain(|one| {
             let is_empty = server.evaluate(&one.text).unwrap_or(0) == 0;
