@@ -1,5 +1,5 @@
-// An OpenTelemetry collector with one receiver (OTLP over gRPC and HTTP) and two exporters (debug, and OTLP for a
-// second collector). It is built from the collector's own modules, for tests and for the demo.
+// An OpenTelemetry collector with one receiver (OTLP over gRPC and HTTP) and one exporter, which prints what arrives. It
+// is built from the collector's own modules, for tests and for the demo.
 package main
 
 import (
@@ -36,6 +36,7 @@ func main() {
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
 			ResolverSettings: confmap.ResolverSettings{
+				DefaultScheme:     "file",
 				ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory(), yamlprovider.NewFactory()},
 			},
 		},
