@@ -152,15 +152,21 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
     let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
     let collector = Collector::start(&program, directory.path(), false)?;
     let echo = Echo::start();
-    let gateway = Launch::new(gateway)
-        .set("tracing_instrumentations", "all")
-        .set("tracing_sampling_rate", "1")
-        .configuration(&configuration(&echo, &collector))
-        .try_start()
-        .map_err(|log| format!("the gateway did not start:\n{log}"))?;
+    let start = |name: &str, upstream: &str| {
+        let text = configuration(name, upstream, &collector);
+        Launch::new(gateway)
+            .set("tracing_instrumentations", "all")
+            .set("tracing_sampling_rate", "1")
+            .configuration(&text)
+            .try_start()
+            .map_err(|log| format!("the gateway did not start:\n{log}"))
+    };
+    let inner = start("inner", &echo.url())?;
+    let edge = start("edge", &format!("http://{}", inner.proxy))?;
     let context = format!("00-{TRACE}-{PARENT}-01");
     let headers = [("traceparent", context.as_str()), ("apikey", "alice-key")];
-    let answer = gateway.get("/orders", &headers);
+    let answer = edge.get("/orders", &headers);
+    let broken = edge.get("/broken", &headers);
     let mut outcome = Outcome {
         suite: "collector",
         version: VERSION.to_owned(),
@@ -174,6 +180,19 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
     for (name, texts) in ARRIVALS {
         outcome.count(name, collector.receives(texts).err());
     }
+    outcome.count(
+        "the spans of two gateways are one trace",
+        collector
+            .wait(is_joined)
+            .err()
+            .map(|_| "the root of the inner gateway has no parent in the outer one".to_owned()),
+    );
+    outcome.count(
+        "the log line of a failed request arrives",
+        (broken.status != 502)
+            .then(|| broken.line.clone())
+            .or_else(|| collector.receives(&["LogRecord #0"]).err()),
+    );
     let seen = echo.seen();
     let passed_on = seen
         .iter()
@@ -185,18 +204,65 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
     Ok(vec![outcome])
 }
 
-fn configuration(echo: &Echo, collector: &Collector) -> String {
-    let (url, http) = (echo.url(), collector.http);
+/// A span as the collector prints it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Span<'t> {
+    trace: &'t str,
+    parent: &'t str,
+    id: &'t str,
+    name: &'t str,
+}
+
+/// Parses the spans. Each begins with a line such as `Span #0`, and has lines such as `    Name           : kong`.
+fn spans(said: &str) -> Vec<Span<'_>> {
+    let mut spans: Vec<Span<'_>> = Vec::new();
+    for line in said.lines() {
+        if line.starts_with("Span #") {
+            spans.push(Span::default());
+        }
+        let (Some(span), Some((name, value))) = (spans.last_mut(), line.split_once(" : ")) else {
+            continue;
+        };
+        match name.trim() {
+            "Trace ID" => span.trace = value,
+            "Parent ID" => span.parent = value,
+            "ID" => span.id = value,
+            "Name" => span.name = value,
+            _ => {}
+        }
+    }
+    spans
+}
+
+/// Whether the trace of the client has two roots of gateways, one of which is below a span of the other.
+fn is_joined(said: &str) -> bool {
+    let mut of_trace = spans(said);
+    of_trace.retain(|span| span.trace == TRACE);
+    let roots = of_trace.iter().filter(|span| span.name == "kong");
+    let below = |root: &&Span<'_>| of_trace.iter().any(|span| span.id == root.parent);
+    let outer = roots.clone().any(|root| root.parent == PARENT);
+    let inner = roots.clone().any(|root| below(&root));
+    outer && inner
+}
+
+fn configuration(name: &str, upstream: &str, collector: &Collector) -> String {
+    let http = collector.http;
     format!(
         r#"
 _format_version: "3.0"
 services:
   - name: shop
-    url: {url}
+    url: {upstream}
     routes:
       - name: orders
         paths: [/orders]
+        strip_path: false
         plugins: [{{ name: key-auth }}]
+  - name: broken
+    url: http://127.0.0.1:1
+    routes:
+      - name: broken
+        paths: [/broken]
 consumers:
   - username: alice
     keyauth_credentials: [{{ key: alice-key }}]
@@ -204,7 +270,26 @@ plugins:
   - name: opentelemetry
     config:
       traces_endpoint: http://{http}/v1/traces
-      resource_attributes: {{ service.name: edge }}
+      logs_endpoint: http://{http}/v1/logs
+      resource_attributes: {{ service.name: {name} }}
 "#
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_joined_if_the_inner_root_is_below_a_span_of_the_outer_gateway() {
+        let span = |parent: &str, id: &str, name: &str| {
+            format!(
+                "Span #0\n    Trace ID       : {TRACE}\n    Parent ID      : {parent}\n    ID             : {id}\n    Name           : {name}\n"
+            )
+        };
+        let outer = span(PARENT, "a", "kong") + &span("a", "b", "kong.balancer");
+        assert!(is_joined(&(outer.clone() + &span("b", "c", "kong"))));
+        assert!(!is_joined(&(outer.clone() + &span("x", "c", "kong"))));
+        assert!(!is_joined(&outer));
+    }
 }
