@@ -2,7 +2,7 @@
 //! every problem.
 
 use crate::shell::{self, cargo};
-use crate::{compat, edges, fuzz, pages, sanitizer, sizes, soak};
+use crate::{compat, edges, fuzz, observe, pages, sanitizer, sizes, soak};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use testkit::{Redis, Slapd};
@@ -18,7 +18,7 @@ struct Step {
     run: fn() -> Result<(), String>,
 }
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     Step {
         name: "formatting",
         run: || shell::run(&mut cargo(&["fmt", "--all", "--check"])),
@@ -50,6 +50,10 @@ const STEPS: [Step; 13] = [
     Step {
         name: "clients",
         run: compat::check,
+    },
+    Step {
+        name: "prometheus",
+        run: observe::check,
     },
     Step {
         name: "pages",

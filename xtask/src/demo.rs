@@ -1,5 +1,6 @@
 //! `cargo xtask demo`: goes from a clone of the repository to proxied, authenticated requests with one command.
 
+use crate::observe::Observers;
 use crate::shell::{self, cargo};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -11,10 +12,11 @@ const PROXY_PORT: u16 = 8000;
 const ADMIN_PORT: u16 = 8001;
 const UPSTREAM_PORT: u16 = 8090;
 
-/// Action after the requests: keep the gateway running, or stop it.
+/// Action after the requests: keep the gateway running, perhaps with what observes it, or stop it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
     Stay,
+    Observe,
     Stop,
 }
 
@@ -24,7 +26,14 @@ struct Example<'a>(&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
 pub(crate) fn run(then: Then) -> Result<(), String> {
     let binary = build()?;
     let upstream = start_upstream()?;
-    let mut gateway = start_gateway(&binary, &upstream)?;
+    let mut observers = match then {
+        Then::Observe => Some(Observers::prepare()?),
+        Then::Stay | Then::Stop => None,
+    };
+    let mut gateway = start_gateway(&binary, &upstream, observers.as_ref())?;
+    let watched = observers
+        .as_mut()
+        .map(|observers| observers.watch(&gateway));
     show_requests(&gateway)?;
     if then == Then::Stop {
         gateway.stop();
@@ -34,6 +43,9 @@ pub(crate) fn run(then: Then) -> Result<(), String> {
         "\nThe gateway is running; Ctrl-C stops it.\n  proxy      http://{}\n  Admin API  http://{}\n",
         gateway.proxy, gateway.admin
     ));
+    if let Some(watched) = watched {
+        say(&watched?);
+    }
     // Ctrl-C also reaches the gateway, which completes its requests and stops.
     gateway.wait_forever();
     Ok(())
@@ -53,12 +65,19 @@ fn start_upstream() -> Result<Echo, String> {
     Echo::start_on(&address).map_err(|error| format!("cannot listen on {address}: {error}"))
 }
 
-fn start_gateway(binary: &Path, upstream: &Echo) -> Result<Gateway, String> {
+fn start_gateway(
+    binary: &Path,
+    upstream: &Echo,
+    observers: Option<&Observers>,
+) -> Result<Gateway, String> {
     let path = shell::root().join("demo").join("kong.yml");
     let text = std::fs::read_to_string(&path)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let written = format!("127.0.0.1:{UPSTREAM_PORT}");
-    let text = text.replace(&written, &upstream.address.to_string());
+    let mut text = text.replace(&written, &upstream.address.to_string());
+    if let Some(observers) = observers {
+        text.push_str(&observers.plugins());
+    }
     let prefix = shell::target_directory()?.join("demo-prefix");
     let launch = Launch::in_prefix(binary, prefix)
         .set(
@@ -71,6 +90,13 @@ fn start_gateway(binary: &Path, upstream: &Echo) -> Result<Gateway, String> {
         )
         .set("nginx_worker_processes", "auto")
         .configuration(&text);
+    let launch = match observers {
+        Some(_) => launch
+            .set("plugin_time_metrics", "on")
+            .set("tracing_instrumentations", "all")
+            .set("tracing_sampling_rate", "1"),
+        None => launch,
+    };
     say(&format!("Starting the gateway with {} ...", path.display()));
     launch
         .try_start()

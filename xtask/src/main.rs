@@ -1,4 +1,4 @@
-//! Every check and generator of the repository: `cargo xtask demo | test | check | pages | fuzz | bench | soak |
+//! Every check and generator of the repository: `cargo xtask demo | release | test | check | pages | fuzz | bench | soak |
 //! compat`. Needs Rust and a C compiler; `check` also needs valgrind.
 
 #![forbid(unsafe_code)]
@@ -9,7 +9,9 @@ mod compat;
 mod demo;
 mod edges;
 mod fuzz;
+mod observe;
 mod pages;
+mod release;
 mod sanitizer;
 mod shell;
 mod sizes;
@@ -21,9 +23,11 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   demo    build the gateway, start it with demo/kong.yml and an upstream, show some requests, keep it running
+          with --observe, also a Prometheus and an OpenTelemetry collector that watch it, and Grafana where it is installed
+  release build the release binary, with its debug information in a file beside it (needs objcopy of binutils)
   test    run every test
   check   formatting, crate edges, file sizes, dependencies, lints, documentation, every test (generated files are compared
-          by tests), clients of Kong (where there is Go), commands and links of the documentation, fuzz targets, the tests of
+          by tests), clients of Kong (where there is Go), rules and dashboards with a real Prometheus, commands and links of the documentation, fuzz targets, the tests of
           the unsafe code of Lua under AddressSanitizer, Lua code that does harm under load (ten minutes in CI, one elsewhere),
           instruction counts (bench/instructions.json; needs valgrind); only some steps when they are named, such as:
           cargo xtask check formatting tests
@@ -45,7 +49,9 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["demo"] => demo::run(demo::Then::Stay),
+        ["demo", "--observe"] => demo::run(demo::Then::Observe),
         ["demo", "--once"] => demo::run(demo::Then::Stop),
+        ["release"] => release::run(),
         ["test"] => check::test(),
         ["pages", words @ ..] => pages::run(words),
         ["fuzz", words @ ..] => fuzz::run(words),

@@ -45,7 +45,7 @@ fn write(svg: &mut String, profile: &Profile) -> fmt::Result {
         let names = frames.map(|frame| profile.functions[frame.function].name.as_str());
         root.add([thread.as_str()].into_iter().chain(names), stack.samples);
     }
-    let rows = root.rows(0).min(MAX_ROWS);
+    let rows = root.rows().min(MAX_ROWS);
     let height = TOP + rows * ROW + BOTTOM;
     writeln!(
         svg,
@@ -96,8 +96,8 @@ impl<'p> Node<'p> {
     }
 
     /// Number of rows of this node and the nodes above it.
-    fn rows(&self, depth: usize) -> usize {
-        let above = self.callees.values().map(|callee| callee.rows(depth + 1));
+    fn rows(&self) -> usize {
+        let above = self.callees.values().map(Node::rows);
         1 + above.max().unwrap_or(0)
     }
 }

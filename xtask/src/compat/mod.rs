@@ -4,6 +4,7 @@
 //!
 //! The clients are part of `check` where Go has them or can download them. The protocol suites take too long for that.
 
+mod collector;
 mod conformance;
 mod deck;
 mod go;
@@ -18,6 +19,7 @@ mod report;
 mod site;
 mod wire;
 
+pub(crate) use collector::Collector;
 pub(crate) use conformance::stand_in;
 
 use crate::demo;
@@ -36,6 +38,7 @@ usage: cargo xtask compat [SUITE...] [--gateway PROGRAM] [--direct] [--short] [-
   deck          Kong's decK, through all its commands
   go-kong       the tests of Kong's client library for Go
   http-cache    the public suite for HTTP caches, through proxy-cache with rfc9111, and through nginx
+  collector     an OpenTelemetry collector that receives what the plugin opentelemetry sends
   oauth2        OAuth2 clients for Node.js, Python and Go, through their grants
 
   --gateway PROGRAM   a gateway that is built already; without it one is built as for the demo
@@ -55,7 +58,7 @@ struct Suite {
     run: fn(&Bench<'_>) -> Result<Vec<Outcome>, String>,
 }
 
-const SUITES: [Suite; 8] = [
+const SUITES: [Suite; 9] = [
     Suite {
         name: "h2spec",
         run: h2spec::run,
@@ -83,6 +86,10 @@ const SUITES: [Suite; 8] = [
     Suite {
         name: "http-cache",
         run: http_cache::run,
+    },
+    Suite {
+        name: "collector",
+        run: collector::run,
     },
     Suite {
         name: "oauth2",
@@ -135,6 +142,18 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
         record::write(&outcomes)?;
     }
     verdict(&outcomes)
+}
+
+/// Builds the OpenTelemetry collector and returns its path. If Go cannot build it, prints the reason and returns `None`.
+pub(crate) fn collector() -> Result<Option<PathBuf>, String> {
+    match Go::find().and_then(|go| collector::build(&go)) {
+        Ok(program) => Ok(Some(program)),
+        Err(Trouble::Absent(why)) => {
+            eprintln!("note: no OpenTelemetry collector: {why}");
+            Ok(None)
+        }
+        Err(Trouble::Failed(why)) => Err(why),
+    }
 }
 
 /// Builds decK and returns its path. If Go cannot build it, prints the reason and returns `None`.

@@ -191,11 +191,16 @@ fn rows(between: &Between<'_>, label: &str) -> Vec<Row> {
 fn errors(between: &Between<'_>) -> Vec<(String, f64)> {
     let mut errors: Vec<(String, f64)> = Vec::new();
     for (reason, rate) in between.rates_by("silverback_answers_total", "reason") {
-        errors.push((format!("answered by the gateway: {reason}"), rate));
+        // What plugins answer is below, by plugin, and need not be an error.
+        if reason != "plugin" {
+            errors.push((format!("answered by the gateway: {reason}"), rate));
+        }
     }
     let by_plugin = between.rates_by_two("silverback_plugin_answers_total", ("plugin", "status"));
     for ((plugin, status), rate) in by_plugin {
-        errors.push((format!("answered by {plugin}: {status}"), rate));
+        if status.starts_with(['4', '5']) {
+            errors.push((format!("answered by {plugin}: {status}"), rate));
+        }
     }
     for (plugin, rate) in between.rates_by("silverback_plugin_queue_dropped_total", "plugin") {
         errors.push((format!("entries dropped by {plugin}"), rate));
@@ -250,6 +255,8 @@ silverback_requests_total{status_class=\"5xx\"} 20
 silverback_request_seconds_bucket{le=\"0.001\"} 120
 silverback_request_seconds_bucket{le=\"+Inf\"} 120
 silverback_answers_total{reason=\"connect_failed\"} 20
+silverback_answers_total{reason=\"plugin\"} 9
+silverback_plugin_answers_total{plugin=\"request-termination\",status=\"200\"} 5
 silverback_plugin_answers_total{plugin=\"key-auth\",status=\"401\"} 4
 silverback_worker_busy_seconds_total{worker=\"0\"} 2
 silverback_worker_busy_seconds_total{worker=\"10\"} 1

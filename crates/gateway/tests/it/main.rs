@@ -33,6 +33,7 @@ mod names;
 mod names_under_failure;
 mod no_room;
 mod oauth2_tokens;
+mod profiles;
 mod proxy_protocol;
 mod rate_limit_leases;
 mod reasons;
