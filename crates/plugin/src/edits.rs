@@ -299,7 +299,7 @@ impl HeaderEdits {
 
     /// The names of all changes. A name can occur several times.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.changes.iter().map(|(name, _)| name.as_str())
+        self.changes.iter().map(|change| change.name.as_str())
     }
 
     /// The lines to write after the kept original ones.
