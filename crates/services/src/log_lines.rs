@@ -153,8 +153,8 @@ mod tests {
         offer(line("for all", None));
         offer(line("one", Some("a")));
         offer(line("other", Some("b")));
-        assert_eq!(*seen.0.lock().unwrap(), [Box::<str>::from("for all")]);
-        assert_eq!(of_request("a"), [Box::<str>::from("one")]);
+        assert_eq!(*seen.0.lock().unwrap(), ["for all"]);
+        assert_eq!(of_request("a"), ["one"]);
         for number in 0..MAX_KEPT {
             offer(line(&number.to_string(), Some("c")));
         }
