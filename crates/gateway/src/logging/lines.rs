@@ -14,6 +14,10 @@ pub(super) struct Lines;
 /// deliver, and Lua code, which passes its lines with their line numbers.
 const LEFT_OUT: [&str; 2] = ["services::queue", "lua::abi::log"];
 
+fn is_left_out(module: &str) -> bool {
+    LEFT_OUT.iter().any(|left_out| module.starts_with(left_out))
+}
+
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let about = event.metadata();
@@ -24,8 +28,7 @@ impl<S: Subscriber> Layer<S> for Lines {
             Level::DEBUG => 7,
             Level::TRACE => 8,
         };
-        let is_left_out = |module: &&str| about.target().starts_with(*module);
-        if !log_lines::is_wanted(level) || LEFT_OUT.iter().any(|module| is_left_out(&module)) {
+        if !log_lines::is_wanted(level) || is_left_out(about.target()) {
             return;
         }
         let mut text = Text::default();
