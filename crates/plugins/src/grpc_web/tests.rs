@@ -164,7 +164,6 @@ fn call(
         node: &node,
         upstream: Some(&head),
         upstream_body: None,
-        reason: None,
         answer: &mut answer,
     };
     plugin.header_filter(&mut cx, &mut own).expect("filtered");
