@@ -316,6 +316,7 @@ fn ids_that_are_alike_have_identities_of_their_own() {
     }
     // Both scopes are the same if there is none.
     assert_eq!(all.len(), ids.len() * 7);
-    // The map uses these bits.
-    assert!(lower.len() >= ids.len() * 4, "{}", lower.len());
+    // The map chooses places by these bits, for which only few of the keys may be equal. Services are in the others.
+    let most = ids.len() * 4;
+    assert!(lower.len() > most * 9 / 10, "{} of {most}", lower.len());
 }
