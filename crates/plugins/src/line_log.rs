@@ -6,7 +6,6 @@
 use crate::custom_fields::CustomFields;
 use compact_str::CompactString;
 use plugin::{BuildCx, EndedStreamCx, LogCx, Node};
-use serde::Deserialize;
 use services::Sinks;
 use services::queue::{Queue, Sender, Text};
 use services::sinks::Severity;
@@ -84,7 +83,7 @@ pub(crate) fn has_no_record(plugin: &str, error: &(dyn Error + 'static)) {
 }
 
 /// The severities of the messages, and the least important one that is sent.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Severities {
     pub(crate) log_level: Option<Severity>,
     pub(crate) successful_severity: Option<Severity>,

@@ -10,7 +10,7 @@ use std::path::Path;
 /// Waits until the file has this number of lines, and returns them.
 fn records(path: &Path, number: usize) -> Vec<Value> {
     let lines = eventually(|| {
-        let text = fs::read_to_string(path).ok()?;
+        let text = String::from_utf8(fs::read(path).ok()?).expect("a record is UTF-8");
         (text.ends_with('\n') && text.lines().count() == number).then_some(text)
     });
     let lines = lines.lines();

@@ -25,17 +25,32 @@ pub(crate) fn def() -> PluginDef {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Config {
     host: Option<String>,
     port: Option<u16>,
     /// The customer's token. It is a secret.
     key: String,
     tags: Option<Vec<String>>,
-    #[serde(flatten)]
-    severities: Severities,
+    log_level: Option<Severity>,
+    successful_severity: Option<Severity>,
+    client_errors_severity: Option<Severity>,
+    server_errors_severity: Option<Severity>,
     /// Milliseconds to resolve the name. Default: 10000.
     timeout: Option<f64>,
     custom_fields_by_lua: FieldTexts,
+}
+
+impl Config {
+    // Not a flattened struct, because fields that nobody knows would then go unnoticed.
+    fn severities(&self) -> Severities {
+        Severities {
+            log_level: self.log_level,
+            successful_severity: self.successful_severity,
+            client_errors_severity: self.client_errors_severity,
+            server_errors_severity: self.server_errors_severity,
+        }
+    }
 }
 
 struct Loggly {
@@ -55,13 +70,14 @@ impl Plugin for Loggly {
             let reason = "it is a vault reference, which is not resolved yet";
             return Err(BuildError::field("key", reason));
         }
+        let severities = config.severities();
         let host = config
             .host
             .unwrap_or_else(|| "logs-01.loggly.com".to_owned());
         let port = config.port.unwrap_or(514);
         let tags = config.tags.unwrap_or_default();
         Ok(Self {
-            severities: config.severities,
+            severities,
             middle: middle(&cx.identity.hostname, &config.key, &tags),
             lines: LineLog::new(
                 NAME,

@@ -7,7 +7,7 @@ mod tests;
 use crate::line_log::{FieldTexts, LineLog, Severities};
 use plugin::{BuildCx, BuildError, EndedStreamCx, LogCx, Node, Phases, Plugin, PluginDef, Scopes};
 use serde::Deserialize;
-use services::sinks::{Facility, SYSLOG};
+use services::sinks::{Facility, SYSLOG, Severity};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -23,11 +23,26 @@ pub(crate) fn def() -> PluginDef {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Config {
-    #[serde(flatten)]
-    severities: Severities,
+    log_level: Option<Severity>,
+    successful_severity: Option<Severity>,
+    client_errors_severity: Option<Severity>,
+    server_errors_severity: Option<Severity>,
     facility: Facility,
     custom_fields_by_lua: FieldTexts,
+}
+
+impl Config {
+    // Not a flattened struct, because fields that nobody knows would then go unnoticed.
+    fn severities(&self) -> Severities {
+        Severities {
+            log_level: self.log_level,
+            successful_severity: self.successful_severity,
+            client_errors_severity: self.client_errors_severity,
+            server_errors_severity: self.server_errors_severity,
+        }
+    }
 }
 
 struct Syslog {
@@ -43,7 +58,7 @@ impl Plugin for Syslog {
     fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
         let fields = &config.custom_fields_by_lua;
         Ok(Self {
-            severities: config.severities,
+            severities: config.severities(),
             facility: config.facility,
             lines: LineLog::new(NAME, SYSLOG.to_owned(), fields, cx),
         })

@@ -26,7 +26,7 @@ fn the_severity_depends_on_the_status_and_unimportant_records_are_not_sent() {
             "server_errors_severity": "crit", "facility": "uucp"
         }),
     );
-    let severities = config.severities;
+    let severities = config.severities();
     assert_eq!(config.facility, Facility::Uucp);
     assert_eq!(severities.of(Some(200)), None);
     assert_eq!(severities.of(Some(399)), None);
@@ -35,6 +35,6 @@ fn the_severity_depends_on_the_status_and_unimportant_records_are_not_sent() {
     assert_eq!(severities.of(Some(500)), Some(Severity::Crit));
     assert_eq!(severities.of(None), None);
     let config: Config = testing::config("syslog", json!({}));
-    assert_eq!(config.severities.of(None), Some(Severity::Info));
+    assert_eq!(config.severities().of(None), Some(Severity::Info));
     assert_eq!(config.facility, Facility::User);
 }
