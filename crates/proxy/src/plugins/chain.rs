@@ -13,8 +13,8 @@ use net::http1::ResponseHead;
 use plugin::trace::PluginPhase;
 use plugin::{
     Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, Instrumentations,
-    InternalRedirect, LogCx, LogEntry, Node, OwnStates, Phases, PluginDef, PluginError, Request,
-    RequestBody, RequestCx, RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits,
+    InternalRedirect, LogCx, LogEntry, Node, OwnStates, Phases, PluginError, Request, RequestBody,
+    RequestCx, RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits,
 };
 use std::ops::Range;
 use std::sync::Arc;
