@@ -188,7 +188,7 @@ fn lines_about_a_request_go_to_the_collectors_of_its_route() {
 /// The tree of the response's header.
 fn tree(response: &testkit::HttpResponse) -> Option<Value> {
     let text = response.header("x-kong-request-debug-output")?;
-    Some(serde_json::from_str(text).unwrap())
+    Some(serde_json::from_str(text).expect("the tree is JSON"))
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn a_trace_goes_on_with_the_gateways_span_below_the_clients() {
     let case = case(&sink, json!({}));
     let outcome = case
         .request("GET /a?b=c")
-        .header("traceparent", &format!("{CLIENT}-01"))
+        .header("traceparent", format!("{CLIENT}-01"))
         .run_now();
     let span = next_span(&sink);
     assert_eq!(hex(&span.trace_id), TRACE);
@@ -83,7 +83,7 @@ fn what_is_not_sampled_costs_only_its_header() {
     for id in ids {
         let outcome = case
             .request("GET /")
-            .header("traceparent", &format!("00-{id}-b7ad6b7169203331-01"))
+            .header("traceparent", format!("00-{id}-b7ad6b7169203331-01"))
             .run_now();
         let sent = traceparent(&outcome);
         assert!(sent.starts_with(&format!("00-{id}-")) && sent.ends_with("-00"));
@@ -92,7 +92,7 @@ fn what_is_not_sampled_costs_only_its_header() {
     }
     let outcome = case
         .request("GET /")
-        .header("traceparent", &format!("{CLIENT}-00"))
+        .header("traceparent", format!("{CLIENT}-00"))
         .run_now();
     assert!(traceparent(&outcome).ends_with("-00"));
     case.request("GET /")
@@ -114,7 +114,7 @@ fn without_instrumentations_only_the_context_is_passed_on() {
     let case = case(&sink, json!({})).tracing(Tracing::default());
     let outcome = case
         .request("GET /")
-        .header("traceparent", &format!("{CLIENT}-01"))
+        .header("traceparent", format!("{CLIENT}-01"))
         .run_now();
     let sent = traceparent(&outcome);
     assert!(sent.starts_with(&format!("00-{TRACE}-")) && sent.ends_with("-00"));
@@ -195,7 +195,7 @@ fn the_response_shows_the_trace_id() {
     );
     let outcome = case
         .request("GET /")
-        .header("traceparent", &format!("{CLIENT}-01"))
+        .header("traceparent", format!("{CLIENT}-01"))
         .run_now();
     assert_eq!(outcome.client.header("x-trace"), Some(TRACE));
 }
@@ -206,7 +206,7 @@ fn the_log_record_shows_the_trace_id() {
     let more = json!({"propagation": {"default_format": "w3c", "extract": ["w3c"], "inject": ["w3c", "datadog"]}});
     let outcome = case(&sink, more)
         .request("GET /")
-        .header("traceparent", &format!("{CLIENT}-01"))
+        .header("traceparent", format!("{CLIENT}-01"))
         .run_now();
     let sent = outcome.sent();
     assert_eq!(
