@@ -151,10 +151,7 @@ fn in_chunks(chunks: usize, size: usize) -> Vec<Vec<u8>> {
     pieces
 }
 
-pub(crate) fn exchange(
-    name: &str,
-    setup: impl Fn() -> Setup + Send + Sync + 'static,
-) -> Operation {
+pub(crate) fn exchange(name: &str, setup: impl Fn() -> Setup + Send + Sync + 'static) -> Operation {
     Operation::repeat(name, COUNT, move || {
         let Running {
             runtime,

@@ -156,7 +156,10 @@ impl Entities for FakeEntities {
     }
 
     fn object(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError> {
-        Ok(self.read().by_id(kind, id)?.map(|stored| stored.entity.clone()))
+        Ok(self
+            .read()
+            .by_id(kind, id)?
+            .map(|stored| stored.entity.clone()))
     }
 
     fn id_of(

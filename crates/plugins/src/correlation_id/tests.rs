@@ -43,7 +43,9 @@ fn an_id_becomes_a_field_of_the_record_only_if_there_is_one() {
     let case = case(def(), json!({}));
     let logged = case.request("GET /").run_now();
     assert_eq!(logged_id(&logged), Some(sent_id(&logged)));
-    let unlogged = case.request("GET /").state(|state| state.is_unlogged = true);
+    let unlogged = case
+        .request("GET /")
+        .state(|state| state.is_unlogged = true);
     assert_eq!(logged_id(&unlogged.run_now()), None);
 }
 
