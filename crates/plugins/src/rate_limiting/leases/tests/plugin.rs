@@ -242,7 +242,8 @@ async fn a_key_of_another_program_fails_only_its_own_client() {
         5,
         json!({
             "limit_by": "header", "header_name": "x", "on_unreachable": "closed",
-            "redis": {"host": "127.0.0.1", "port": redis.port, "timeout": 500},
+            // Longer than a Redis without data grants nothing.
+            "redis": {"host": "127.0.0.1", "port": redis.port, "timeout": 3000},
         }),
     );
     let status = async |case: &Case, client: &str| {
