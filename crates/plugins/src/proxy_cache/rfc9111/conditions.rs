@@ -23,11 +23,13 @@ impl Conditions {
             let tag = headers.header("etag");
             return tag.is_some_and(|tag| self.none_match.iter().any(|list| lists(list, tag)));
         }
+        let Some(since) = self.modified_since else {
+            return false;
+        };
         let modified = headers.header("last-modified").and_then(http_date);
         // A response without Last-Modified has not changed since its date (RFC 9111, section 4.3.2).
         let modified = modified.or_else(|| headers.header("date").and_then(http_date));
-        let pair = self.modified_since.zip(modified);
-        pair.is_some_and(|(since, modified)| modified <= since)
+        modified.is_some_and(|modified| modified <= since)
     }
 }
 

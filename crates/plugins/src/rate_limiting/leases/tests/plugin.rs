@@ -242,6 +242,7 @@ async fn a_key_of_another_program_fails_only_its_own_client() {
         5,
         json!({
             "limit_by": "header", "header_name": "x", "on_unreachable": "closed",
+            // Longer than a Redis without data grants nothing.
             "redis": {"host": "127.0.0.1", "port": redis.port, "timeout": 3000},
         }),
     );
