@@ -11,10 +11,12 @@ use testkit::{Client, Echo, Gateway, request};
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn serve_until(gateway: &Gateway, end: &AtomicBool) {
-    let mut client = Client::connect(gateway.proxy);
     while !end.load(Ordering::SeqCst) {
-        let answer = client.request("GET", "/open", &[], b"").expect("an answer");
-        assert_eq!(answer.status, 200);
+        // The gateway closes a connection after a number of requests.
+        let mut client = Client::connect(gateway.proxy);
+        for _ in 0..100 {
+            assert_eq!(client.request("GET", "/open", &[], b"").status, 200);
+        }
     }
 }
 
@@ -34,14 +36,20 @@ fn a_profile_under_load_names_the_functions_of_the_workers() {
     let said = thread::scope(|scope| {
         let _end = SetOnDrop(&end);
         scope.spawn(|| serve_until(&gateway, &end));
-        run(&gateway, &["profile", "cpu", "--seconds", "2", "--output", &name])
+        run(
+            &gateway,
+            &["profile", "cpu", "--seconds", "2", "--output", &name],
+        )
     });
     assert!(said.contains("of CPU time in 2."), "{said}");
     let bytes = std::fs::read(format!("{name}.pb.gz")).expect("written");
     let profile = Profile::from_pprof(&bytes).expect("a profile");
     let of_worker = |wanted: &str| {
         profile.stacks.iter().any(|stack| {
-            let mut names = stack.frames.iter().map(|frame| &profile.functions[frame.function].name);
+            let mut names = stack
+                .frames
+                .iter()
+                .map(|frame| &profile.functions[frame.function].name);
             stack.thread == "worker-0" && names.any(|name| name.contains(wanted))
         })
     };
@@ -69,7 +77,12 @@ fn one_profile_at_a_time_which_ends_when_its_client_is_gone() {
             if answer.status == wanted {
                 return answer;
             }
-            assert!(Instant::now() < deadline, "{} {}", answer.status, answer.text());
+            assert!(
+                Instant::now() < deadline,
+                "{} {}",
+                answer.status,
+                answer.text()
+            );
         }
     };
     // The first request may arrive late, so that this one has its turn.
@@ -79,7 +92,13 @@ fn one_profile_at_a_time_which_ends_when_its_client_is_gone() {
     drop(client);
     status(200);
     assert_eq!(ask(0).status, 400);
-    let unknown = request(gateway.admin, "GET", "/debug/pprof/profile?format=x", &[], b"");
+    let unknown = request(
+        gateway.admin,
+        "GET",
+        "/debug/pprof/profile?format=x",
+        &[],
+        b"",
+    );
     assert_eq!(unknown.status, 400);
 }
 
@@ -106,7 +125,11 @@ fn the_role_read_only_takes_no_profiles_and_there_is_none_of_the_heap() {
     // The Status API has no roles, and no profiles.
     let status = testkit::get(gateway.status, "/debug/pprof/profile?seconds=1", &[]);
     assert_eq!(status.status, 404);
-    let output = gateway.launch().other(&["profile", "heap"]).output().expect("it runs");
+    let output = gateway
+        .launch()
+        .other(&["profile", "heap"])
+        .output()
+        .expect("it runs");
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("perf record"));
 }
@@ -124,6 +147,11 @@ fn top_shows_workers_and_traffic_as_text_where_there_is_no_terminal() {
     let first = text.lines().next().unwrap_or_default();
     assert!(first.starts_with("requests "), "{text}");
     assert!(!first.contains("2xx 0/s"), "{text}");
-    let mut rows = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    assert!(rows.any(|row| row.len() > 3 && row[0] == "0" && row[2] == "%"), "{text}");
+    let mut rows = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    assert!(
+        rows.any(|row| row.len() > 3 && row[0] == "0" && row[2] == "%"),
+        "{text}"
+    );
 }
