@@ -51,7 +51,7 @@ fn refused(error: &Error) -> admin::Failure {
     let status = match error {
         Error::Busy => 409,
         Error::Seconds | Error::Frequency => 400,
-        Error::Unsupported | Error::System { .. } => 501,
+        Error::System { .. } => 501,
         Error::Cancelled | Error::Malformed(_) => 500,
     };
     admin::Failure::with_status(status, error.to_string())

@@ -67,8 +67,6 @@ pub enum Error {
     Frequency,
     #[error("the client is gone")]
     Cancelled,
-    #[error("profiles need Linux on x86-64 or ARM64")]
-    Unsupported,
     #[error("cannot {action}: {error}")]
     System {
         action: &'static str,
