@@ -87,10 +87,10 @@ impl Top {
             let wait = next.saturating_duration_since(Instant::now());
             if event::poll(wait).map_err(Failure::of("read from the terminal"))? {
                 match event::read().map_err(Failure::of("read from the terminal"))? {
-                    Event::Key(key) if key.kind != KeyEventKind::Release => {
-                        if self.press(key) == Then::Quit {
-                            return Ok(());
-                        }
+                    Event::Key(key)
+                        if key.kind != KeyEventKind::Release && self.press(key) == Then::Quit =>
+                    {
+                        return Ok(());
                     }
                     _ => {}
                 }

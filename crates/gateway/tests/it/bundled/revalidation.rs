@@ -34,9 +34,10 @@ impl Slow {
             {
                 request.push(byte[0]);
             }
-            *head.lock().unwrap() = String::from_utf8_lossy(&request).to_ascii_lowercase();
+            *head.lock().expect("not poisoned") =
+                String::from_utf8_lossy(&request).to_ascii_lowercase();
             let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-            if number > 1 && released.lock().unwrap().recv().is_err() {
+            if number > 1 && released.lock().expect("not poisoned").recv().is_err() {
                 return;
             }
             let answer = format!(
