@@ -34,12 +34,13 @@ pub(super) fn write(cx: &mut Cx, level: i32, line: i32, text: &[u8]) -> i32 {
     FOUND
 }
 
-/// Notes a change of the log record. `kind` 0 removes the field; otherwise the value is JSON.
+/// Notes a change of the log record. `kind` 0 removes the field; otherwise the value is JSON. Bytes that are not UTF-8 are
+/// replaced, because one field must not cost the whole record.
 pub(super) fn set_field(cx: &mut Cx, mode: i32, kind: i32, key: &[u8], value: &[u8]) -> i32 {
     cx.keep(key.len() + value.len());
     let value: Option<Value> = match kind {
         0 => None,
-        _ => match json::value(value) {
+        _ => match json::value(String::from_utf8_lossy(value).as_bytes()) {
             Some(value) => Some(value),
             None => return NONE,
         },
