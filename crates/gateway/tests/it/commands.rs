@@ -136,8 +136,8 @@ fn check_names_plugins_that_are_not_implemented_and_where_they_are() {
                 services: [{name: all, url: 'http://h', routes: [\
                 {name: search, paths: [/s], plugins: [{name: ai-prompt-guard, config: {allow_patterns: [a]}}]}]}]\n\
                 plugins: [{name: acme, config: {account_email: a@b.test}}]\n";
-    let warnings = "warning: plugin ai-prompt-guard is not implemented: every request it applies to (routes: search) gets 500\n\
-                    warning: plugin acme is not implemented: it is ignored (all requests)\n";
+    let warnings = "warning: plugin acme is not implemented: it is ignored (all requests)\n\
+                    warning: plugin ai-prompt-guard is not implemented: every request it applies to (routes: search) gets 500\n";
     assert_eq!(
         check(text, &[]),
         (0, "parse successful\n".to_owned(), warnings.to_owned())

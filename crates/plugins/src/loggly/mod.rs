@@ -66,10 +66,6 @@ impl Plugin for Loggly {
     type Own = ();
 
     fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
-        if config.key.starts_with("{vault://") {
-            let reason = "it is a vault reference, which is not resolved yet";
-            return Err(BuildError::field("key", reason));
-        }
         let severities = config.severities();
         let host = config
             .host
