@@ -30,11 +30,3 @@ fn tags_and_keys_stay_within_their_places() {
     let expected = r#" ho_st kong - - [k_e_y@41058 tag="a\"\]\\" tag="b_c"] "#;
     assert_eq!(text, expected);
 }
-
-#[test]
-fn a_vault_reference_is_refused_without_its_text() {
-    crate::install();
-    let error = refusal(&def(), json!({"key": "{vault://env/loggly-key}"}));
-    assert!(error.starts_with("key: it is a vault reference"), "{error}");
-    assert!(!error.contains("loggly-key"));
-}

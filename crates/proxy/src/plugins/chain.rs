@@ -3,22 +3,22 @@
 //! Source: kong/init.lua execute_collecting_plugins_iterator(), execute_collected_plugins_iterator().
 
 mod going_on;
+mod picked;
 
 use super::results::{Ran, asked_too_often, check_status, ending, finish, report};
 use super::timing::{Timed, Timer};
-use super::{
-    Doing, Instance, InstanceIndex, Instances, PhaseMark, Plan, RouteMark, debugging, early_headers,
-};
+use super::{Doing, Instances, PhaseMark, Plan, RouteMark, debugging, early_headers};
 use crate::respond::{GatewayResponse, ResponseSettings};
 use bytes::Bytes;
 use going_on::GoesOn;
-use model::entities::ConsumerId;
 use net::http1::ResponseHead;
+pub(super) use picked::Picked;
+use picked::{nobody, with};
 use plugin::trace::PluginPhase;
 use plugin::{
-    Answer, Chunk, Configured, ConfiguredNames, Filtered, Flow, HeaderEdits, Instrumentations,
-    InternalRedirect, LogCx, LogEntry, Node, OwnStates, Phases, PluginError, Reason, Request,
-    RequestBody, RequestCx, RequestState, Response, ResponseCx, ScopeSet, Step, UpstreamEdits,
+    Answer, Chunk, ConfiguredNames, Filtered, Flow, HeaderEdits, Instrumentations,
+    InternalRedirect, LogCx, LogEntry, Node, OwnStates, Phases, Reason, Request, RequestBody,
+    RequestCx, RequestState, Response, ResponseCx, Step, UpstreamEdits,
 };
 use router::RouteIndex;
 use std::ops::Range;
@@ -110,17 +110,6 @@ impl ChainMemory {
         *restarts = 0;
         *goes_on = None;
     }
-}
-
-/// An instance that was chosen for a request.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Picked {
-    instance: InstanceIndex,
-    /// Position of the plugin in the execution order.
-    plugin: u16,
-    scopes: ScopeSet,
-    /// The consumer for which the instance is configured, if any.
-    consumer: Option<ConsumerId>,
 }
 
 /// The reason why [`Chain::rewrite`] or [`Chain::access`] has returned.
@@ -764,84 +753,4 @@ impl<'r> Chain<'r> {
             instance.plugin.log(&mut cx, own.slot(picked.plugin));
         }
     }
-}
-
-impl ChainMemory {
-    fn fail(&mut self, picked: Picked, instance: &Instance, error: &PluginError) {
-        report("access", &instance.def, error);
-        self.answered_by = Some(picked);
-        self.response = Some(Response::unexpected_error());
-        self.failed = true;
-    }
-
-    /// Chooses the instance of the next plugin that applies.
-    #[inline]
-    fn pick_next<'i>(
-        &mut self,
-        plan: &Plan,
-        instances: &'i Instances,
-        phases: &mut Phases,
-    ) -> Option<(Picked, &'i Instance)> {
-        loop {
-            let slot = plan.slots.get(self.next)?;
-            self.next += 1;
-            let consumer = self.state.consumer.as_ref().map(|consumer| consumer.id);
-            let Some(choice) = slot.pick(instances, consumer) else {
-                continue;
-            };
-            let picked = Picked {
-                instance: choice.instance,
-                plugin: slot.order,
-                scopes: choice.scopes,
-                consumer: consumer.filter(|_| choice.scopes.contains(ScopeSet::CONSUMER)),
-            };
-            let instance = instances.get(picked.instance);
-            self.push(picked, instance.phases, phases);
-            return Some((picked, instance));
-        }
-    }
-
-    #[inline]
-    fn push(&mut self, picked: Picked, own: Phases, phases: &mut Phases) {
-        if own.intersects(Phases::LATER) {
-            *phases = phases.with(own);
-            self.picked.push(picked);
-        }
-    }
-}
-
-/// The place of the configured plugin in a context, before the first one is called.
-#[inline]
-fn nobody(names: &dyn ConfiguredNames) -> Configured<'_> {
-    Configured {
-        scopes: ScopeSet::GLOBAL,
-        consumer: None,
-        plugin: 0,
-        names,
-    }
-}
-
-impl Picked {
-    #[inline]
-    pub(super) fn configured<'c>(&self, names: &'c dyn ConfiguredNames) -> Configured<'c> {
-        Configured {
-            scopes: self.scopes,
-            consumer: self.consumer,
-            plugin: self.plugin,
-            names,
-        }
-    }
-}
-
-/// Returns the picked instances with one of these phases.
-#[inline]
-fn with<'a>(
-    picked: &'a [Picked],
-    instances: &'a Instances,
-    phases: Phases,
-) -> impl Iterator<Item = (&'a Picked, &'a Instance)> {
-    let picked = picked.iter();
-    picked
-        .map(|picked| (picked, instances.get(picked.instance)))
-        .filter(move |(_, instance)| instance.phases.intersects(phases))
 }

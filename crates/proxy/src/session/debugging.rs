@@ -1,11 +1,19 @@
-//! Requests whose client asks for their timings. Source: kong/timing/init.lua.
+//! What clients and traces are told about a request on its way: its timings (kong/timing/init.lua), the headers of
+//! `Kong-Debug`, and the tries.
 
+use super::Connection;
+use super::connect::ConnectError;
 use super::handling::Handling;
 use super::plane::DataPlane;
+use super::tries::Tries;
 use crate::plugins::debugging::log_ended;
-use plugin::Instrumentations;
-use plugin::trace::DebugRequest;
+use crate::snapshot::{RouteInfo, ServiceRef};
+use crate::upstream::Target;
+use net::http1::RequestHead;
+use plugin::trace::{DebugRequest, FailedLookup};
+use plugin::{HeaderEdits, Instrumentations, Trace};
 use std::hint::black_box;
+use tokio::time::Instant;
 
 const WANTED: &str = "x-kong-request-debug";
 const TOKEN: &str = "x-kong-request-debug-token";
@@ -69,4 +77,57 @@ fn is_same(told: &[u8], secret: &[u8]) -> bool {
         .zip(secret)
         .fold(0, |all, (one, other)| black_box(all | (one ^ other)));
     told.len() == secret.len() && differs == 0 && !secret.is_empty()
+}
+
+impl Connection {
+    /// Response headers that name the route and the service, if the request has `Kong-Debug`.
+    pub(super) fn debug_headers(
+        &self,
+        route: &RouteInfo,
+        service: Option<ServiceRef<'_>>,
+        head: &RequestHead,
+    ) -> Option<HeaderEdits> {
+        if !self.plane.settings.debug_header {
+            return None;
+        }
+        head.header("kong-debug")?;
+        let mut edits = HeaderEdits::new();
+        edits.set("Kong-Route-Id", route.id.0);
+        if let Some(name) = &route.name {
+            edits.set("Kong-Route-Name", &**name);
+        }
+        if let Some(service) = service {
+            edits.set("Kong-Service-Id", service.id.0);
+            if let Some(name) = &service.name {
+                edits.set("Kong-Service-Name", &**name);
+            }
+        }
+        Some(edits)
+    }
+}
+
+/// Notes the name of the server of a try, or that it could not be resolved.
+#[cold]
+pub(super) fn note_try(
+    trace: &mut Trace,
+    target: &Target,
+    tries: &Tries,
+    failed: Option<&ConnectError>,
+    now: Instant,
+) {
+    let name = target.host.name();
+    match failed {
+        Some(ConnectError::Resolve(error)) => trace.set_failed_lookup(FailedLookup {
+            name: name.into(),
+            port: target.host.port(),
+            start: tries.began().into_std(),
+            end: now.into_std(),
+            error: error.to_string().into(),
+        }),
+        _ => trace.add_try(name),
+    }
+    if let Some(debug) = &mut trace.debug {
+        let contacted = tries.contacted();
+        debug.contact = Some((contacted - tries.began(), contacted.into_std()));
+    }
 }

@@ -4,6 +4,7 @@
 use super::answer::ServerError;
 use super::collected::Collected;
 use super::connect::{ConnectError, Name, obtain};
+use super::debugging::note_try;
 use super::exchange::{Exchange, Exchanged, Source, Terms};
 use super::failure::{Failed, Owner, ReportedStatus, TryFailure, UpstreamFailure};
 use super::handling::Handling;
@@ -11,7 +12,7 @@ use super::hashing::Hashed;
 use super::opening::Opening;
 use super::request_body::{BodyError, most_payload};
 use super::routing::Routed;
-use super::tries::{Rules, Tries, Verdict, is_idempotent};
+use super::tries::{Rules, Verdict, is_idempotent};
 use super::tunnel::Tunnel;
 use super::worker::{self, Worker};
 use super::{After, Connection, Outcome, RequestBodyAt};
@@ -27,10 +28,8 @@ use model::entities::Protocol;
 use net::dns::ResolveError;
 use net::http1::{Body, Framing, RequestHead};
 use net::pool;
-use plugin::trace::FailedLookup;
 use plugin::{
     Chunk, HeaderEdits, Instrumentations, Origin, Phases, Reason, Request, RequestBody, Response,
-    Trace,
 };
 use std::num::NonZeroU16;
 use std::task::{Context, Poll};
@@ -314,31 +313,6 @@ impl Connection {
         let mut outcome = self.produce_error(error, None, opening, handling);
         outcome.after = After::Linger;
         outcome
-    }
-
-    /// Response headers that name the route and the service, if the request has `Kong-Debug`.
-    fn debug_headers(
-        &self,
-        route: &RouteInfo,
-        service: Option<ServiceRef<'_>>,
-        head: &RequestHead,
-    ) -> Option<HeaderEdits> {
-        if !self.plane.settings.debug_header {
-            return None;
-        }
-        head.header("kong-debug")?;
-        let mut edits = HeaderEdits::new();
-        edits.set("Kong-Route-Id", route.id.0);
-        if let Some(name) = &route.name {
-            edits.set("Kong-Route-Name", &**name);
-        }
-        if let Some(service) = service {
-            edits.set("Kong-Service-Id", service.id.0);
-            if let Some(name) = &service.name {
-                edits.set("Kong-Service-Name", &**name);
-            }
-        }
-        Some(edits)
     }
 
     /// Tries the service's targets until one responds or the failure does not allow a retry.
@@ -798,32 +772,6 @@ fn host_for<'c>(call: &Call<'_>, head: &'c RequestHead, target: &'c Target) -> N
     Name {
         text: preserved.unwrap_or(target.authority.as_bytes()),
         is_of_client: preserved.is_some(),
-    }
-}
-
-/// Notes the name of the server of a try, or that it could not be resolved.
-#[cold]
-fn note_try(
-    trace: &mut Trace,
-    target: &Target,
-    tries: &Tries,
-    failed: Option<&ConnectError>,
-    now: Instant,
-) {
-    let name = target.host.name();
-    match failed {
-        Some(ConnectError::Resolve(error)) => trace.set_failed_lookup(FailedLookup {
-            name: name.into(),
-            port: target.host.port(),
-            start: tries.began().into_std(),
-            end: now.into_std(),
-            error: error.to_string().into(),
-        }),
-        _ => trace.add_try(name),
-    }
-    if let Some(debug) = &mut trace.debug {
-        let contacted = tries.contacted();
-        debug.contact = Some((contacted - tries.began(), contacted.into_std()));
     }
 }
 
