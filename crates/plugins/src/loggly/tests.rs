@@ -2,7 +2,6 @@
 
 use super::{def, middle};
 use crate::testing::{case, datagram, udp_server};
-use plugin::testing::refusal;
 use serde_json::{Value, json};
 
 #[test]
