@@ -13,7 +13,7 @@ const SLOW_CLIENT_AFTER: Duration = Duration::from_millis(20);
 /// Time without progress at the upstream after which the gateway checks that the client is still connected. nginx
 /// checks at once, and so drops every client that half-closes after its request. Here, such a client still gets a
 /// response that comes within this time.
-const WATCH_AFTER: Duration = Duration::from_secs(1);
+const WATCH_AFTER: Duration = Duration::from_millis(200);
 /// Maximum bytes of pipelined requests that this check reads and keeps.
 const WATCHED_BYTES: usize = 16 * 1024;
 

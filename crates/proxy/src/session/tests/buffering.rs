@@ -417,8 +417,8 @@ fn a_client_that_closes_during_a_long_wait_is_gone() {
             client.stream.shutdown().await.unwrap();
             let got = client.rest().await;
             assert_eq!(got.is_empty(), may_abort, "{got}");
-            let waited = if may_abort { 1 } else { 30 };
-            assert_eq!(start.elapsed().as_secs(), waited);
+            let waited = if may_abort { 2 } else { 300 };
+            assert_eq!(start.elapsed().as_millis() / 100, waited);
             assert_eq!(told.await.unwrap(), may_abort);
         }
     });
