@@ -10,9 +10,9 @@ use tracing_subscriber::layer::Context;
 
 pub(super) struct Lines;
 
-/// Modules whose lines do not come this way: queues, because the line about a failed delivery would be one more entry to
-/// deliver, and Lua code, which passes its lines with their line numbers.
-const LEFT_OUT: [&str; 2] = ["services::queue", "lua::abi::log"];
+/// Modules whose lines do not come this way: queues and the libraries of the HTTP client, because a line about a delivery
+/// would be one more entry to deliver, and Lua code, which passes its lines with their line numbers.
+const LEFT_OUT: [&str; 5] = ["services::queue", "hyper", "h2", "rustls", "lua::abi::log"];
 
 fn is_left_out(module: &str) -> bool {
     LEFT_OUT.iter().any(|left_out| module.starts_with(left_out))
@@ -70,5 +70,30 @@ impl Visit for Text {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " {name}={value:?}"),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_about_deliveries_are_left_out() {
+        for module in [
+            "services::queue::state",
+            "hyper_util::client::legacy::pool",
+            "hyper::proto::h1::conn",
+            "h2::client",
+            "rustls::client::hs",
+        ] {
+            assert!(is_left_out(module), "{module}");
+        }
+        for module in [
+            "proxy::session",
+            "services::redis::link",
+            "net::http2::link",
+        ] {
+            assert!(!is_left_out(module), "{module}");
+        }
     }
 }

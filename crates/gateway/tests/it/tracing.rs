@@ -185,6 +185,27 @@ fn lines_about_a_request_go_to_the_collectors_of_its_route() {
     assert!(records.iter().any(|record| record.attributes.is_empty()));
 }
 
+#[test]
+fn a_delivery_of_log_lines_leads_to_no_further_lines() {
+    let (echo, sink) = (Echo::start(), Sink::start(&[]));
+    let logs = json!({"name": "opentelemetry", "config": {
+        "logs_endpoint": format!("{}/v1/logs", sink.url()),
+        "queue": {"max_batch_size": 1, "max_coalescing_delay": 0},
+    }});
+    let route = json!({"name": "r", "paths": ["/a"], "plugins": [logs]});
+    let service = json!({"name": "s", "url": echo.url(), "routes": [route]});
+    let configuration = json!({"_format_version": "3.0", "services": [service]}).to_string();
+    let gateway = launch()
+        .configuration(&configuration)
+        .set("log_level", "debug")
+        .start();
+    assert_eq!(gateway.get("/a", &[]).status, 200);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert!(gateway.stop().success());
+    let deliveries = sink.arrived().len();
+    assert!((1..100).contains(&deliveries), "{deliveries}");
+}
+
 /// The tree of the response's header.
 fn tree(response: &testkit::HttpResponse) -> Option<Value> {
     let text = response.header("x-kong-request-debug-output")?;
@@ -220,6 +241,34 @@ fn who_debugs_a_request_gets_its_timings() {
     assert!(tree["child"]["upstream"]["child"]["time_to_first_byte"]["total_time"].is_number());
     let seen = echo.seen().pop().unwrap().to_string().to_lowercase();
     assert!(!seen.contains("x-kong-request-debug"), "{seen}");
+}
+
+#[test]
+fn timings_come_with_a_stored_response_too() {
+    let (echo, sink) = (Echo::start(), Sink::start(&[]));
+    let cache = json!({"name": "proxy-cache", "config": {
+        "strategy": "memory", "content_type": ["application/json"],
+    }});
+    let configuration = traced(&echo.url(), &sink, &[cache]);
+    let gateway = launch().configuration(&configuration).start();
+    for status in ["Miss", "Hit"] {
+        let response = gateway.get("/a", &[("X-Kong-Request-Debug", "*")]);
+        assert_eq!(response.header("x-cache-status"), Some(status));
+        assert!(tree(&response).is_some(), "{status}");
+    }
+}
+
+#[test]
+fn timings_survive_an_internal_redirect() {
+    let (echo, sink) = (Echo::start(), Sink::start(&[]));
+    let redirects = json!({"name": "pre-function", "config": {
+        "access": ["if ngx.var.uri == '/a' then ngx.exec('/b') end"],
+    }});
+    let configuration = traced(&echo.url(), &sink, &[redirects]);
+    let gateway = launch().configuration(&configuration).start();
+    let response = gateway.get("/a", &[("X-Kong-Request-Debug", "*")]);
+    assert_eq!(response.status, 200);
+    assert!(tree(&response).is_some());
 }
 
 #[test]

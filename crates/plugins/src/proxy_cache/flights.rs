@@ -56,6 +56,9 @@ struct End {
     closed: Semaphore,
     /// Whether the others know all that they can know about the response. It is not so if the client has gone before.
     is_known: AtomicBool,
+    /// Whether the request fetches only after its own client has got another response. That client decides when it
+    /// begins, so nobody waits for it.
+    is_background: bool,
 }
 
 /// Counts a waiting request until it is dropped.
@@ -103,23 +106,37 @@ impl Flights {
 }
 
 impl super::storage::Storage {
-    /// Lets a request fetch the response of a key, or returns the one that does so already.
+    /// Lets a request fetch the response of a key, or returns the one that does so already. It takes the place of a
+    /// request that fetches in the background.
     pub(super) fn take_off(self: &Arc<Self>, key: CacheKey) -> Place {
         let mut part = self.flights.part(&key);
-        if let Some(end) = part.flying.get(&key) {
-            return Place::Later(Later(Arc::clone(end)));
+        match part.flying.get(&key) {
+            Some(end) if !end.is_background => Place::Later(Later(Arc::clone(end))),
+            _ => Place::First(self.begin(&mut part, key, false)),
         }
+    }
+
+    /// Lets a request fetch the response of a key after its client has got another response. `None` if a request
+    /// fetches it already.
+    pub(super) fn take_off_in_background(self: &Arc<Self>, key: CacheKey) -> Option<Flight> {
+        let mut part = self.flights.part(&key);
+        let is_free = !part.flying.contains_key(&key);
+        is_free.then(|| self.begin(&mut part, key, true))
+    }
+
+    fn begin(self: &Arc<Self>, part: &mut Part, key: CacheKey, is_background: bool) -> Flight {
         let end = Arc::new(End {
             closed: Semaphore::new(0),
             is_known: AtomicBool::new(false),
+            is_background,
         });
         part.flying.insert(key, Arc::clone(&end));
         part.unshared.remove(&key);
-        Place::First(Flight {
+        Flight {
             storage: Arc::clone(self),
             key,
             end,
-        })
+        }
     }
 }
 
@@ -148,11 +165,13 @@ impl Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        self.storage
-            .flights
-            .part(&self.key)
-            .flying
-            .remove(&self.key);
+        let mut part = self.storage.flights.part(&self.key);
+        // Another request may have taken its place.
+        let flying = part.flying.get(&self.key);
+        if flying.is_some_and(|end| Arc::ptr_eq(end, &self.end)) {
+            part.flying.remove(&self.key);
+        }
+        drop(part);
         self.end.closed.close();
     }
 }

@@ -163,12 +163,13 @@ impl Plugin for ResponseRateLimiting {
             return Ok(Filtered::Continue);
         }
         // What the response would have used up is not counted.
-        own.0 = None;
+        seen.increments.clear();
         Ok(Filtered::Replace(Response::new(429, "")))
     }
 
     fn log(&self, cx: &mut LogCx<'_, '_>, own: &mut Own) {
-        let (Some(seen), Some(running)) = (own.0.take(), self.running.get()) else {
+        // The state stays: a request that goes on without its client filters another response.
+        let (Some(seen), Some(running)) = (&own.0, self.running.get()) else {
             return;
         };
         let increments = self.named.iter().zip(&seen.increments);

@@ -207,8 +207,11 @@ fn report(plane: &DataPlane, worker: usize, watched: &Watched, took: Duration) {
     let milliseconds = took.as_millis();
     // A thread that did not run because there was no processor for it says more about the machine than about its work.
     let times = watched.before.zip(pulse.time());
-    let running_ms = times.map(|(before, now)| (now.running - before.running).as_millis());
-    let without_cpu_ms = times.map(|(before, now)| (now.waiting - before.waiting).as_millis());
+    // Its thread can be another one meanwhile, with less time.
+    let milliseconds_since =
+        |before: Duration, now: Duration| now.saturating_sub(before).as_millis();
+    let running_ms = times.map(|(before, now)| milliseconds_since(before.running, now.running));
+    let without_cpu_ms = times.map(|(before, now)| milliseconds_since(before.waiting, now.waiting));
     let what = match &doing {
         Some(doing) => doing.to_string(),
         None => "it runs no plugin".to_owned(),

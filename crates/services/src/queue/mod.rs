@@ -42,9 +42,11 @@ use drain::Drain;
 use futures_util::future::{BoxFuture, join_all};
 use state::{Listed, State};
 use std::any::{Any, TypeId};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::{Future, ready};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -210,7 +212,7 @@ impl Queues {
                 return queue;
             }
         }
-        let shown = without_userinfo(name);
+        let shown = shown(name);
         let (state, queue) = State::new((plugin, &shown), params, sender);
         let task = task::run(state, self.0.drain.clone());
         self.0.background.spawn_service(task);
@@ -279,6 +281,19 @@ impl Registry {
             !is_over
         });
     }
+}
+
+/// Returns the name of a queue for the log and for metrics: without what may be secret in a URL, which is its user
+/// information and its query. What follows a query cannot be told from it. So a hash keeps such names apart.
+fn shown(name: &str) -> Cow<'_, str> {
+    let shown = without_userinfo(name);
+    let query = shown.find("://").and_then(|_| shown.find('?'));
+    let Some(query) = query else {
+        return shown;
+    };
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    format!("{}?***:{:x}", &shown[..query], hasher.finish()).into()
 }
 
 fn count_ended(ended: &mut BTreeMap<Box<str>, Counts>, state: &dyn Listed) {

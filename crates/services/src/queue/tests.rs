@@ -531,6 +531,20 @@ async fn ended_queues_do_not_accumulate() {
     assert_eq!(tasks, 0);
 }
 
+#[test]
+fn names_are_shown_without_queries() {
+    let plain = "http://log.test/x:POST";
+    assert_eq!(super::shown(plain), plain);
+    assert_eq!(super::shown("/var/log/what?"), "/var/log/what?");
+    let one = super::shown("http://log.test/x?key=secret:POST");
+    let other = super::shown("http://log.test/x?key=another:POST");
+    for shown in [&one, &other] {
+        assert!(shown.starts_with("http://log.test/x?***:"), "{shown}");
+        assert!(!shown.contains("key"), "{shown}");
+    }
+    assert_ne!(one, other);
+}
+
 #[tokio::test(start_paused = true)]
 async fn counters_are_among_the_metrics_and_credentials_are_not() {
     let bench = Bench::new([Reply::Fail]);

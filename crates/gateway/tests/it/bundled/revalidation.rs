@@ -41,7 +41,7 @@ impl Slow {
                 return;
             }
             let answer = format!(
-                "HTTP/1.1 200 OK\r\nETag: \"{number}\"\r\nContent-Type: text/plain\r\nConnection: close\r\n\
+                "HTTP/1.1 200 OK\r\nETag: \"{number}\"\r\nContent-Type: text/plain\r\nConnection: close\r\nX-Kong-Limit: v=1\r\n\
                  Cache-Control: max-age=0, stale-while-revalidate=600\r\nContent-Length: 1\r\n\r\n{number}"
             );
             let _ = stream.write_all(answer.as_bytes());
@@ -60,6 +60,8 @@ impl Slow {
             {"name": "proxy-cache", "config": config},
             // It runs before the cache, and must not count the request that goes on a second time.
             {"name": "rate-limiting", "config": {"minute": 1000, "policy": "local"}},
+            // It counts what the upstream's responses say, and must not let the cache keep that.
+            {"name": "response-ratelimiting", "config": {"policy": "local", "limits": {"v": {"year": 1000}}}},
         ]);
         let routes = json!([{"name": "a", "paths": ["/a"], "plugins": plugins}]);
         one_service(&format!("http://{}", self.upstream.address), routes)
@@ -101,6 +103,11 @@ fn a_stale_response_is_sent_at_once_while_one_request_without_a_client_validates
     wait_for("the new response is stored", || get().text() == "2");
     let last = slow.requests();
     assert!(last <= 3, "{last} requests");
+    for _ in 0..2 {
+        let answer = get();
+        assert_eq!(answer.text(), "2");
+        assert_eq!(answer.header("x-ratelimit-remaining-v-year"), Some("999"));
+    }
 }
 
 #[test]

@@ -192,7 +192,7 @@ impl ProxyCache {
                 let decision = send(stale, Status::Stale);
                 // One request validates it after its client has got the stale response. A HEAD request cannot.
                 if cx.request.method() == "GET"
-                    && let Turn::First(flight) = storage.take_off(key)
+                    && let Some(flight) = storage.take_off_in_background(key)
                 {
                     cx.state.goes_on = true;
                     *own = self.fetch(cx, ask, entry, key, Some(flight));

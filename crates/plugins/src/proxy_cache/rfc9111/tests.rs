@@ -336,12 +336,17 @@ fn a_response_without_a_body_is_stored() {
     assert_eq!(hit.client.status, 204);
 }
 
-/// Takes the part of a request that fetches the response which is stored already.
-fn fetches(cache: &Cache, storage: &Arc<Storage>) -> Flight {
+/// Returns the key of the response which is stored already.
+fn latest(cache: &Cache, storage: &Arc<Storage>) -> CacheKey {
     let shown = cache.get(&["Kong-Debug: 1"], FRESH).client;
     let uri = shown.header("x-cache-key").and_then(CacheKey::parse);
     let family = storage.family(&uri.expect("the response shows its key"), 0);
-    match storage.take_off(family.expect("a response was stored").latest) {
+    family.expect("a response was stored").latest
+}
+
+/// Takes the part of a request that fetches the response which is stored already.
+fn fetches(cache: &Cache, storage: &Arc<Storage>) -> Flight {
+    match storage.take_off(latest(cache, storage)) {
         Turn::First(flight) => flight,
         Turn::Later(_) => panic!("nobody else fetches"),
     }
@@ -368,6 +373,29 @@ fn a_stale_response_is_sent_while_another_request_validates_it() {
     assert!(stale.state.goes_on, "now it is the one that validates");
     cache.advance(1);
     assert!(cache.asks(&[], FRESH), "the response does not allow it");
+}
+
+/// Its own client may receive the stale response as slowly as it likes, and it fetches only afterwards.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_request_that_fetches_after_its_client_has_a_stale_response() {
+    let cache = Cache::with(json!({"collapse_timeout": 5}));
+    let storage = zones::storage(cache.0.node(), "kong_db_cache");
+    cache.get(&[], FRESH);
+    let key = latest(&cache, &storage);
+    let background = storage.take_off_in_background(key);
+    assert!(background.is_some() && storage.take_off_in_background(key).is_none());
+    cache.advance(10);
+    let begun = tokio::time::Instant::now();
+    let one = cache.call().run().await;
+    assert!(one.upstream.is_some() && begun.elapsed() == Duration::ZERO);
+    // The end of the one does not end the flight of the other.
+    let Turn::First(flight) = storage.take_off(key) else {
+        panic!("the background has no place that others respect");
+    };
+    drop(background);
+    assert!(matches!(storage.take_off(key), Turn::Later(_)));
+    drop(flight);
+    assert!(matches!(storage.take_off(key), Turn::First(_)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ const MAX_RESTARTS: u8 = 10;
 
 impl Chain<'_> {
     /// Forgets what plugins have found out about the request, because it begins anew. What they have set in the response
-    /// stays. Returns `false` after too many restarts.
+    /// stays, and so do the times of a request debug. Returns `false` after too many restarts.
     #[cold]
     pub fn restart(&mut self, path: Bytes) -> bool {
         let Some(memory) = self.memory.as_deref_mut() else {
@@ -28,8 +28,13 @@ impl Chain<'_> {
         };
         self.phases = Phases::NONE;
         let (headers, restarts) = (std::mem::take(&mut memory.state.headers), memory.restarts);
+        let trace = std::mem::take(&mut memory.state.trace);
         memory.clear();
         memory.state.headers = headers;
+        if trace.debug.is_some() {
+            memory.state.trace = trace;
+            self.phases = Phases::HEADER_FILTER;
+        }
         memory.state.internal_path = Some(path);
         memory.restarts = restarts + 1;
         memory.restarts <= MAX_RESTARTS
@@ -50,6 +55,8 @@ impl Chain<'_> {
     /// Goes on after the plugin that has responded, as if it had not. Its later phases run, and so do those of the
     /// plugins before it, with their states.
     pub fn go_on(&mut self, mut memory: Box<ChainMemory>) {
+        // Nobody sees the tree of what comes now.
+        memory.state.trace.debug = None;
         if let Some(GoesOn {
             plugin,
             before,
@@ -94,10 +101,14 @@ impl ChainMemory {
         self.response = Some(response);
     }
 
-    /// Returns the phases of all picked instances together.
+    /// Returns the phases of all picked instances together, and that in which a request debug shows its tree.
     fn phases(&self, instances: &Instances) -> Phases {
         let picked = self.picked.iter();
         let phases = picked.map(|picked| instances.get(picked.instance).phases);
-        phases.fold(Phases::NONE, Phases::with)
+        let first = match self.state.trace.debug {
+            Some(_) => Phases::HEADER_FILTER,
+            None => Phases::NONE,
+        };
+        phases.fold(first, Phases::with)
     }
 }
