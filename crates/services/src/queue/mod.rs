@@ -210,7 +210,7 @@ impl Queues {
                 return queue;
             }
         }
-        let shown = without_userinfo(name);
+        let shown = without_credentials(name);
         let (state, queue) = State::new((plugin, &shown), params, sender);
         let task = task::run(state, self.0.drain.clone());
         self.0.background.spawn_service(task);
@@ -279,6 +279,18 @@ impl Registry {
             !is_over
         });
     }
+}
+
+/// Returns the name of a queue as it may be shown: without the user information of URLs, and without what follows the start
+/// of a query, which often has a token.
+fn without_credentials(name: &str) -> String {
+    let mut shown = without_userinfo(name).into_owned();
+    let url = shown.find("://").unwrap_or(shown.len());
+    if let Some(query) = shown[url..].find('?') {
+        shown.truncate(url + query);
+        shown.push_str("?***");
+    }
+    shown
 }
 
 fn count_ended(ended: &mut BTreeMap<Box<str>, Counts>, state: &dyn Listed) {
