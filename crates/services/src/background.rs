@@ -16,11 +16,15 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// Maximum time that the end of the background waits for threads that are blocked, such as by a file system.
+const BLOCKED: Duration = Duration::from_secs(1);
 
 /// Handle of the background runtime. Clones share it.
 #[derive(Clone)]
@@ -55,8 +59,9 @@ impl Background {
         let run = move || {
             // An error means that the last handle was dropped.
             let _ = runtime.block_on(order);
-            // Dropping the runtime cancels its tasks, also those that were spawned during the shutdown.
-            drop(runtime);
+            // This cancels the tasks, also those that were spawned during the shutdown. A thread that a file system or a
+            // pipe blocks is left behind: it would keep the process from ending.
+            runtime.shutdown_timeout(BLOCKED);
             let _ = report.send(());
         };
         thread::Builder::new()
@@ -178,7 +183,6 @@ mod tests {
     use super::*;
     use std::future::pending;
     use std::sync::mpsc;
-    use std::time::Duration;
 
     fn in_seconds(seconds: u64) -> Instant {
         Instant::now() + Duration::from_secs(seconds)
@@ -203,6 +207,24 @@ mod tests {
         });
         assert_eq!(receiver.recv().unwrap().as_deref(), Some("background"));
         assert!(background.wait_for(background.shut_down(in_seconds(10))));
+    }
+
+    #[test]
+    fn a_shutdown_leaves_a_blocked_thread_behind() {
+        let background = Background::start().unwrap();
+        let (begun, has_begun) = mpsc::channel();
+        let (unblock, blocked) = mpsc::channel::<()>();
+        background.spawn(async move {
+            let work = move || {
+                let _ = begun.send(());
+                let _ = blocked.recv();
+            };
+            let _ = tokio::task::spawn_blocking(work).await;
+        });
+        has_begun.recv().unwrap();
+        assert!(!background.wait_for(background.shut_down(Instant::now())));
+        // Until here nothing has ended the blocked thread.
+        unblock.send(()).unwrap();
     }
 
     #[test]

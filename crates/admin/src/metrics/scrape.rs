@@ -3,7 +3,8 @@
 //! A thread of its own renders the page, with a lower priority than the workers, so that a scrape delays no request. The
 //! page is written in pieces, to memory while it is small and else to an unnamed temporary file, and sent from there. Pages
 //! are rendered one after the other. Scrapers that come while one is rendered share the next one: they get values that are
-//! not older than their request, and any number of scrapers costs no more than two.
+//! not older than their request, and any number of scrapers costs no more than two. A limited number of pages is kept for
+//! slow scrapers: the oldest is given up for a new one, so that slow scrapers do not lock out others.
 
 use crate::respond::Failure;
 use axum::body::Body;
@@ -14,23 +15,23 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use services::metrics::{Format, Page};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread;
 use tempfile::{SpooledData, SpooledTempFile, spooled_tempfile_in};
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OnceCell, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 
 /// Maximum size of a page that is kept in memory.
 const IN_MEMORY: usize = 4 << 20;
-/// Size of the chunks that are read from a file.
+/// Size of the chunks in which a page is sent. A page that is not larger counts against no limit.
 const CHUNK: usize = 64 << 10;
-/// Maximum number of pages that are being rendered or sent, so that slow scrapers cannot fill the disk.
+/// Maximum number of pages that are being rendered or sent, so that slow scrapers cannot fill the memory and the disk.
 const PAGES: usize = 8;
 /// Priority of the thread: it gets a tenth of the time of a worker that wants the same CPU.
 const NICE: i32 = 10;
@@ -46,9 +47,11 @@ pub(super) struct Wanted {
 pub(crate) struct Scrapes {
     /// For each kind of page the one that was not begun.
     next: Mutex<HashMap<Wanted, Arc<OnceCell<Rendered>>>>,
-    /// Held while a page is rendered.
-    turn: tokio::sync::Mutex<()>,
+    /// Held while a page is rendered, also if its scrapers have left.
+    turn: Arc<tokio::sync::Mutex<()>>,
     pages: Arc<Semaphore>,
+    /// The pages that may be given up, from the oldest on.
+    kept: Mutex<VecDeque<Weak<Kept>>>,
     /// The thread that renders, once there was a scrape.
     thread: Mutex<Option<mpsc::Sender<Job>>>,
 }
@@ -60,8 +63,9 @@ impl Default for Scrapes {
     fn default() -> Self {
         Self {
             next: Mutex::default(),
-            turn: tokio::sync::Mutex::default(),
+            turn: Arc::default(),
             pages: Arc::new(Semaphore::new(PAGES)),
+            kept: Mutex::default(),
             thread: Mutex::default(),
         }
     }
@@ -70,14 +74,20 @@ impl Default for Scrapes {
 /// A complete page.
 #[derive(Clone)]
 enum Rendered {
-    InMemory(Bytes),
-    InFile(Arc<OnDisk>),
+    Small(Bytes),
+    Kept(Arc<Kept>),
 }
 
-struct OnDisk {
-    file: File,
+/// A page that is kept until it is sent, or until another one needs its place.
+struct Kept {
+    page: Mutex<Option<(Stored, OwnedSemaphorePermit)>>,
     length: u64,
-    _permit: OwnedSemaphorePermit,
+}
+
+#[derive(Clone)]
+enum Stored {
+    InMemory(Bytes),
+    OnDisk(Arc<File>),
 }
 
 impl Scrapes {
@@ -91,8 +101,8 @@ impl Scrapes {
         let page = self.next().entry(wanted).or_default().clone();
         let rendered = page.get_or_try_init(|| self.render(wanted, directory, write, &page));
         Ok(match rendered.await?.clone() {
-            Rendered::InMemory(bytes) => bytes.into_response(),
-            Rendered::InFile(page) => {
+            Rendered::Small(bytes) => bytes.into_response(),
+            Rendered::Kept(page) => {
                 let length = page.length;
                 let mut response = sent_from(page).into_response();
                 response.headers_mut().insert(CONTENT_LENGTH, length.into());
@@ -108,23 +118,28 @@ impl Scrapes {
         write: impl FnOnce(&mut Page) + Send + 'static,
         page: &Arc<OnceCell<Rendered>>,
     ) -> Result<Rendered, Failure> {
-        let turn = self.turn.lock().await;
+        let turn = Arc::clone(&self.turn).lock_owned().await;
         self.begin(wanted, page);
-        let permit = Arc::clone(&self.pages).try_acquire_owned();
-        let permit = permit.map_err(|_| {
+        let permit = Arc::clone(&self.pages).try_acquire_owned().ok();
+        let permit = permit.or_else(|| self.give_up_oldest()).ok_or_else(|| {
             let text = "too many scrapes are being sent; try again later";
             Failure::Message(StatusCode::SERVICE_UNAVAILABLE, text.into())
         })?;
         let (send, rendered) = oneshot::channel();
         let spool = spooled_tempfile_in(IN_MEMORY, directory);
         let render = move || {
+            let _turn: OwnedMutexGuard<()> = turn;
             let rendered = render(wanted, spool, write, permit);
             // If all scrapers have left, nobody receives the page.
             let _ = send.send(rendered);
         };
         self.run(Box::new(render)).map_err(Failure::internal)?;
         let rendered = rendered.await.map_err(Failure::internal)?;
-        drop(turn);
+        if let Ok(Rendered::Kept(page)) = &rendered {
+            let mut kept = self.kept();
+            kept.retain(|kept| kept.strong_count() > 0);
+            kept.push_back(Arc::downgrade(page));
+        }
         rendered.map_err(|error| {
             tracing::error!(%error, "the metrics cannot be written");
             let text =
@@ -149,6 +164,18 @@ impl Scrapes {
         sent.map_err(|_| io::Error::other("the thread for metrics has ended"))
     }
 
+    /// Takes the oldest page from its scrapers, and returns its permit.
+    fn give_up_oldest(&self) -> Option<OwnedSemaphorePermit> {
+        let mut kept = self.kept();
+        while let Some(oldest) = kept.pop_front() {
+            let page = oldest.upgrade().and_then(|oldest| oldest.page().take());
+            if let Some((_, permit)) = page {
+                return Some(permit);
+            }
+        }
+        None
+    }
+
     /// Makes scrapers that come from now on get the next page.
     fn begin(&self, wanted: Wanted, page: &Arc<OnceCell<Rendered>>) {
         let mut next = self.next();
@@ -158,6 +185,10 @@ impl Scrapes {
         {
             next.remove(&wanted);
         }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, VecDeque<Weak<Kept>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn next(&self) -> MutexGuard<'_, HashMap<Wanted, Arc<OnceCell<Rendered>>>> {
@@ -207,14 +238,48 @@ fn render(
 
 fn finished(mut spool: SpooledTempFile, permit: OwnedSemaphorePermit) -> io::Result<Rendered> {
     let length = spool.stream_position()?;
-    Ok(match spool.into_inner() {
-        SpooledData::InMemory(bytes) => Rendered::InMemory(bytes.into_inner().into()),
-        SpooledData::OnDisk(file) => Rendered::InFile(Arc::new(OnDisk {
-            file,
+    let page = match spool.into_inner() {
+        SpooledData::InMemory(bytes) => Stored::InMemory(bytes.into_inner().into()),
+        SpooledData::OnDisk(file) => Stored::OnDisk(Arc::new(file)),
+    };
+    Ok(match page {
+        Stored::InMemory(bytes) if bytes.len() <= CHUNK => Rendered::Small(bytes),
+        page => Rendered::Kept(Arc::new(Kept {
+            page: Mutex::new(Some((page, permit))),
             length,
-            _permit: permit,
         })),
     })
+}
+
+impl Kept {
+    fn page(&self) -> MutexGuard<'_, Option<(Stored, OwnedSemaphorePermit)>> {
+        self.page.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the chunk at this place. It is a copy, so that it does not keep the page in memory.
+    async fn chunk(&self, at: u64) -> io::Result<Bytes> {
+        let page = self.page().as_ref().map(|(page, _)| page.clone());
+        let left = usize::try_from(self.length - at).unwrap_or(CHUNK);
+        let size = left.min(CHUNK);
+        match page {
+            None => Err(io::Error::other("the scraper was too slow")),
+            Some(Stored::InMemory(bytes)) => {
+                let chunk = usize::try_from(at).ok();
+                let chunk = chunk.and_then(|at| bytes.get(at..at + size));
+                chunk
+                    .map(Bytes::copy_from_slice)
+                    .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+            }
+            Some(Stored::OnDisk(file)) => {
+                let read = spawn_blocking(move || {
+                    let mut chunk = vec![0; size];
+                    file.read_exact_at(&mut chunk, at)?;
+                    Ok::<_, io::Error>(Bytes::from(chunk))
+                });
+                read.await.map_err(io::Error::other)?
+            }
+        }
+    }
 }
 
 /// The sink of a page, which can be taken when the page is complete.
@@ -250,23 +315,17 @@ impl Write for Compressed {
     }
 }
 
-/// A body that is read from the file as fast as the client receives it.
-fn sent_from(page: Arc<OnDisk>) -> Body {
-    let pieces = futures_util::stream::try_unfold((page, 0_u64), |(page, at)| async move {
+/// A body that is read from the page as fast as the client receives it.
+fn sent_from(page: Arc<Kept>) -> Body {
+    let chunks = futures_util::stream::try_unfold((page, 0_u64), |(page, at)| async move {
         if at >= page.length {
             return Ok::<_, io::Error>(None);
         }
-        let read = spawn_blocking(move || {
-            let left = usize::try_from(page.length - at).unwrap_or(CHUNK);
-            let mut piece = vec![0; left.min(CHUNK)];
-            page.file.read_exact_at(&mut piece, at)?;
-            Ok::<_, io::Error>((page, piece))
-        });
-        let (page, piece) = read.await.map_err(io::Error::other)??;
-        let at = at + piece.len() as u64;
-        Ok(Some((Bytes::from(piece), (page, at))))
+        let chunk = page.chunk(at).await?;
+        let at = at + chunk.len() as u64;
+        Ok(Some((chunk, (page, at))))
     });
-    Body::from_stream(pieces)
+    Body::from_stream(chunks)
 }
 
 #[cfg(test)]

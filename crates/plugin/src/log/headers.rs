@@ -21,6 +21,8 @@ struct Header<'h> {
     /// Whether the value is known to need no escapes.
     is_plain: bool,
     is_redacted: bool,
+    /// Whether the value is a URL whose credentials are hidden.
+    is_url: bool,
 }
 
 /// Writes the headers of a request with the changes of plugins. Credentials are shown without their values.
@@ -33,6 +35,7 @@ pub(super) fn write_request(request: &Request<'_>, redacts: bool, out: &mut Vec<
         value: Piece::new(bytes, value),
         is_plain,
         is_redacted: false,
+        is_url: false,
     });
     if edits.is_empty() && !redacts {
         return write(read.map(shown), out);
@@ -43,6 +46,7 @@ pub(super) fn write_request(request: &Request<'_>, redacts: bool, out: &mut Vec<
         value: value.into(),
         is_plain: false,
         is_redacted: false,
+        is_url: false,
     });
     let all = kept.chain(added);
     match redacts {
@@ -66,9 +70,13 @@ fn shown(header: Header<'_>) -> Header<'_> {
 
 /// Returns the header as a record shows it that hides all credentials.
 fn redacted(header: Header<'_>) -> Header<'_> {
-    match redact::is_secret_header(header.name.text()) {
+    let name = header.name.text();
+    match redact::is_secret_header(name) {
         true => hidden(header),
-        false => header,
+        false => Header {
+            is_url: redact::is_url_header(name),
+            ..header
+        },
     }
 }
 
@@ -150,6 +158,7 @@ impl<'h> Lines<'h> {
             value: Piece::new(self.head, value),
             is_plain: self.is_plain,
             is_redacted: false,
+            is_url: false,
         }
     }
 }
@@ -183,6 +192,7 @@ impl Header<'_> {
     #[inline(always)]
     fn write_value(&self, out: &mut Vec<u8>) {
         match self.is_plain {
+            _ if self.is_url => redact::url(self.value.text(), |piece| json::escaped(piece, out)),
             true => self.value.write_plain(out),
             false => json::escaped(self.value.text(), out),
         }

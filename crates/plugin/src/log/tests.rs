@@ -553,7 +553,8 @@ fn a_credential_of_lua_code_is_shown_as_it_was_told() {
 #[test]
 fn a_record_hides_credentials_if_the_node_wants_it() {
     let head = RequestHead::parse(
-        b"GET /a?apikey=KEY&b=1 HTTP/1.1\r\nHost: a\r\nCookie: a=KEY\r\nX-Api-Key: KEY\r\nX-B: c\r\n\r\n",
+        b"GET /a?apikey=KEY&b=1 HTTP/1.1\r\nHost: a\r\nCookie: a=KEY\r\nX-Api-Key: KEY\r\nX-B: c\r\n\
+          Referer: https://b:KEY@b/?code=KEY&\"=d#id_token=KEY\r\n\r\n",
         &Limits::default(),
     );
     let head = head.unwrap().expect("the head is complete").0;
@@ -561,7 +562,7 @@ fn a_record_hides_credentials_if_the_node_wants_it() {
     let mut state = RequestState::default();
     let entry = LogEntry {
         response_head:
-            b"HTTP/1.1 200 OK\r\nSet-Cookie: s=KEY\r\nSet-Cookie: t=KEY\r\nX-D: e\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nSet-Cookie: s=KEY\r\nSet-Cookie: t=KEY\r\nX-D: e\r\nLocation: /cb?code=KEY\r\n\r\n",
         upstream_path: b"/up",
         ..entry()
     };
@@ -591,6 +592,10 @@ fn a_record_hides_credentials_if_the_node_wants_it() {
     assert_eq!(record["request"]["headers"]["x-b"], "c");
     assert_eq!(record["response"]["headers"]["set-cookie"], "REDACTED");
     assert_eq!(record["response"]["headers"]["x-d"], "e");
+    let headers = |what: &str, name: &str| record[what]["headers"][name].clone();
+    let referer = "https://REDACTED@b/?code=REDACTED&\"=d#id_token=REDACTED";
+    assert_eq!(headers("request", "referer"), referer);
+    assert_eq!(headers("response", "location"), "/cb?code=REDACTED");
 }
 
 #[test]

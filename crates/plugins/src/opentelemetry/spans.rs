@@ -4,7 +4,7 @@
 use super::protobuf::{self, Attribute, attribute};
 use model::EntityKind;
 use plugin::trace::{PluginPhase, SpanKind, is_name};
-use plugin::{Entity, Instrumentations, LogCx, Request, Try, TryEnd};
+use plugin::{Entity, Instrumentations, LogCx, Request, Try, TryEnd, redact};
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -162,7 +162,7 @@ impl Writer<'_, '_, '_> {
             text("http.flavor", flavor(request).as_bytes());
             text("kong.request.id", request.request_id.as_bytes());
             text("http.route", path.as_bytes());
-            url(request, &mut text);
+            url(request, node.redacts_records, &mut text);
             address("http.client_ip", request.client.ip, &mut text);
             address("net.peer.ip", request.peer.ip(), &mut text);
             attribute(
@@ -296,8 +296,9 @@ fn flavor(request: &Request<'_>) -> &'static str {
     }
 }
 
-/// Passes scheme, host, path and query without a copy on the heap, as long as they are short.
-fn url(request: &Request<'_>, text: &mut impl FnMut(&'static str, &[u8])) {
+/// Passes scheme, host, path and query without a copy on the heap, as long as they are short. With `redacts`, credentials
+/// in the query are hidden.
+fn url(request: &Request<'_>, redacts: bool, text: &mut impl FnMut(&'static str, &[u8])) {
     let mut url = smallvec::SmallVec::<[u8; 256]>::new();
     url.extend_from_slice(request.scheme.name().as_bytes());
     url.extend_from_slice(b"://");
@@ -305,7 +306,10 @@ fn url(request: &Request<'_>, text: &mut impl FnMut(&'static str, &[u8])) {
     url.extend_from_slice(request.head.path_bytes());
     if let Some(query) = request.head.query_bytes() {
         url.push(b'?');
-        url.extend_from_slice(query);
+        match redacts {
+            true => redact::query(query, |piece| url.extend_from_slice(piece)),
+            false => url.extend_from_slice(query),
+        }
     }
     text("http.url", &url);
 }

@@ -241,7 +241,9 @@ impl Format {
                 _ if self.redacts && redact::is_secret_header(name.as_bytes()) => {
                     text(redact::REDACTED);
                 }
-                url if self.redacts && name == "referer" => redact::target(url, text),
+                url if self.redacts && redact::is_url_header(name.as_bytes()) => {
+                    redact::url(url, text);
+                }
                 value => text(value),
             },
             Variable::Secret(name) => {
@@ -252,6 +254,9 @@ impl Format {
             Variable::SentHeader(name) => match sent_header(facts.sent_head, name) {
                 Some(_) if self.redacts && redact::is_secret_header(name.as_bytes()) => {
                     text(redact::REDACTED);
+                }
+                Some(url) if self.redacts && redact::is_url_header(name.as_bytes()) => {
+                    redact::url(url, text);
                 }
                 value => text(value.unwrap_or_default()),
             },

@@ -28,7 +28,7 @@ const LOGGED_ERROR: usize = 1000;
 
 pub(super) struct State<T> {
     plugin: Box<str>,
-    /// The name of the queue, without the user information of URLs.
+    /// The name of the queue as it may be shown.
     name: Box<str>,
     /// Start of every message about the queue, as in Kong.
     pub(super) tag: Box<str>,

@@ -554,14 +554,14 @@ async fn counters_are_among_the_metrics_and_credentials_are_not() {
         max_bytes: Some(2),
         ..QueueParams::default()
     };
-    let name = "http://me:secret@log.test/x:POST";
+    let name = "http://me:secret@log.test/x?token=secret:POST";
     let sender = bench.sink.sender(bench.start);
     let queue = bench.queues.get("http-log", name, params, sender);
     queue.push(1, 1);
     queue.push(2, 3);
     sleep(SECOND).await;
     let text = metrics.render();
-    let labels = "plugin=\"http-log\",queue=\"http://***@log.test/x:POST\"";
+    let labels = "plugin=\"http-log\",queue=\"http://***@log.test/x?***\"";
     for (name, value) in [("pushed", 2), ("sent", 1), ("retries", 1)] {
         let line = format!("silverback_queue_{name}_total{{{labels}}} {value}\n");
         assert!(text.contains(&line), "{line}{text}");

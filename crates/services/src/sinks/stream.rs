@@ -143,8 +143,11 @@ enum Failure {
 /// Whether the server has closed the connection. What it sends is ignored.
 async fn has_ended(open: &mut Transport) -> bool {
     const PATIENCE: Duration = Duration::from_millis(10);
-    let mut bytes = [0; 1024];
-    loop {
+    /// Maximum number of reads, so that a server that sends without end does not keep the lines from being sent. Together
+    /// they are more than the system buffers (8 MiB): what is left after them was sent in the meantime.
+    const READS: usize = 2048;
+    let mut bytes = [0; 4096];
+    for _ in 0..READS {
         // The system is asked, because tokio may not have been told yet.
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         match rustix::net::recv(open.tcp(), &mut [0; 1][..], flags) {
@@ -159,6 +162,7 @@ async fn has_ended(open: &mut Transport) -> bool {
             Err(_) => return true,
         }
     }
+    false
 }
 
 /// Closes the connection when no lines have come for the keepalive time.

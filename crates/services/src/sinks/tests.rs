@@ -8,7 +8,7 @@ use net::dns::Resolver;
 use net::tls::{CommonName, Trust};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,6 +91,26 @@ async fn lines_go_over_one_connection_and_over_another_when_the_server_has_close
     assert_eq!(line(&mut second).await, "four\n");
     until(&queue, |counts| counts.sent == 4).await;
     assert_eq!(queue.counts().retried, 0);
+}
+
+#[tokio::test]
+async fn a_server_that_sends_without_end_gets_its_lines() {
+    let listener = listen().await;
+    let queue = queue(sinks().tcp(server(&listener)));
+    queue.push_lines(b"", b"one");
+    let mut stream = accept(&listener).await;
+    assert_eq!(line(&mut stream).await, "one\n");
+    let mut stream = stream.into_inner().into_std().unwrap();
+    stream.set_nonblocking(false).unwrap();
+    let mut flood = stream.try_clone().unwrap();
+    std::thread::spawn(move || while flood.write_all(&[0; 64 * 1024]).is_ok() {});
+    queue.push_lines(b"", b"two");
+    let sent = until(&queue, |counts| counts.sent == 2);
+    let patience = Duration::from_secs(60);
+    tokio::time::timeout(patience, sent).await.unwrap();
+    let mut text = [0; 4];
+    stream.read_exact(&mut text).unwrap();
+    assert_eq!(&text, b"two\n");
 }
 
 #[tokio::test]

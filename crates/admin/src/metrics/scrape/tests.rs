@@ -91,20 +91,57 @@ async fn a_large_page_is_sent_from_a_file_with_its_length() {
     );
 }
 
-#[tokio::test]
-async fn slow_scrapers_occupy_a_limited_number_of_files() {
-    let (scrapes, directory) = (Scrapes::default(), directory());
-    let mut unread = Vec::new();
-    for _ in 0..PAGES {
-        unread.push(scrapes.answer(TEXT, directory.path(), large).await.unwrap());
+fn medium(page: &mut Page) {
+    page.family("medium", "M.", Kind::Gauge);
+    for number in 0..10_000_u64 {
+        page.count(&[("number", &number.to_string())], number);
     }
-    let refused = scrapes.answer(TEXT, directory.path(), large).await;
-    assert!(matches!(
-        refused,
-        Err(Failure::Message(StatusCode::SERVICE_UNAVAILABLE, _))
-    ));
-    unread.pop();
-    scrapes.answer(TEXT, directory.path(), large).await.unwrap();
+}
+
+#[tokio::test]
+async fn slow_scrapers_occupy_a_limited_number_of_pages_and_lose_the_oldest() {
+    let (scrapes, directory) = (Scrapes::default(), directory());
+    for write in [large, medium] {
+        let mut unread = VecDeque::new();
+        for _ in 0..PAGES + 2 {
+            let response = scrapes.answer(TEXT, directory.path(), write).await.unwrap();
+            unread.push_back(response.into_body());
+        }
+        assert_eq!(scrapes.pages.available_permits(), 0);
+        for _ in 0..2 {
+            unread.pop_front().unwrap().collect().await.unwrap_err();
+        }
+        for body in unread {
+            body.collect().await.unwrap();
+        }
+        assert_eq!(scrapes.pages.available_permits(), PAGES);
+    }
+}
+
+#[tokio::test]
+async fn scrapers_that_leave_do_not_begin_several_pages_at_once() {
+    let (scrapes, directory) = (Scrapes::default(), directory());
+    let pages = Arc::new(AtomicU64::new(0));
+    let (end, ended) = mpsc::channel::<()>();
+    let (begin, begun) = oneshot::channel();
+    let slow = move |_: &mut Page| {
+        begin.send(()).unwrap();
+        ended.recv().unwrap();
+    };
+    let mut first = Box::pin(scrapes.answer(TEXT, directory.path(), slow));
+    assert!(matches!(poll!(&mut first), Poll::Pending));
+    begun.await.unwrap();
+    drop(first);
+    for _ in 0..2 * PAGES {
+        let mut other = Box::pin(scrapes.answer(TEXT, directory.path(), counting(&pages)));
+        assert!(matches!(poll!(&mut other), Poll::Pending));
+    }
+    assert_eq!(scrapes.pages.available_permits(), PAGES - 1);
+    end.send(()).unwrap();
+    let last = scrapes
+        .answer(TEXT, directory.path(), counting(&pages))
+        .await;
+    assert!(body(last.unwrap()).await.ends_with(b"pages 0\n"));
 }
 
 #[tokio::test]

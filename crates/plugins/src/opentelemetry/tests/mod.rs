@@ -5,8 +5,9 @@ mod encoding;
 use super::def;
 use crate::testing;
 use plugin::testing::{Case, Outcome, Upstream, refusal};
-use plugin::{Instrumentations, Tracing};
+use plugin::{Instrumentations, Node, Tracing};
 use serde_json::json;
+use std::sync::Arc;
 use testkit::Sink;
 use testkit::otlp::{self, Span};
 
@@ -137,6 +138,21 @@ fn the_end_of_a_request_can_decide_that_it_is_traced() {
     let attributes = otlp::attributes(&span.attributes);
     assert_eq!(attributes["http.status_code"], otlp::Value::Integer(503));
     assert!(sink.arrived().is_empty());
+}
+
+#[test]
+fn the_url_of_a_span_hides_credentials_if_the_node_wants_it() {
+    let sink = Sink::start(&[]);
+    let mut node = Node::bare().unwrap();
+    let parts = Arc::get_mut(&mut node).unwrap();
+    parts.redacts_records = true;
+    parts.identity.tracing = tracing(1.0);
+    let case = case(&sink, json!({})).on(node);
+    case.request("GET /a?b=c&access_token=d").run_now();
+    let span = next_span(&sink);
+    let attributes = otlp::attributes(&span.attributes);
+    let url = "http://a.test/a?b=c&access_token=REDACTED";
+    assert_eq!(attributes["http.url"], otlp::Value::Text(url.to_owned()));
 }
 
 #[test]
