@@ -168,7 +168,8 @@ impl Plugin for ResponseRateLimiting {
     }
 
     fn log(&self, cx: &mut LogCx<'_, '_>, own: &mut Own) {
-        let (Some(seen), Some(running)) = (own.0.take(), self.running.get()) else {
+        // It stays: a request that goes on without its client is filtered again.
+        let (Some(seen), Some(running)) = (&own.0, self.running.get()) else {
             return;
         };
         let increments = self.named.iter().zip(&seen.increments);
