@@ -223,6 +223,27 @@ fn who_debugs_a_request_gets_its_timings() {
 }
 
 #[test]
+fn a_stored_response_has_the_timings_of_the_request_that_gets_it() {
+    let echo = Echo::start();
+    let types = ["text/plain", "application/json"];
+    let config = json!({"strategy": "memory", "content_type": types});
+    let plugins = [json!({"name": "proxy-cache", "config": config})];
+    let route = json!({"name": "r", "paths": ["/a"], "plugins": plugins});
+    let service = json!({"name": "s", "url": echo.url(), "routes": [route]});
+    let configuration = json!({"_format_version": "3.0", "services": [service]}).to_string();
+    let gateway = launch().configuration(&configuration).start();
+    let ask = || gateway.get("/a", &[("X-Kong-Request-Debug", "*")]);
+    for status in ["Miss", "Hit"] {
+        let response = ask();
+        assert_eq!(response.header("x-cache-status"), Some(status));
+        let tree = tree(&response).expect(status);
+        let id = response.header("x-kong-request-id");
+        assert_eq!(tree["request_id"].as_str(), id);
+    }
+    assert_eq!(tree(&gateway.get("/a", &[])), None);
+}
+
+#[test]
 fn timings_are_logged_if_the_client_asks_for_it() {
     let (echo, sink) = (Echo::start(), Sink::start(&[]));
     let gateway = launch()
