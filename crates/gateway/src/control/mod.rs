@@ -40,12 +40,11 @@ use proxy::snapshot::{Rebuilds, Snapshot};
 use queue::{Commands, outcome};
 use services::metrics::Page;
 use stages::Stages;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::{ChangeLog, Revision, Store};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 use writer::Writer;
 
@@ -76,7 +75,8 @@ pub(crate) struct Gateway {
     level: Arc<Mutex<Level>>,
     reloaded: Mutex<Reloaded>,
     links: Arc<Links>,
-    draining: AtomicBool,
+    /// Whether the gateway is about to stop.
+    draining: watch::Sender<bool>,
     reloads: Desk,
     /// Keeps these metrics among those of the node.
     _metrics: Arc<NodeMetrics>,
@@ -214,7 +214,7 @@ impl Gateway {
                 dns: settings.dns.clone(),
             }),
             links,
-            draining: AtomicBool::new(false),
+            draining: watch::Sender::new(false),
             reloads,
             _metrics: metrics,
             has_streams: !settings.stream_listen.is_empty(),
@@ -418,7 +418,16 @@ impl Control for Gateway {
     }
 
     fn profile(&self, order: ProfileOrder) -> BoxFuture<'_, Result<Vec<u8>, admin::Failure>> {
-        Box::pin(crate::profiles::take(order))
+        let mut draining = self.draining.subscribe();
+        Box::pin(async move {
+            // The stop waits for requests of the Admin API, and a profile may take minutes.
+            tokio::select! {
+                taken = crate::profiles::take(order) => taken,
+                _ = draining.wait_for(|is_draining| *is_draining) => {
+                    Err(admin::Failure::with_status(503, "the gateway stops"))
+                }
+            }
+        })
     }
 
     fn store(&self) -> &Store {
@@ -561,7 +570,7 @@ impl Control for Gateway {
     }
 
     fn readiness(&self) -> Readiness {
-        if self.draining.load(Ordering::Relaxed) {
+        if *self.draining.borrow() {
             return Readiness::Draining;
         }
         if self.database == Database::Off && self.configuration_hash() == [0; 16] {
@@ -574,7 +583,7 @@ impl Control for Gateway {
     }
 
     fn announce_drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
+        self.draining.send_replace(true);
     }
 
     fn logs_access(&self, api: Api) -> bool {

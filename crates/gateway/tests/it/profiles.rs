@@ -103,6 +103,27 @@ fn one_profile_at_a_time_which_ends_when_its_client_is_gone() {
 }
 
 #[test]
+fn a_profile_does_not_hold_up_the_stop() {
+    let gateway = launch().start();
+    let mut client = Client::connect(gateway.admin);
+    let wanted = b"GET /debug/pprof/profile?seconds=600 HTTP/1.1\r\nHost: a\r\n\r\n";
+    client.send(wanted).expect("sent");
+    let deadline = Instant::now() + LIMIT;
+    let another = || {
+        let target = "/debug/pprof/profile?seconds=1";
+        request(gateway.admin, "GET", target, &[], b"").status
+    };
+    while another() != 409 {
+        assert!(Instant::now() < deadline, "the first one begins");
+    }
+    let begun = Instant::now();
+    assert!(gateway.stop().success());
+    // By default, requests in flight get 30 seconds.
+    assert!(begun.elapsed() < Duration::from_secs(15), "{begun:?}");
+    assert_eq!(client.receive("GET").expect("an answer").status, 503);
+}
+
+#[test]
 fn the_role_read_only_takes_no_profiles_and_there_is_none_of_the_heap() {
     let gateway = launch().start();
     let create = |name, role| {

@@ -104,7 +104,8 @@ pub(super) fn storable_lines(
     let of_upstream = cx.upstream.into_iter();
     let of_upstream = of_upstream.flat_map(|head| head.headers());
     let of_upstream = of_upstream.filter(|(name, _)| !edits.drops(name));
-    let added = edits.added().filter(|(name, _)| !personal.has(name));
+    let added = edits.added();
+    let added = added.filter(|(name, _)| !personal.has(name) && !is_of_session(name));
     let listed = cx.header_lines("connection").flat_map(tokens);
     let listed: HashSet<Vec<u8>> = listed.map(<[u8]>::to_ascii_lowercase).collect();
     let is_listed =
@@ -112,6 +113,15 @@ pub(super) fn storable_lines(
     let stored = of_upstream.chain(added);
     let stored = stored.filter(|(name, _)| is_storable(name) && !is_listed(name) && !hides(name));
     Stored::new(stored)
+}
+
+/// Whether a header that a plugin sets is about the session of one client. The plugin session sets it in its header
+/// filter, which also runs for stored responses.
+fn is_of_session(name: &str) -> bool {
+    const PREFIX: &[u8] = b"session-";
+    let start = name.as_bytes().get(..PREFIX.len());
+    name.eq_ignore_ascii_case("set-cookie")
+        || start.is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
 }
 
 fn is_storable(name: &str) -> bool {

@@ -3,8 +3,8 @@
 use super::flights::Place;
 use super::key::CacheKey;
 use super::{def, zones};
-use crate::request_transformer;
 use crate::testing::case;
+use crate::{request_transformer, response_transformer};
 use plugin::HeaderValue;
 use plugin::testing::{Call, Case, Outcome, Received, Upstream};
 use serde_json::{Value, json};
@@ -156,6 +156,27 @@ fn what_other_plugins_have_set_for_one_client_is_not_stored() {
     let first = call.run_now().client;
     assert_eq!(first.header("set-cookie"), Some("session=secret"));
     assert_eq!(cache.hit(&[]).header("set-cookie"), None);
+}
+
+#[test]
+fn what_filters_of_other_plugins_say_of_a_session_is_not_stored() {
+    let cache = cache(json!({}));
+    let headers = ["Set-Cookie:session=secret", "session-id:1", "X-A:1"];
+    let filter = json!({"add": {"headers": headers}});
+    let filtered = case(def(), json!({"strategy": "memory"}))
+        .and(response_transformer::def(), filter)
+        .on(cache.0.node().clone());
+    let first = filtered.request("GET /a").answered(plain()).run_now();
+    assert_eq!(first.client.header("set-cookie"), Some("session=secret"));
+    let hit = cache.hit(&[]);
+    let shown = ["set-cookie", "session-id", "x-a"].map(|name| hit.header(name));
+    assert_eq!(shown, [None, None, Some("1")]);
+    // The cookies of the upstream are stored as in Kong.
+    let upstream = plain().header("Set-Cookie", "a=b");
+    let call = cache.request("GET /b").answered(upstream);
+    assert!(call.run_now().upstream.is_some());
+    let hit = cache.request("GET /b").run_now().client;
+    assert_eq!(hit.header("set-cookie"), Some("a=b"));
 }
 
 #[test]

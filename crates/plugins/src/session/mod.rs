@@ -165,6 +165,9 @@ impl Plugin for SessionPlugin {
         {
             cx.answer.headers.set(name, value);
         }
+        // A request that goes on without its client passes here twice. A second login would replace the session, and
+        // nobody would get its cookie.
+        own.login = Some(login);
         Ok(Filtered::Continue)
     }
 }

@@ -561,13 +561,21 @@ async fn counters_are_among_the_metrics_and_credentials_are_not() {
     queue.push(2, 3);
     sleep(SECOND).await;
     let text = metrics.render();
-    let labels = "plugin=\"http-log\",queue=\"http://***@log.test/x?***\"";
-    for (name, value) in [("pushed", 2), ("sent", 1), ("retries", 1)] {
-        let line = format!("silverback_queue_{name}_total{{{labels}}} {value}\n");
-        assert!(text.contains(&line), "{line}{text}");
+    // A hash keeps the names apart whose queries are hidden.
+    let labels = "plugin=\"http-log\",queue=\"http://***@log.test/x?***:";
+    let has = |name: &str, end: &str| {
+        let start = format!("silverback_queue_{name}{{{labels}");
+        let mut lines = text.lines();
+        lines.any(|line| line.starts_with(&start) && line.ends_with(end))
+    };
+    for (name, end) in [
+        ("pushed_total", "\"} 2"),
+        ("sent_total", "\"} 1"),
+        ("retries_total", "\"} 1"),
+        ("dropped_total", "\",cause=\"too_large\"} 1"),
+    ] {
+        assert!(has(name, end), "{name}{text}");
     }
-    let line = format!("silverback_queue_dropped_total{{{labels},cause=\"too_large\"}} 1\n");
-    assert!(text.contains(&line), "{text}");
     assert!(text.contains(&format!("silverback_queue_waiting_entries{{{labels}}} 0\n")));
     assert!(!text.contains("secret"));
     assert!(!format!("{queue:?}").contains("secret"));

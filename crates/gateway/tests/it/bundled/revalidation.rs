@@ -41,8 +41,8 @@ impl Slow {
                 return;
             }
             let answer = format!(
-                "HTTP/1.1 200 OK\r\nETag: \"{number}\"\r\nContent-Type: text/plain\r\nConnection: close\r\nX-Kong-Limit: v=1\r\n\
-                 Cache-Control: max-age=0, stale-while-revalidate=600\r\nContent-Length: 1\r\n\r\n{number}"
+                "HTTP/1.1 200 OK\r\nETag: \"{number}\"\r\nContent-Type: text/plain\r\nConnection: close\r\n\
+                 Cache-Control: max-age=0, stale-while-revalidate=600\r\nX-Kong-Limit: video=1\r\nContent-Length: 1\r\n\r\n{number}"
             );
             let _ = stream.write_all(answer.as_bytes());
         });
@@ -55,14 +55,18 @@ impl Slow {
     }
 
     fn configuration(&self) -> Value {
+        self.behind(&[])
+    }
+
+    /// A configuration with further plugins before the cache.
+    fn behind(&self, plugins: &[Value]) -> Value {
         let config = json!({"strategy": "memory", "rfc9111": true});
-        let plugins = json!([
-            {"name": "proxy-cache", "config": config},
+        let own = [
+            json!({"name": "proxy-cache", "config": config}),
             // It runs before the cache, and must not count the request that goes on a second time.
-            {"name": "rate-limiting", "config": {"minute": 1000, "policy": "local"}},
-            // It counts what the upstream's responses say, and must not let the cache keep that.
-            {"name": "response-ratelimiting", "config": {"policy": "local", "limits": {"v": {"year": 1000}}}},
-        ]);
+            json!({"name": "rate-limiting", "config": {"minute": 1000, "policy": "local"}}),
+        ];
+        let plugins = [&own, plugins].concat();
         let routes = json!([{"name": "a", "paths": ["/a"], "plugins": plugins}]);
         one_service(&format!("http://{}", self.upstream.address), routes)
     }
@@ -103,11 +107,57 @@ fn a_stale_response_is_sent_at_once_while_one_request_without_a_client_validates
     wait_for("the new response is stored", || get().text() == "2");
     let last = slow.requests();
     assert!(last <= 3, "{last} requests");
-    for _ in 0..2 {
+}
+
+#[test]
+fn a_response_that_was_validated_uses_up_no_limit_of_response_ratelimiting() {
+    let slow = Slow::start();
+    let config = json!({"limits": {"video": {"hour": 2}}, "policy": "local"});
+    let plugin = json!({"name": "response-ratelimiting", "config": config});
+    let gateway = start(workers(), "off", &slow.behind(&[plugin]));
+    let get = || gateway.get("/a", &[]);
+    assert_eq!(seen(&get()), is("Miss", "1"));
+    assert_eq!(seen(&get()), is("Stale", "1"));
+    slow.release.send(()).unwrap();
+    wait_for("the new response is stored", || get().text() == "2");
+    for _ in 0..3 {
         let answer = get();
-        assert_eq!(answer.text(), "2");
-        assert_eq!(answer.header("x-ratelimit-remaining-v-year"), Some("999"));
+        assert_eq!(seen(&answer), is("Stale", "2"));
+        let remaining = answer.header("x-ratelimit-remaining-video-hour");
+        assert_eq!(remaining, Some("1"));
     }
+}
+
+#[test]
+fn a_login_that_gets_a_stale_response_is_one_login() {
+    let slow = Slow::start();
+    let config = json!({"storage": "kong", "secret": "s", "cookie_secure": false});
+    let mut configuration = slow.behind(&[
+        json!({"name": "session", "config": config}),
+        json!({"name": "key-auth", "config": {"anonymous": "guest"}}),
+    ]);
+    configuration["consumers"] = json!([
+        {"username": "nora", "keyauth_credentials": [{"key": "k"}]}, {"username": "guest"},
+    ]);
+    let gateway = start(workers(), "off", &configuration);
+    let log_in = || {
+        let answer = gateway.get("/a", &[("apikey", "k")]);
+        let cookie = answer.header("set-cookie").expect("a session");
+        let pair = cookie.split(';').next().unwrap_or_default().to_owned();
+        (seen(&answer), pair)
+    };
+    // A response with a cookie is not stored.
+    let (_, cookie) = log_in();
+    let get = || gateway.get("/a", &[("Cookie", &cookie)]);
+    slow.release.send(()).unwrap();
+    assert_eq!(seen(&get()), is("Miss", "2"));
+    let (answer, _) = log_in();
+    assert_eq!(answer, is("Stale", "2"));
+    slow.release.send(()).unwrap();
+    wait_for("the response is validated", || get().text() == "3");
+    let sessions = gateway.admin_get("/sessions").json();
+    let sessions = sessions["data"].as_array().map(Vec::len);
+    assert_eq!(sessions, Some(2), "one for each login");
 }
 
 #[test]

@@ -190,8 +190,10 @@ impl ProxyCache {
             }
             (Some(stale), Some(Use::WhileRevalidating)) => {
                 let decision = send(stale, Status::Stale);
-                // One request validates it after its client has got the stale response. A HEAD request cannot.
+                // One request validates it after its client has got the stale response. A HEAD request cannot, and neither
+                // can one whose response must not be stored: its client would keep the others from doing so.
                 if cx.request.method() == "GET"
+                    && !ask.asked.directives.no_store
                     && let Some(flight) = storage.take_off_in_background(key)
                 {
                     cx.state.goes_on = true;

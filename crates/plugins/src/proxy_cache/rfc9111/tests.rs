@@ -368,6 +368,9 @@ fn a_stale_response_is_sent_while_another_request_validates_it() {
     assert_eq!(stale.client.header("age"), Some("13"));
     assert!(!stale.state.goes_on, "another request validates it");
     drop(flight);
+    let unstored = cache.get(&["Cache-Control: no-store"], FRESH);
+    assert!(unstored.upstream.is_none());
+    assert!(!unstored.state.goes_on, "nothing would be stored");
     let stale = cache.get(&[], FRESH);
     assert!(stale.upstream.is_none(), "its client need not wait");
     assert!(stale.state.goes_on, "now it is the one that validates");

@@ -97,6 +97,9 @@ impl ChainMemory {
         if let ResponseBody::Stored(_) = response.body {
             self.picked.pop_if(|other| is_last(other));
             *phases = self.phases(instances);
+            if self.state.trace.debug.is_some() {
+                *phases = phases.with(Phases::HEADER_FILTER);
+            }
         }
         self.response = Some(response);
     }
