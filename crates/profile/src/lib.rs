@@ -2,13 +2,13 @@
 //!
 //! While no profile is taken, nothing runs: no timer, no thread, no test on any path. A profile works as follows.
 //!
-//! 1. Every thread gets a timer that counts the thread's CPU time and then sends SIGPROF to the thread ([`sampler`]).
+//! 1. Every thread gets a timer that counts the thread's CPU time and then sends SIGPROF to the thread (`sampler`).
 //! 2. The signal's handler only copies the registers and the top of the stack into a slot. So it is safe wherever it
 //!    interrupts the thread, and it needs no frame pointers, which the release build does not have.
 //! 3. The thread that takes the profile unwinds the copies by the tables that the compiler makes for panics
-//!    ([`unwind`]), and counts equal stacks.
-//! 4. At the end, addresses become names of functions ([`symbols`]). The profile is written in the format of pprof
-//!    ([`pprof`]) or drawn as a flame graph ([`flame`]).
+//!    (`unwind`), and counts equal stacks.
+//! 4. At the end, addresses become names of functions (`symbols`). The profile is written in the format of pprof
+//!    (`pprof`) or drawn as a flame graph (`flame`).
 //!
 //! The crate `pprof` was no choice: it unwinds inside of the signal's handler, where the unwinder may take locks of the
 //! loader, or by frame pointers, and its timer measures the process, so that busy threads are sampled at random.

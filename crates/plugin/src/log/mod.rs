@@ -1,5 +1,5 @@
 //! The data about a finished request for the log phase, and the log record that Kong's log plugins share
-//! ([`LogCx::record`], [`EndedStreamCx::record`](crate::EndedStreamCx::record)).
+//! (`LogCx`, `EndedStreamCx`).
 
 mod entity;
 mod fields;
