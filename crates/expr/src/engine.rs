@@ -38,10 +38,11 @@ impl Limits {
         bytes: usize::MAX,
     };
 
-    /// Limits for texts that clients choose, under which a search takes at most a few milliseconds.
+    /// Limits for texts that clients choose. A step may look at the whole text: the worst pattern that is known,
+    /// `(?:(?=a*b*)a)*$`, takes 3.5 ms for a text of this length, and 14 for twice the length.
     pub(crate) const STRICT: Self = Self {
         steps: 1000,
-        bytes: 4096,
+        bytes: 2048,
     };
 }
 

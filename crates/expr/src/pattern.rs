@@ -79,7 +79,7 @@ impl Regex {
     }
 
     /// Compiles a pattern of PCRE's dialect for texts that clients choose. If it needs backtracking, [`Self::search`] fails
-    /// for texts of more than 4 KiB and after 1,000 steps, which takes a few milliseconds at most.
+    /// for texts of more than 2 KiB and after 1,000 steps, so that it takes a few milliseconds at most.
     pub fn strict(pattern: &str) -> Result<Self, RegexError> {
         Self::with_limits(pattern, Dialect::Pcre, Limits::STRICT)
     }

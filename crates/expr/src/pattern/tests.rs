@@ -165,22 +165,3 @@ fn a_strict_regex_gives_up_early_where_it_needs_backtracking() {
     let easy = Regex::strict("y+z").unwrap();
     assert_eq!(easy.search(&longer), Ok(false));
 }
-
-/// The worst that is known: each step looks at the rest of the text.
-#[test]
-fn a_strict_search_takes_a_small_multiple_of_its_steps() {
-    let text = [b"a".repeat(2000), b"b".repeat(2000)].concat();
-    for pattern in [
-        r"(?=a)(?:a*b*)*c(\1)?",
-        r"(?:(?=a*b*)a)*$",
-        r"(a*)(a*)(a*)b*\1c",
-        r"(?<!x)(a+)+b*\1c",
-    ] {
-        let Ok(strict) = Regex::strict(pattern) else {
-            continue;
-        };
-        let begun = std::time::Instant::now();
-        let found = strict.search(&text);
-        println!("{pattern}: {found:?} in {:?}", begun.elapsed());
-    }
-}
