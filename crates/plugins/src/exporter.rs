@@ -1,5 +1,5 @@
 //! Sends batches of texts to an HTTP server, for opentelemetry and zipkin: spans and log lines, which wait in a queue of
-//! the node and are sent in the background.
+//! the node and are sent in the background. [`deliver`] is also that of http-log.
 
 use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Maximum bytes read of a response body. Only errors show its beginning.
-const MAX_BODY: usize = 64 * 1024;
+pub(crate) const MAX_BODY: usize = 64 * 1024;
 /// Maximum bytes of a response body that an error shows.
 const SHOWN_BODY: usize = 200;
 
@@ -92,7 +92,6 @@ impl<F: Format> Exporter<F> {
 
 impl<F: Format> Server<F> {
     async fn send(&self, client: &Client, batch: &Arc<Vec<Text>>) -> Result<(), SendError> {
-        let place = format!("{}:{}", self.url.host(), self.url.port());
         let request = Request {
             method: Method::POST,
             url: self.url.clone(),
@@ -100,20 +99,29 @@ impl<F: Format> Server<F> {
             body: self.format.body(batch),
             options: self.options.clone(),
         };
-        let response = client.send(request).await;
-        let response = response.map_err(|error| {
-            SendError::new(format!("failed request to {place}: {}", error.kind))
-        })?;
-        let status = response.status.as_u16();
-        if F::is_success(status) {
-            return Ok(());
-        }
-        let shown = response.body.get(..SHOWN_BODY).unwrap_or(&response.body);
-        let shown = String::from_utf8_lossy(shown);
-        Err(SendError::new(format!(
-            "request to {place} returned status code {status} and body {shown:?}"
-        )))
+        deliver(client, request, F::is_success).await
     }
+}
+
+/// Sends a batch. An answer that is no success is an error that shows the beginning of its body.
+pub(crate) async fn deliver(
+    client: &Client,
+    request: Request,
+    is_success: impl Fn(u16) -> bool,
+) -> Result<(), SendError> {
+    let place = format!("{}:{}", request.url.host(), request.url.port());
+    let response = client.send(request).await;
+    let response = response
+        .map_err(|error| SendError::new(format!("failed request to {place}: {}", error.kind)))?;
+    let status = response.status.as_u16();
+    if is_success(status) {
+        return Ok(());
+    }
+    let shown = response.body.get(..SHOWN_BODY).unwrap_or(&response.body);
+    let shown = String::from_utf8_lossy(shown);
+    Err(SendError::new(format!(
+        "request to {place} returned status code {status} and body {shown:?}"
+    )))
 }
 
 fn parse(target: &Target<'_>) -> Result<Url, BuildError> {

@@ -1,6 +1,7 @@
 //! The server that gets the records.
 
 use super::config::{Config, Method};
+use crate::exporter::{MAX_BODY, deliver};
 use crate::queue_config::{NO_TIMEOUT, keepalive, time_limit};
 use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use ::http::{HeaderMap, HeaderName, HeaderValue};
@@ -9,11 +10,6 @@ use plugin::BuildError;
 use services::http::{Body, Client, Options, Request, Url};
 use services::queue::{SendError, Sender, Text};
 use std::sync::Arc;
-
-/// Maximum bytes read of a response body. Only errors show its beginning.
-const MAX_BODY: usize = 64 * 1024;
-/// Maximum bytes of a response body that an error shows.
-const SHOWN_BODY: usize = 200;
 
 pub(super) struct Endpoint {
     method: Method,
@@ -70,7 +66,6 @@ impl Endpoint {
     }
 
     async fn send(&self, client: &Client, batch: &Arc<Vec<Text>>) -> Result<(), SendError> {
-        let place = format!("{}:{}", self.url.host(), self.url.port());
         let request = Request {
             method: self.method.of_http(),
             url: self.url.clone(),
@@ -78,24 +73,7 @@ impl Endpoint {
             body: self.body(batch),
             options: self.options.clone(),
         };
-        let response = match client.send(request).await {
-            Ok(response) => response,
-            Err(error) => {
-                return Err(SendError::new(format!(
-                    "failed request to {place}: {}",
-                    error.kind
-                )));
-            }
-        };
-        let status = response.status.as_u16();
-        if status < 300 {
-            return Ok(());
-        }
-        let shown = &response.body[..response.body.len().min(SHOWN_BODY)];
-        let shown = String::from_utf8_lossy(shown);
-        Err(SendError::new(format!(
-            "request to {place} returned status code {status} and body {shown:?}"
-        )))
+        deliver(client, request, |status| status < 300).await
     }
 
     /// Returns the record, or the JSON list of the records. A batch that was collected before a change of the
