@@ -236,7 +236,7 @@ plugins:
 const PROTOBUF: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
 
 #[test]
-fn kongs_metrics_count_requests_of_routes_and_streams_and_follow_names() {
+fn kongs_metrics_count_requests_of_routes_and_follow_names() {
     let echo = Echo::start();
     let configuration = |service: &str| {
         format!(

@@ -1,12 +1,13 @@
 //! Why the gateway answered itself: in the access log, in metrics, and in the records of log plugins.
 
+use crate::http_log::wait_for;
 use crate::launch;
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use testkit::upstream::{Scripted, refusing};
 use testkit::{Client, Echo, Gateway, Launch, NameServer};
 
@@ -19,17 +20,15 @@ fn logging() -> Launch {
 /// Waits for the access log to have this many lines, and returns the last one.
 fn line(gateway: &Gateway, count: usize) -> Value {
     let path = gateway.launch().prefix().join(LOG);
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let text = fs::read_to_string(&path).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        if lines.len() >= count && text.ends_with('\n') {
-            assert_eq!(lines.len(), count, "{text}");
-            return serde_json::from_str(lines[count - 1]).expect("JSON");
-        }
-        assert!(Instant::now() < deadline, "no {count} lines:\n{text}");
-        thread::sleep(Duration::from_millis(5));
-    }
+    let read = || fs::read_to_string(&path).unwrap_or_default();
+    wait_for("the line is written", || {
+        let text = read();
+        text.lines().count() >= count && text.ends_with('\n')
+    });
+    let text = read();
+    assert_eq!(text.lines().count(), count, "{text}");
+    let last = text.lines().last().expect("a line");
+    serde_json::from_str(last).expect("JSON")
 }
 
 /// Returns the value of a sample, or 0 if there is none.
@@ -171,9 +170,7 @@ upstreams:
     // A client that goes away while it waits.
     let mut client = TcpStream::connect(gateway.proxy).expect("it accepts");
     client.write_all(&get("/waits")).expect("it reads");
-    while silent.connections() < 2 {
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("it waits", || silent.connections() >= 2);
     drop(client);
     lines += 1;
     let gone = line(&gateway, lines);
@@ -252,9 +249,7 @@ services:
     first
         .send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         .expect("sent");
-    while silent.connections() == 0 {
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("it waits", || silent.connections() > 0);
     assert_eq!(gateway.get("/", &[]).status, 503);
     assert_eq!(line(&gateway, 1)["reason"], "upstream_busy");
 }
@@ -283,11 +278,9 @@ plugins:
     let records = sink.next().records();
     assert_eq!(records[0]["reason"], "no_route", "{records:?}");
     let path = gateway.launch().prefix().join(LOG);
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while fs::read_to_string(&path).unwrap_or_default() != "404 NR no_route\n" {
-        assert!(Instant::now() < deadline, "{:?}", fs::read_to_string(&path));
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("the line is written", || {
+        fs::read_to_string(&path).is_ok_and(|text| text == "404 NR no_route\n")
+    });
 }
 
 #[test]
@@ -303,9 +296,5 @@ fn handshakes_with_clients_are_counted_by_outcome() {
     // The gateway answers with an alert and closes. It counts after that.
     let _ = client.read_to_end(&mut Vec::new());
     let failed = "silverback_client_tls_handshakes_total{outcome=\"failed\"}";
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while sample(&gateway, failed) != 1.0 {
-        assert!(Instant::now() < deadline, "it is not counted");
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("it is counted", || sample(&gateway, failed) == 1.0);
 }
