@@ -141,7 +141,7 @@ impl Boxes<'_> {
     }
 }
 
-/// As much of the name as fits into a box. The script of the picture cuts in the same way.
+/// Cuts a name to what fits into a box. The script of the picture cuts in the same way.
 fn label(name: &str, width: f64) -> String {
     let room = ((width - 6.0) / CHARACTER).max(0.0) as usize;
     if room < 3 {

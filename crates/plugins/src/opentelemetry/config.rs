@@ -38,7 +38,7 @@ pub(super) struct Config {
     pub(super) tail_sampling: Option<TailSampling>,
 }
 
-/// Which requests are traced although the sampling rate leaves them out.
+/// Selects requests that are traced although the sampling rate leaves them out.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TailSampling {

@@ -1,7 +1,7 @@
 //! opentelemetry traces requests: it passes the trace context on to the upstream, and sends the spans of the requests that
 //! are sampled to a collector, by OTLP over HTTP. Source: kong/plugins/opentelemetry/{handler,traces}.lua.
 //!
-//! Which spans there are is a setting of the node (`tracing_instrumentations`). Whether a request is sampled is decided
+//! The kinds of spans are a setting of the node (`tracing_instrumentations`). Whether a request is sampled is decided
 //! before its access phase, so that a request that is not sampled costs only its header. Its spans are written in the log
 //! phase, each once, into the queue of the collector.
 
@@ -65,7 +65,7 @@ struct OpenTelemetry {
     deprecated: Vec<&'static str>,
 }
 
-/// Which requests are kept because of how they ended.
+/// Decides which requests are kept because of how they ended.
 struct Tail {
     latency: Duration,
     errors: bool,

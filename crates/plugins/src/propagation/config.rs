@@ -1,4 +1,4 @@
-//! Which formats are read and written: the field `propagation`, and the deprecated ones that it replaces.
+//! The formats that are read and written: the field `propagation`, and the deprecated ones that it replaces.
 
 use super::fields::Fields;
 use super::{Format, Incoming, Outgoing, formats};

@@ -192,7 +192,7 @@ impl<'a> Shape<'a> {
         let suffix = format!(" (balancer try {number})");
         let mut span = self.span(&suffix, "CLIENT", (one.after, one.after + one.took));
         span.tags.set("kong.balancer.try", number.to_string());
-        // As in Kong, the response of the last try is the request's, whatever it is.
+        // The response of the last try is the request's, whatever it is, as in Kong.
         if let TryEnd::Failed(status) = one.end
             && !is_last
         {
