@@ -97,7 +97,7 @@ pub struct GatewayResponse {
     pub status: u16,
     pub headers: HeaderEdits,
     pub body: Bytes,
-    /// Further pieces of the body. The caller sends them after what `write` has written.
+    /// Further pieces of the body. The caller sends them after the head and `body`.
     pub more: Vec<Bytes>,
     /// Whether the body is to be sent in chunks. [`Self::frame`] makes them.
     pub chunked: bool,

@@ -1,7 +1,7 @@
 //! The lines of the error log, for plugins that send them elsewhere. While nobody wants them, a line costs one load.
 //!
-//! Lines about a request are kept by the thread that serves it until the log phase of the request takes them
-//! (`take`). All other lines go to each [`Tap`] at once. Kong has the same two ways.
+//! Lines about a request stay with the thread that serves it, so that the log phase of the request can read them
+//! ([`visit`]). All other lines go to each [`Tap`] at once. Kong has the same two ways.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
