@@ -52,7 +52,7 @@ pub fn trace_context(data: &[u8]) {
         );
     }
     let again = USUAL.extract(&TraceFields::collect(headers.added()));
-    let again = again.expect("what was written is a context");
+    let again = again.unwrap_or_else(|| panic!("not read again: {incoming:?} as {headers:?}"));
     assert_eq!((again.trace, again.span), (Some(trace), Some(SPAN)));
     assert_eq!(again.sampled == Some(true), incoming.sampled == Some(true));
 }

@@ -104,7 +104,9 @@ impl Outgoing {
             Some(false) => value.push_str("-0"),
             None => {}
         }
-        if let Some(parent) = self.parent {
+        // The parent follows the decision, so that it cannot be told without one.
+        let is_decided = self.debug || self.sampled.is_some();
+        if let Some(parent) = self.parent.filter(|_| is_decided) {
             value.push('-');
             value.push_str(digits(parent).as_str());
         }

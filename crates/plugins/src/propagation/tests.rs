@@ -260,6 +260,18 @@ fn inject(propagation: &Propagation, outgoing: &Outgoing, incoming: Option<Forma
     headers
 }
 
+#[test]
+fn a_single_header_without_a_decision_has_no_parent() {
+    let undecided = Outgoing {
+        sampled: None,
+        ..outgoing()
+    };
+    let headers = inject(&usual(), &undecided, Some(Format::B3Single));
+    let written: Vec<_> = headers.added().collect();
+    let ids = format!("{LONG:032x}-{SPAN:016x}");
+    assert!(written.contains(&("b3", ids.as_bytes())), "{written:?}");
+}
+
 fn lines(headers: &HeaderEdits) -> Vec<String> {
     let added = headers.added();
     let lines = added.map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value)));
