@@ -56,6 +56,7 @@ fn is_one_expression(text: &str) -> bool {
         .all(|byte| matches!(byte, b' '..=b'~') && byte != b',' && byte != b'\\');
     let has_none = |part: &&str| !text.contains(*part);
     depth == 0
+        && !text.trim_ascii().is_empty()
         && !is_closed_early
         && is_plain
         && ["--", "[[", "[=", "]]", "...", "$", "#"]

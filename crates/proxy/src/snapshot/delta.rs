@@ -324,7 +324,8 @@ impl<'a> Reader<'a> {
                 let routes = self.children(EntityKind::Routes, "service", id)?;
                 self.routes.extend(routes);
             }
-            let label = |service: &Service| (service.name.clone(), service.host.clone());
+            let label =
+                |service: &Service| service.name.clone().unwrap_or_else(|| service.host.clone());
             if edit.old.as_ref().map(label) != edit.new.as_ref().map(label) {
                 let routes = self.children(EntityKind::Routes, "service", id)?;
                 self.delta

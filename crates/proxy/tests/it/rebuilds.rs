@@ -189,8 +189,15 @@ fn a_service_is_built_without_its_routes() {
         services: 1,
         ..Built::default()
     };
-    let changed = service(1, json!({"host": "b.test", "path": "/base"}));
+    let changed = service(1, json!({"path": "/base"}));
     assert_eq!(bench.put(EntityKind::Services, changed), one());
+    // Metrics name a service without a name by its host, so what its routes hold for metrics is made again.
+    let moved = service(1, json!({"host": "b.test", "path": "/base"}));
+    let expected = Built {
+        streams: 1,
+        ..one()
+    };
+    assert_eq!(bench.put(EntityKind::Services, moved), expected);
     assert_eq!(
         bench.put(
             EntityKind::Services,

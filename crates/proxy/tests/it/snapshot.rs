@@ -173,7 +173,7 @@ fn unchanged_instances_live_on_in_the_next_snapshot() {
 fn plugins_that_do_not_work_yet_load() {
     let draft = Draft {
         plugins: vec![
-            plugin("file-log", json!({})),
+            plugin("acme", json!({})),
             plugin("ai-prompt-guard", json!({})),
             {
                 let mut second = plugin("ai-prompt-guard", json!({"deny_patterns": ["x"]}));
@@ -184,7 +184,7 @@ fn plugins_that_do_not_work_yet_load() {
         ..Draft::default()
     };
     let snapshot = draft.build(None, &settings());
-    // ai-prompt-guard controls access, so a stand-in refuses all requests. file-log is ignored.
+    // ai-prompt-guard controls access, so a stand-in refuses all requests. acme is ignored.
     let built: Vec<_> = snapshot
         .instances()
         .iter()

@@ -85,7 +85,14 @@ fn routes_of_streams_are_apart_and_need_an_enabled_service() {
 
 /// Returns a plugin for the given protocols and route.
 fn guard(name: &str, protocols: Value, scope: Value) -> Value {
-    let mut plugin = plugin(name, json!({"allow": ["10.0.0.1"]}));
+    applied(
+        plugin(name, json!({"allow": ["10.0.0.1"]})),
+        protocols,
+        scope,
+    )
+}
+
+fn applied(mut plugin: Value, protocols: Value, scope: Value) -> Value {
     plugin["protocols"] = protocols;
     plugin["route"] = scope;
     plugin
@@ -108,7 +115,8 @@ fn streams_in_the_scope_of_a_guard_are_refused() {
     assert_eq!(of(guard("ip-restriction", both(), on_route)), [true, false]);
     let of_http = guard("ip-restriction", json!(["http"]), Value::Null);
     assert_eq!(of(of_http), [false, false]);
-    assert_eq!(of(guard("file-log", both(), Value::Null)), [false, false]);
+    let log = plugin("file-log", json!({"path": "/dev/null", "reopen": false}));
+    assert_eq!(of(applied(log, both(), Value::Null)), [false, false]);
     let mut disabled = guard("ip-restriction", both(), Value::Null);
     disabled["enabled"] = json!(false);
     assert_eq!(of(disabled), [false, false]);
