@@ -95,13 +95,27 @@ impl Process {
     /// Returns the processor time that all living threads have used so far. This includes the threads of descendants,
     /// because a server may use worker processes. The time of a thread is lost when the thread ends.
     pub fn cpu_time(&self) -> Result<Duration> {
+        self.cpu_time_of("")
+    }
+
+    /// Returns the processor time of the threads that serve requests. It is zero for programs that do not name them as
+    /// Silverback does.
+    pub fn cpu_time_of_workers(&self) -> Result<Duration> {
+        self.cpu_time_of("worker-")
+    }
+
+    /// Returns the processor time of the threads whose names begin with `start`.
+    fn cpu_time_of(&self, start: &str) -> Result<Duration> {
         let mut nanoseconds = 0;
         for pid in family(self.child.id()) {
             for task in fs::read_dir(format!("/proc/{pid}/task"))? {
                 // The thread may have ended after the directory was listed.
-                let Ok(statistics) = fs::read_to_string(task?.path().join("schedstat")) else {
+                let task = task?.path();
+                let read = |name: &str| fs::read_to_string(task.join(name)).unwrap_or_default();
+                let statistics = read("schedstat");
+                if statistics.is_empty() || !read("comm").starts_with(start) {
                     continue;
-                };
+                }
                 let on_cpu = statistics.split_whitespace().next().unwrap_or_default();
                 nanoseconds += on_cpu.parse::<u64>().context("cannot read schedstat")?;
             }

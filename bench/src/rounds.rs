@@ -11,6 +11,8 @@ use std::time::Duration;
 
 pub const CPU: (&str, &str, Better) = ("CPU per request", "µs", Better::Lower);
 pub const RATE: (&str, &str, Better) = ("requests", "1/s", Better::Higher);
+/// Processor time of the threads that serve requests, without what is sent and written aside.
+const WORKERS: (&str, &str, Better) = ("CPU per request on workers", "µs", Better::Lower);
 const BUSY: (&str, &str, Better) = ("busy", "% of its core", Better::Neither);
 const GENERATOR: (&str, &str, Better) = ("generator CPU per request", "µs", Better::Neither);
 pub const RESIDENT: (&str, &str, Better) = ("RSS", "MiB", Better::Lower);
@@ -98,11 +100,14 @@ impl<'a> Entry<'a> {
 
     /// Measures the cost of a request and the maximum rate in a closed loop.
     fn capacity(&mut self, duration: Duration) -> Result<()> {
-        let before = self.cpu_time()?;
+        let (before, before_of_workers) = (self.cpu_time()?, self.cpu_time_of_workers()?);
         let Some(outcome) = self.load(Mode::Closed, duration)? else {
             return Ok(());
         };
         let spent = self.cpu_time()?.saturating_sub(before);
+        let of_workers = self
+            .cpu_time_of_workers()?
+            .saturating_sub(before_of_workers);
         let (elapsed, count) = (outcome.elapsed.as_secs_f64(), outcome.requests as f64);
         let memory = self.memory()?;
         self.push(&[
@@ -112,6 +117,7 @@ impl<'a> Entry<'a> {
             spent.as_secs_f64() / elapsed * 100.0,
             memory.resident,
             memory.proportional,
+            of_workers.as_secs_f64() * 1e6 / count,
         ]);
         Ok(())
     }
@@ -133,14 +139,21 @@ impl<'a> Entry<'a> {
         process.map_or(Ok(Duration::ZERO), |process| process.cpu_time())
     }
 
+    fn cpu_time_of_workers(&self) -> Result<Duration> {
+        let process = self.subject.process.as_ref();
+        process.map_or(Ok(Duration::ZERO), |process| process.cpu_time_of_workers())
+    }
+
     fn memory(&self) -> Result<Memory> {
         let process = self.subject.process.as_ref();
         process.map_or(Ok(Memory::default()), |process| process.memory())
     }
 }
 
-/// Number of quantities that are measured for `direct`. The other quantities need a process.
+/// Number of quantities that are measured for `direct`, and for programs whose workers are not known by their names. The
+/// other quantities need a process, and workers.
 const OF_DIRECT: usize = 2;
+const OF_PROCESS: usize = 6;
 
 /// Measures CPU per request, requests per second and memory in a closed loop.
 pub fn capacity(
@@ -149,11 +162,15 @@ pub fn capacity(
     case: &Case<'_>,
     subjects: &[Subject],
 ) -> Result<()> {
-    let kinds = [RATE, GENERATOR, CPU, BUSY, RESIDENT, PROPORTIONAL];
+    let kinds = [RATE, GENERATOR, CPU, BUSY, RESIDENT, PROPORTIONAL, WORKERS];
     let mut entries = Vec::new();
     for subject in subjects {
-        let of_process = subject.process.is_some();
-        let kinds = &kinds[..if of_process { kinds.len() } else { OF_DIRECT }];
+        let count = match &subject.process {
+            None => OF_DIRECT,
+            Some(process) if process.cpu_time_of_workers()?.is_zero() => OF_PROCESS,
+            Some(_) => kinds.len(),
+        };
+        let kinds = &kinds[..count];
         enter(
             harness,
             scenario,
