@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 
 /// Compares Silverback with a byte relay and other proxies
 ///
-/// Runs the named scenarios, or all but `soak`, and writes a report: tables on the terminal, FILE.json with every
+/// Runs the named scenarios, or all but `soak` and `cardinality`, and writes a report: tables on the terminal, FILE.json with every
 /// sample, and FILE.html with plots. Peers (nginx, haproxy, envoy, caddy, traefik, krakend) take part if they are on
 /// PATH or given by --peer; Kong takes part if --kong names a start script. bench/README.md explains how to lower noise
 /// and how to read the figures.
@@ -62,7 +62,7 @@ struct Arguments {
 
 #[derive(Args)]
 struct Run {
-    /// Scenarios to run [default: all but soak]
+    /// Scenarios to run [default: all but soak and cardinality]
     #[arg(value_enum)]
     scenarios: Vec<scenario::Name>,
     /// Path of the report: FILE.json and FILE.html

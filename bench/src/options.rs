@@ -39,7 +39,7 @@ pub struct Options {
     /// Largest size (number of routes or credentials) to measure.
     #[arg(long, default_value_t = 1_000_000)]
     pub largest: usize,
-    /// Duration of the soak scenario in minutes [default: 240, or 2 with --quick]
+    /// Duration of the scenarios soak and cardinality in minutes [default: 240, or 2 with --quick]
     #[arg(long)]
     pub minutes: Option<f64>,
     /// Run only cases whose name contains this text.

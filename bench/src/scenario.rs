@@ -55,16 +55,20 @@ pub enum Name {
     Cache,
     /// Hours of load with one change a second
     Soak,
+    /// Hours of load by a million consumers while routes are made and deleted: memory and scrapes
+    Cardinality,
     /// Criterion benches and instruction counts of single operations
     Micro,
 }
 
 impl Name {
-    /// Returns the named scenarios, or all except the soak scenario, which takes hours.
+    /// Returns the named scenarios, or all except for those that take hours.
     pub fn choose(named: &[Name]) -> Vec<Name> {
         if named.is_empty() {
             let all = Name::value_variants().iter().copied();
-            return all.filter(|name| *name != Name::Soak).collect();
+            return all
+                .filter(|name| ![Name::Soak, Name::Cardinality].contains(name))
+                .collect();
         }
         named.to_vec()
     }
@@ -84,6 +88,7 @@ impl Name {
             Name::Limits => limits::run,
             Name::Cache => cache::run,
             Name::Soak => soak::run,
+            Name::Cardinality => soak::cardinality::run,
             Name::Micro => micro::run,
         };
         let shown = self.to_possible_value();

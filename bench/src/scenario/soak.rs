@@ -1,6 +1,8 @@
 //! `soak`: hours of load at a fixed rate with one configuration change per second. Memory, descriptors and latency must
 //! not grow.
 
+pub(super) mod cardinality;
+
 use crate::configuration::{self, Plugins, Shape};
 use crate::gateway::Gateway;
 use crate::harness::{Harness, figure};
@@ -17,8 +19,9 @@ const ABOUT: &str = "Load at a fixed rate while one route changes per second; me
 const SIZE: usize = 1_000;
 /// Maximum number of points in a plot, for any duration of the run.
 const POINTS: u32 = 720;
-/// Share of the run that slopes ignore at the start, because caches fill and pools grow then.
-const WARM_UP: f64 = 0.1;
+/// Share of the run that slopes ignore at the start, because caches fill and pools grow then, and metrics of deleted routes
+/// stay for ten minutes.
+const WARM_UP: f64 = 0.2;
 
 /// A quantity over time, as pairs of seconds and value.
 type Track = Vec<(f64, f64)>;
@@ -41,7 +44,7 @@ fn length(harness: &Harness) -> Duration {
     Duration::from_secs_f64(harness.options.minutes.unwrap_or(usual) * 60.0)
 }
 
-/// The settings of the run.
+/// A run: its name in the report, and its load.
 struct Plan {
     case: String,
     rate: f64,
@@ -50,11 +53,11 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(harness: &Harness) -> Self {
+    fn of(harness: &Harness, changes: &str) -> Self {
         let (length, rate) = (length(harness), harness.options.rate);
         Self {
             case: format!(
-                "{} minutes at {rate} requests/s, one change a second",
+                "{} minutes at {rate} requests/s, {changes}",
                 length.as_secs_f64() / 60.0
             ),
             rate,
@@ -78,19 +81,40 @@ fn soak(
     };
     let texts = [1, 2].map(|changed| Shape { changed, ..shape }.text(harness.upstream));
     gateway.post_config(&texts[0])?;
+    let requests = configuration::requests(&shape).into();
+    let change = |second: u32| {
+        gateway.post_config(&texts[second as usize % 2])?;
+        Ok(())
+    };
+    let plan = Plan::of(harness, "one change a second");
+    load(
+        harness,
+        scenario,
+        &plan,
+        (subject, gateway),
+        &requests,
+        change,
+    )
+}
+
+/// Runs a load, makes a change in each second, and adds tracks to the report.
+fn load(
+    harness: &Harness,
+    scenario: &mut Scenario,
+    plan: &Plan,
+    (subject, gateway): (&str, &Gateway),
+    requests: &Arc<[Request]>,
+    change: impl FnMut(u32) -> Result<()> + Send,
+) -> Result<()> {
     let target = Target {
         address: gateway.proxy,
         tls: false,
     };
-    let requests: Arc<[Request]> = configuration::requests(&shape).into();
-    let mut client = Client::connect(&target, harness.options.connections, &requests)?;
-    let plan = Plan::of(harness);
+    let mut client = Client::connect(&target, harness.options.connections, requests)?;
     let progress = Progress::start(&plan.case, 1);
-    let (outcomes, tracks) = load_and_watch(&mut client, gateway, &texts, &plan)?;
+    let (outcomes, tracks) = load_and_watch(&mut client, gateway, change, plan)?;
     progress.step();
-    scenario
-        .latencies
-        .extend(latency(&outcomes, subject, &plan));
+    scenario.latencies.extend(latency(&outcomes, subject, plan));
     scenario.notes.push(totals(&outcomes, subject));
     let highs = outcomes
         .iter()
@@ -116,12 +140,12 @@ fn soak(
 fn load_and_watch(
     client: &mut Client,
     gateway: &Gateway,
-    texts: &[String],
+    change: impl FnMut(u32) -> Result<()> + Send,
     plan: &Plan,
 ) -> Result<(Vec<Outcome>, [Track; 3])> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| watch(gateway, texts, plan.window, &done));
+        let watcher = scope.spawn(|| watch(gateway, change, plan.window, &done));
         let mode = Mode::Open { rate: plan.rate };
         let outcomes = client.run(mode, plan.length, plan.window);
         done.store(true, Ordering::Relaxed);
@@ -174,11 +198,11 @@ fn add(
     });
 }
 
-/// Changes the configuration every second, and reads memory and descriptors once per window. Returns RSS, PSS and the
-/// number of descriptors.
+/// Makes a change every second, and reads memory and descriptors once per window. Returns RSS, PSS and the number of
+/// descriptors.
 fn watch(
     gateway: &Gateway,
-    texts: &[String],
+    mut change: impl FnMut(u32) -> Result<()>,
     window: Duration,
     done: &AtomicBool,
 ) -> Result<[Track; 3]> {
@@ -193,7 +217,7 @@ fn watch(
         if done.load(Ordering::Relaxed) {
             break;
         }
-        gateway.post_config(&texts[number as usize % 2])?;
+        change(number)?;
         if started.elapsed() < read {
             continue;
         }
