@@ -95,18 +95,28 @@ impl Process {
     /// Returns the processor time that all living threads have used so far. This includes the threads of descendants,
     /// because a server may use worker processes. The time of a thread is lost when the thread ends.
     pub fn cpu_time(&self) -> Result<Duration> {
-        let mut nanoseconds = 0;
+        let mut time = Duration::ZERO;
         for pid in family(self.child.id()) {
             for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-                // The thread may have ended after the directory was listed.
-                let Ok(statistics) = fs::read_to_string(task?.path().join("schedstat")) else {
-                    continue;
-                };
-                let on_cpu = statistics.split_whitespace().next().unwrap_or_default();
-                nanoseconds += on_cpu.parse::<u64>().context("cannot read schedstat")?;
+                time += cpu_time_of_thread(&task?.path())?;
             }
         }
-        Ok(Duration::from_nanos(nanoseconds))
+        Ok(time)
+    }
+
+    /// Returns the processor time of the living threads whose name meets a condition.
+    pub fn cpu_time_of(&self, is_meant: impl Fn(&str) -> bool) -> Result<Duration> {
+        let mut time = Duration::ZERO;
+        for pid in family(self.child.id()) {
+            for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+                let task = task?.path();
+                let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
+                if is_meant(name.trim_end()) {
+                    time += cpu_time_of_thread(&task)?;
+                }
+            }
+        }
+        Ok(time)
     }
 
     pub fn memory(&self) -> Result<Memory> {
@@ -129,6 +139,17 @@ impl Process {
         }
         Ok(count)
     }
+}
+
+/// Returns the processor time of a thread, by its directory in `/proc`. It is zero if the thread has ended after the
+/// directory was listed.
+fn cpu_time_of_thread(task: &Path) -> Result<Duration> {
+    let Ok(statistics) = fs::read_to_string(task.join("schedstat")) else {
+        return Ok(Duration::ZERO);
+    };
+    let on_cpu = statistics.split_whitespace().next().unwrap_or_default();
+    let nanoseconds = on_cpu.parse().context("cannot read schedstat")?;
+    Ok(Duration::from_nanos(nanoseconds))
 }
 
 fn mebibytes(text: &str, name: &str) -> Result<f64> {
