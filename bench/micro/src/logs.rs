@@ -217,7 +217,7 @@ fn http_log() -> Plugin {
 }
 
 /// All metrics with all labels.
-fn prometheus() -> Plugin {
+pub(crate) fn prometheus() -> Plugin {
     let config = json!({
         "per_consumer": true, "status_code_metrics": true, "latency_metrics": true, "bandwidth_metrics": true,
         "upstream_health_metrics": true, "ai_metrics": false,

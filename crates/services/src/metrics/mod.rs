@@ -62,7 +62,7 @@ pub struct Settings {
     pub workers: usize,
     /// Maximum number of series of a metric.
     pub max_series: usize,
-    /// Whether histograms with many series are native histograms too, in protobuf. They take about seven times the memory
+    /// Whether histograms with many series are native histograms too, in protobuf. They take about five times the memory
     /// then.
     pub native: bool,
 }
