@@ -204,12 +204,17 @@ fn list(text: &mut String, count: usize, entity: impl Fn(usize) -> Value) {
 /// keys than `MAX_REQUESTS`, the requests use an evenly spaced part of them. Consecutive requests use routes and keys
 /// that are far apart.
 pub fn requests(shape: &Shape) -> Vec<Request> {
+    requests_up_to(shape, MAX_REQUESTS)
+}
+
+/// Does the same as [`requests`] with another maximum number of requests.
+pub fn requests_up_to(shape: &Shape, most: usize) -> Vec<Request> {
     let keys = if shape.plugins.authenticate() {
         shape.consumers
     } else {
         0
     };
-    let count = shape.routes.max(keys).clamp(1, MAX_REQUESTS);
+    let count = shape.routes.max(keys).min(most).max(1);
     // The strides differ, so that a route occurs with many different keys.
     let (route_stride, key_stride) = (stride(count, 0.618), stride(count, 0.755));
     (0..count)

@@ -191,8 +191,13 @@ impl Gateway {
     }
 
     pub fn get(&self, path: &str) -> Result<AdminResponse> {
+        self.get_with(path, "")
+    }
+
+    /// Requests a path of the Admin API with these header lines.
+    pub fn get_with(&self, path: &str, headers: &str) -> Result<AdminResponse> {
         let head = format!(
-            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            "GET {path} HTTP/1.1\r\nHost: {}\r\n{headers}Connection: close\r\n\r\n",
             self.admin
         );
         exchange(self.admin, &head, b"")

@@ -95,32 +95,28 @@ impl Process {
     /// Returns the processor time that all living threads have used so far. This includes the threads of descendants,
     /// because a server may use worker processes. The time of a thread is lost when the thread ends.
     pub fn cpu_time(&self) -> Result<Duration> {
-        self.cpu_time_of("")
+        self.cpu_time_of(|_| true)
     }
 
     /// Returns the processor time of the threads that serve requests. It is zero for programs that do not name them as
     /// Silverback does.
     pub fn cpu_time_of_workers(&self) -> Result<Duration> {
-        self.cpu_time_of("worker-")
+        self.cpu_time_of(|thread| thread.starts_with("worker-"))
     }
 
-    /// Returns the processor time of the threads whose names begin with `start`.
-    fn cpu_time_of(&self, start: &str) -> Result<Duration> {
-        let mut nanoseconds = 0;
+    /// Returns the processor time of the living threads whose name meets a condition.
+    fn cpu_time_of(&self, is_meant: impl Fn(&str) -> bool) -> Result<Duration> {
+        let mut time = Duration::ZERO;
         for pid in family(self.child.id()) {
             for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-                // The thread may have ended after the directory was listed.
                 let task = task?.path();
-                let read = |name: &str| fs::read_to_string(task.join(name)).unwrap_or_default();
-                let statistics = read("schedstat");
-                if statistics.is_empty() || !read("comm").starts_with(start) {
-                    continue;
+                let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
+                if is_meant(name.trim_end()) {
+                    time += cpu_time_of_thread(&task)?;
                 }
-                let on_cpu = statistics.split_whitespace().next().unwrap_or_default();
-                nanoseconds += on_cpu.parse::<u64>().context("cannot read schedstat")?;
             }
         }
-        Ok(Duration::from_nanos(nanoseconds))
+        Ok(time)
     }
 
     pub fn memory(&self) -> Result<Memory> {
@@ -143,6 +139,17 @@ impl Process {
         }
         Ok(count)
     }
+}
+
+/// Returns the processor time of a thread, by its directory in `/proc`. It is zero if the thread has ended after the
+/// directory was listed.
+fn cpu_time_of_thread(task: &Path) -> Result<Duration> {
+    let Ok(statistics) = fs::read_to_string(task.join("schedstat")) else {
+        return Ok(Duration::ZERO);
+    };
+    let on_cpu = statistics.split_whitespace().next().unwrap_or_default();
+    let nanoseconds = on_cpu.parse().context("cannot read schedstat")?;
+    Ok(Duration::from_nanos(nanoseconds))
 }
 
 fn mebibytes(text: &str, name: &str) -> Result<f64> {

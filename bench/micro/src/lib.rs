@@ -61,6 +61,7 @@ pub fn long_operations() -> Vec<Operation> {
 /// named.
 pub fn scaling_operations() -> Vec<Operation> {
     let mut operations = routing::scaling();
+    operations.extend(logs::scaling());
     operations.extend(chains::shares());
     operations.extend(functions::operations());
     operations

@@ -1,23 +1,24 @@
-//! The log phase with http-log: the record of a proxied request is written and queued. The text of entities comes from
-//! memory, as that which a worker of the gateway keeps.
+//! The log phase of a proxied request: with http-log, which writes the record and queues it, and with prometheus, which
+//! counts. The text of entities comes from memory, as that which a worker of the gateway keeps.
 
-use crate::fixtures::{build_settings, nowhere, plugin};
+use crate::fixtures::{build_settings, consumer_id, nowhere, plugin};
 use crate::operation::Operation;
 use crate::plans::run_access;
-use model::entities::Config;
+use model::entities::{Config, Consumer, Plugin};
 use model::{EntityKind, Object};
 use net::http1::{Limits, RequestHead};
 use plugin::{
     Decode, Decoded, Entities, EntityKey, EntityRef, Latencies, LogEntry, LookupError, NoNames,
-    Node, Origin, Request, Try, TryEnd,
+    Node, Origin, Request, RouteSlot, Try, TryEnd,
 };
-use proxy::plugins::{Chain, ChainMemory};
+use proxy::plugins::{Chain, ChainMemory, publish};
 use proxy::snapshot::Snapshot;
 use serde_json::json;
 use std::hint::black_box;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
+use tokio::runtime::Builder;
 use uuid::Uuid;
 
 const COUNT: u32 = 1000;
@@ -33,10 +34,61 @@ const RESPONSE: &[u8] =
 const ROUTE: &[u8] = br#"{"id":"eedee11b-3724-5a41-aa35-5fb2a045c246","created_at":1795472673,"updated_at":1795472673,"name":"orders","protocols":["http","https"],"https_redirect_status_code":426,"strip_path":true,"preserve_host":false,"request_buffering":true,"response_buffering":true,"tags":["t1","t2"],"service":{"id":"b055e77f-a778-5150-b61f-a4d3a59b3970"},"methods":["GET"],"paths":["/orders"],"hosts":["api.example.com"],"regex_priority":0,"path_handling":"v0","ws_id":"0dc6f45b-8f8d-40d2-a504-473544ee190b"}"#;
 const SERVICE: &[u8] = br#"{"id":"b055e77f-a778-5150-b61f-a4d3a59b3970","created_at":1795472673,"updated_at":1795472673,"name":"orders","retries":5,"protocol":"http","host":"orders.internal","port":8080,"connect_timeout":60000,"write_timeout":60000,"read_timeout":60000,"tags":["t1"],"enabled":true,"ws_id":"0dc6f45b-8f8d-40d2-a504-473544ee190b"}"#;
 
+/// The requests of an operation, which come in turn.
+#[derive(Clone, Copy)]
+struct Turns {
+    routes: usize,
+    /// Number of consumers. 0 if requests have none.
+    consumers: usize,
+}
+
+const ONE: Turns = Turns {
+    routes: 1,
+    consumers: 0,
+};
+
 pub(crate) fn operations() -> Vec<Operation> {
     vec![
-        log("plugin/none/log", false),
-        log("plugin/http-log/log", true),
+        log("plugin/none/log", None, ONE),
+        log("plugin/http-log/log", Some(http_log), ONE),
+        log(
+            "plugin/prometheus/log",
+            Some(prometheus),
+            Turns {
+                routes: 1,
+                consumers: 1,
+            },
+        ),
+        log(
+            "plugin/prometheus/log/500-routes",
+            Some(prometheus),
+            Turns {
+                routes: 500,
+                consumers: 0,
+            },
+        ),
+    ]
+}
+
+/// Returns the operations that show how the cost of counting grows with what is counted apart.
+pub(crate) fn scaling() -> Vec<Operation> {
+    vec![
+        log(
+            "plugin/prometheus/log/1-route",
+            Some(prometheus),
+            Turns {
+                routes: 1,
+                consumers: 0,
+            },
+        ),
+        log(
+            "plugin/prometheus/log/20000-consumers",
+            Some(prometheus),
+            Turns {
+                routes: 1,
+                consumers: 20_000,
+            },
+        ),
     ]
 }
 
@@ -65,19 +117,22 @@ impl Entities for Written {
     }
 }
 
-fn log(name: &str, is_logged: bool) -> Operation {
-    Operation::repeat(name, COUNT, move || {
+fn log(name: &str, configured: Option<fn() -> Plugin>, turns: Turns) -> Operation {
+    let count = COUNT.max((turns.routes * 10).max(turns.consumers) as u32);
+    Operation::repeat(name, count, move || {
         let config = Config {
-            plugins: match is_logged {
-                true => vec![plugin("http-log", 0, configuration())],
-                false => Vec::new(),
-            },
+            plugins: configured.map(|plugin| plugin()).into_iter().collect(),
             ..Config::default()
         };
         let built = Snapshot::build(config, 1, None, &build_settings()).expect("it can be built");
         let head = RequestHead::parse(REQUEST, &Limits::default()).expect("it is well formed");
         let (head, _) = head.expect("it is whole");
         let node = Node::with_entities(Arc::new(Written)).expect("a thread can be started");
+        publish(None, built.instances(), &[], &node);
+        // A worker counts in cells of its own.
+        let runtime = Builder::new_current_thread().build();
+        let runtime = runtime.expect("a runtime can be made");
+        let registration = node.workers.register(0, runtime.handle().clone());
         let mut memory = Some(Box::new(ChainMemory::default()));
         let tries = [Try {
             address: Some(SocketAddr::from(([10, 0, 0, 7], 8080))),
@@ -86,12 +141,24 @@ fn log(name: &str, is_logged: bool) -> Operation {
             took: Duration::from_micros(2500),
             end: TryEnd::Answered(200),
         }];
-        move || {
+        let slots: Vec<RouteSlot> = (0..turns.routes).map(|_| RouteSlot::default()).collect();
+        let consumers: Vec<Arc<Consumer>> = (0..turns.consumers).map(consumer).collect();
+        let (routes, mut turn) = (turns.routes, 0_usize);
+        let mut one = move || {
+            let _stays = (&registration, &runtime);
+            let number = turn.wrapping_mul(7919) % routes;
             let mut request = Request::bare(&head);
-            request.route = Some(reference(1));
+            request.route = Some(reference(3 + number as u128));
             request.service = Some(reference(2));
+            request.slot = slots.get(number);
             let mut chain = Chain::new(built.instances(), &NoNames, &node);
-            chain.use_memory(memory.take().unwrap_or_default());
+            let mut used: Box<ChainMemory> = memory.take().unwrap_or_default();
+            if let Some(consumer) = consumers.get(turn.wrapping_mul(7919) % consumers.len().max(1))
+            {
+                used.state.consumer = Some(consumer.clone());
+            }
+            turn += 1;
+            chain.use_memory(used);
             run_access(&mut chain, &built, &mut request);
             let entry = LogEntry {
                 status: 200,
@@ -116,7 +183,20 @@ fn log(name: &str, is_logged: bool) -> Operation {
             chain.log(&request, &entry);
             black_box(&request);
             memory = chain.take_memory();
+        };
+        // Series are made by the first request that they count.
+        for _ in 0..turns.routes.max(turns.consumers) {
+            one();
         }
+        one
+    })
+}
+
+fn consumer(number: usize) -> Arc<Consumer> {
+    Arc::new(Consumer {
+        id: consumer_id(number),
+        username: Some(format!("consumer-{number}").into()),
+        custom_id: None,
     })
 }
 
@@ -127,10 +207,20 @@ fn reference(number: u128) -> EntityRef<'static> {
     }
 }
 
-/// A configuration with the defaults of the schema. Nothing listens at its endpoint, so that the queue only fills up.
-fn configuration() -> serde_json::Value {
-    json!({
+/// The defaults of the schema. Nothing listens at the endpoint, so that the queue only fills up.
+fn http_log() -> Plugin {
+    let config = json!({
         "http_endpoint": format!("http://{}", nowhere()), "method": "POST", "content_type": "application/json",
         "timeout": 10000, "keepalive": 60000, "queue": {}
-    })
+    });
+    plugin("http-log", 0, config)
+}
+
+/// All metrics with all labels.
+pub(crate) fn prometheus() -> Plugin {
+    let config = json!({
+        "per_consumer": true, "status_code_metrics": true, "latency_metrics": true, "bandwidth_metrics": true,
+        "upstream_health_metrics": true, "ai_metrics": false,
+    });
+    plugin("prometheus", 0, config)
 }

@@ -12,6 +12,7 @@ use model::entities::{Config, Route};
 use net::listen::{Listen, bind};
 use net::tls::ServerTls;
 use plugin::{Entities, NoEntities, Node, PluginDef};
+use proxy::plugins::publish;
 use proxy::session::{self, DataPlane, Entrances, SessionSettings, Stop};
 use proxy::snapshot::{BuildSettings, Live, Snapshot};
 use std::net::SocketAddr;
@@ -35,6 +36,9 @@ pub(crate) fn operations() -> Vec<Operation> {
         exchange("request/plain", || Setup::one_route(Vec::new())),
         exchange("request/key-auth", || {
             Setup::one_route(vec![crate::fixtures::key_auth(0)]).with_keys()
+        }),
+        exchange("request/prometheus", || {
+            Setup::one_route(vec![crate::logs::prometheus()])
         }),
         exchange("request/two-plugins/10000-routes", || {
             Setup::many_routes(10_000).with_keys()
@@ -217,13 +221,15 @@ fn start_gateway(
         ..build_settings()
     };
     let snapshot = Snapshot::build(config, 1, None, &settings);
-    let live = Live::new(snapshot.expect("the configuration can be served"));
+    let snapshot = snapshot.expect("the configuration can be served");
+    let node = Node::with_entities(entities).expect("a thread can be started");
+    publish(None, snapshot.instances(), &[], &node);
+    let live = Live::new(snapshot);
     let tls = ServerTls::new(Arc::new(live.clone())).expect("no certificate is needed");
     let listen: Listen = "127.0.0.1:0".parse().expect("this is an address");
     let mut sockets = bind(&listen, 1).expect("a free port can be listened on");
     let socket = sockets.remove(0);
     let address = socket.local_addr().expect("the socket is bound");
-    let node = Node::with_entities(entities).expect("a thread can be started");
     let settings = SessionSettings::default();
     let plane = Arc::new(DataPlane::new(live, settings, node, plugins, 1));
     tokio::spawn(session::serve(

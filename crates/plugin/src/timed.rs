@@ -133,7 +133,7 @@ impl Stopwatch<'_> {
 impl Drop for Stopwatch<'_> {
     fn drop(&mut self) {
         if let Some(series) = self.series {
-            let worker = this_worker();
+            let worker = this_worker().number();
             series[self.phase as usize].observe(worker, self.spent.as_secs_f64());
         }
     }

@@ -11,8 +11,10 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -22,11 +24,29 @@ thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(NO_WORKER) };
 }
 
-/// Returns the number of the worker on whose thread this is called, for [`metrics`](crate::metrics). It takes no lock.
-/// Threads that are no workers get [`NO_WORKER`].
+/// The worker on whose thread this value is. It cannot leave the thread, and no two threads have the same number, so cells
+/// of a worker that are only found with it are written by one thread.
+#[derive(Debug, Clone, Copy)]
+pub struct ThisWorker {
+    number: usize,
+    stays: PhantomData<*const ()>,
+}
+
+impl ThisWorker {
+    /// Returns the number of the worker, or [`NO_WORKER`] on a thread that is no worker.
+    #[inline]
+    pub fn number(self) -> usize {
+        self.number
+    }
+}
+
+/// Returns the worker on whose thread this is called, for [`metrics`](crate::metrics). It takes no lock.
 #[inline]
-pub fn this_worker() -> usize {
-    NUMBER.get()
+pub fn this_worker() -> ThisWorker {
+    ThisWorker {
+        number: NUMBER.get(),
+        stays: PhantomData,
+    }
 }
 
 /// The workers that serve now, and the timers on all workers. Clones share both.
@@ -36,6 +56,8 @@ pub struct Workers(Arc<Mutex<Crew>>);
 #[derive(Default)]
 struct Crew {
     handles: HashMap<usize, Registered>,
+    /// The threads that have a number as [`ThisWorker`], with their registration.
+    numbers: HashMap<usize, (ThreadId, u64)>,
     timers: Vec<Weak<Timer>>,
     /// Number of registrations so far. It tells the runs of a worker apart.
     registrations: u64,
@@ -81,10 +103,18 @@ impl Workers {
     /// Makes a worker known. The worker calls this on its own thread when it starts to serve, and drops the guard at its
     /// end.
     pub fn register(&self, worker: usize, handle: Handle) -> Registration {
-        NUMBER.set(worker);
         let mut crew = self.crew();
         crew.registrations += 1;
         let number = crew.registrations;
+        // While another thread has the number, this one must not write the same cells.
+        let here = thread::current().id();
+        let known = crew.numbers.get(&worker);
+        if known.is_some_and(|(thread, _)| *thread != here) {
+            NUMBER.set(NO_WORKER);
+        } else {
+            NUMBER.set(worker);
+            crew.numbers.insert(worker, (here, number));
+        }
         let registered = Registered {
             handle: handle.clone(),
             registration: number,
@@ -251,6 +281,10 @@ impl Drop for Registration {
     fn drop(&mut self) {
         NUMBER.set(NO_WORKER);
         let mut crew = lock(&self.crew);
+        let named = crew.numbers.get(&self.worker);
+        if named.is_some_and(|(_, registration)| *registration == self.number) {
+            crew.numbers.remove(&self.worker);
+        }
         let current = crew.handles.get(&self.worker);
         // The worker may have been registered again by its next run.
         if current.is_some_and(|registered| registered.registration == self.number) {
@@ -298,7 +332,6 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
-    use std::thread;
     use tokio::runtime;
     use tokio::sync::oneshot;
     use tokio::time::{advance, sleep};
@@ -358,6 +391,28 @@ mod tests {
         assert_eq!(ran, [(0, ids[0]), (3, ids[1])]);
         assert_eq!(workers.running(), [0; 0]);
         assert_eq!(workers.spawn_on(0, async {}), Err(NotRunning(0)));
+    }
+
+    #[test]
+    fn no_two_threads_have_the_same_number_at_once() {
+        let workers = Workers::default();
+        let runtime = runtime::Builder::new_current_thread().build().unwrap();
+        let handle = runtime.handle();
+        let number_of_another = |workers: &Workers| {
+            let (workers, handle) = (workers.clone(), handle.clone());
+            let thread = thread::spawn(move || {
+                let _registration = workers.register(0, handle);
+                this_worker().number()
+            });
+            thread.join().unwrap()
+        };
+        let registration = workers.register(0, handle.clone());
+        assert_eq!(this_worker().number(), 0);
+        assert_eq!(number_of_another(&workers), NO_WORKER);
+        assert_eq!(number_of_another(&workers), NO_WORKER, "it is still taken");
+        drop(registration);
+        assert_eq!(this_worker().number(), NO_WORKER);
+        assert_eq!(number_of_another(&workers), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use services::Background;
 use services::metrics::Metrics;
 use services::queue::{QueueParams, Queues, Sender};
+use services::workers::this_worker;
 use std::alloc::System;
 use std::sync::Arc;
 use testkit::memory::{Counting, Counts};
@@ -61,8 +62,15 @@ fn counting_allocates_nothing() {
     let level = metrics.level("l", "", &[]).unwrap().with(&[]);
     let gauge = metrics.gauge("g", "", &[]).unwrap().with(&[]);
     let histogram = metrics.histogram("h", "", &[], &[1.0]).unwrap().with(&[]);
+    let milliseconds = metrics.millisecond_histogram("m", "", &[], &[1.0]).unwrap();
+    let (groups, [placement]) = metrics.groups(1, [&milliseconds]);
+    let group = groups.make();
+    assert!(milliseconds.attach(&[], &group, &placement));
     let allocations = allocations_of(|| {
         for number in 0..100 {
+            let cells = group.cells(this_worker());
+            cells.add(0, 1);
+            cells.observe(&placement, 300);
             counter.add(0, 1);
             level.add(1, -1);
             gauge.set(1.5);

@@ -34,7 +34,7 @@ pub fn run(harness: &mut Harness) -> Result<Scenario> {
     let plugins = json!([{"name": "key-auth", "config": {"key_names": ["apikey"]}}, prometheus()]);
     let text = shape.text_with(harness.upstream, &[]);
     let text = text.replacen('{', &format!(r#"{{"plugins":{plugins},"#), 1);
-    let requests = configuration::requests(&shape).into();
+    let requests = configuration::requests_up_to(&shape, shape.consumers).into();
     let changes = format!(
         "{} consumers, {ROUTES} routes made and deleted a second",
         shape.consumers

@@ -3,11 +3,13 @@
 //! Source: kong/plugins/prometheus/exporter.lua.
 
 mod counted;
+mod families;
 mod series;
 mod sweep;
 #[cfg(test)]
 mod tests;
 
+use counted::Amounts;
 use model::schema::PluginSource;
 use plugin::{
     BuildCx, BuildError, EndedStreamCx, Instrumentations, LogCx, LogEntry, Node, Origin, Phases,
@@ -15,7 +17,7 @@ use plugin::{
 };
 use serde::Deserialize;
 use series::{Kong, RouteSeries};
-use services::metrics::{Histogram, TraceId};
+use services::metrics::TraceId;
 use services::workers::this_worker;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
@@ -84,37 +86,23 @@ impl Plugin for Prometheus {
         let Some(series) = slot.get_or_init::<RouteSeries>(found) else {
             return;
         };
-        let (config, entry, worker) = (&self.config, cx.entry, this_worker());
+        let (config, entry, here) = (&self.config, cx.entry, this_worker());
         if config.status_code_metrics || config.bandwidth_metrics {
-            let consumer = cx.state.consumer.as_deref();
-            let consumer = consumer.filter(|_| config.per_consumer);
-            series.count(kong, consumer, |counted, owner| {
-                if config.status_code_metrics {
-                    let answer = (entry.status, entry.origin == Origin::Upstream);
-                    counted.add_request(worker, answer, kong, owner);
-                }
-                if config.bandwidth_metrics {
-                    let bytes = (entry.request_size, entry.response_size);
-                    counted.add_bytes(worker, bytes, kong, owner);
-                }
-            });
+            let consumer = match config.per_consumer {
+                true => cx.state.consumer.as_deref(),
+                false => None,
+            };
+            let answer = (entry.status, entry.origin == Origin::Upstream);
+            let bytes = (entry.request_size, entry.response_size);
+            let amounts = Amounts {
+                answer: config.status_code_metrics.then_some(answer),
+                bytes: config.bandwidth_metrics.then_some(bytes),
+            };
+            series.count(kong, here, consumer, amounts);
         }
         if config.latency_metrics {
-            let [of_kong, whole] = series.latencies(kong);
-            let latencies = &entry.latencies;
-            let traced = traced(&cx.state.trace, entry);
-            let observe = |histogram: &Histogram, time| match traced {
-                None => histogram.observe(worker, milliseconds(time)),
-                Some((trace, now)) => {
-                    histogram.observe_traced(worker, milliseconds(time), trace, now);
-                }
-            };
-            observe(of_kong, latencies.gateway);
-            if let Some(upstream) = latencies.upstream {
-                let of_upstream = series.upstream_latency(kong);
-                observe(of_upstream, upstream);
-            }
-            observe(whole, latencies.request);
+            let trace = traced(&cx.state.trace, entry);
+            series.observe(kong, here, &entry.latencies, trace);
         }
     }
 
@@ -131,21 +119,21 @@ impl Plugin for Prometheus {
         let Some(series) = slot.get_or_init::<RouteSeries>(found) else {
             return;
         };
-        let (config, entry, worker) = (&self.config, cx.entry, this_worker());
+        let (config, entry, here) = (&self.config, cx.entry, this_worker());
         if config.status_code_metrics {
             let last = entry.tries.last().map(|last| last.end);
             let by_upstream = matches!(last, Some(TryEnd::Answered(_)));
-            series.add_session(worker, entry.status, by_upstream, kong);
+            series.add_session(kong, here, entry.status, by_upstream);
         }
         if config.bandwidth_metrics {
-            series.count(kong, None, |counted, owner| {
-                counted.add_bytes(worker, (entry.received, entry.sent), kong, owner);
-            });
+            let amounts = Amounts {
+                answer: None,
+                bytes: Some((entry.received, entry.sent)),
+            };
+            series.count(kong, here, None, amounts);
         }
         if config.latency_metrics {
-            let [of_kong, duration] = series.session_latencies(kong);
-            of_kong.observe(worker, milliseconds(entry.latencies.gateway));
-            duration.observe(worker, milliseconds(entry.latencies.request));
+            series.observe_session(kong, here, &entry.latencies);
         }
     }
 }
@@ -167,10 +155,4 @@ fn traced(trace: &Trace, entry: &LogEntry<'_>) -> Option<(TraceId, Duration)> {
         .filter(|_| trace.records(Instrumentations::REQUEST))?;
     let started = entry.started_at.duration_since(UNIX_EPOCH).ok()?;
     Some((id.number.to_be_bytes(), started + entry.latencies.request))
-}
-
-/// Kong counts whole milliseconds.
-#[inline]
-fn milliseconds(time: Duration) -> f64 {
-    time.as_millis() as f64
 }

@@ -1,41 +1,23 @@
 //! The series of Kong's metrics. Those of a route are found once, and kept in the route's slot of the snapshot.
 
-use super::counted::{Counted, Statuses, source};
+use super::counted::{Amounts, Counted, SHOWS_LATENCIES, SHOWS_UPSTREAM_LATENCY, Statuses, source};
+use super::families::{Families, OF_CONSUMER, OF_ROUTE};
+use foldhash::fast::RandomState;
 use model::EntityKind;
 use model::entities::{Consumer, ConsumerId};
 use papaya::Guard;
-use plugin::{EntityRef, Node};
-use services::metrics::{Counter, Family, Histogram, MetricError, Metrics, OTHER};
+use plugin::{EntityRef, Latencies, Node};
+use services::metrics::{Counter, Family, Metrics, Milliseconds, OTHER, TraceId};
+use services::workers::ThisWorker;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 use uuid::Uuid;
 
 /// The name of the only workspace.
 pub(super) const WORKSPACE: &str = "default";
-
-/// Kong's buckets, in milliseconds.
-const KONG_LATENCY: [f64; 17] = [
-    1.0, 2.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0, 75.0, 100.0, 200.0, 500.0, 750.0, 1000.0,
-    3000.0, 6000.0,
-];
-const UPSTREAM_LATENCY: [f64; 13] = [
-    25.0, 50.0, 80.0, 100.0, 250.0, 400.0, 700.0, 1000.0, 2000.0, 5000.0, 10000.0, 30000.0, 60000.0,
-];
-
-/// Kong's metrics.
-pub(super) struct Families {
-    pub(super) requests: Family<Counter>,
-    pub(super) bandwidth: Family<Counter>,
-    kong_latency: Family<Histogram>,
-    upstream_latency: Family<Histogram>,
-    request_latency: Family<Histogram>,
-    sessions: Family<Counter>,
-    session_duration: Family<Histogram>,
-    /// Requests that are not counted under their consumer because there are too many series.
-    errors: Family<Counter>,
-}
 
 /// The state of the plugin on a node. It outlives configurations, so that counters go on when the plugin is configured
 /// anew.
@@ -51,27 +33,33 @@ pub(super) struct Kong {
 
 /// The series of a route.
 pub(super) struct RouteSeries {
+    /// Requests of all consumers, and the latencies.
+    all: Counted<OF_ROUTE>,
     pub(super) route: Uuid,
     pub(super) service: Option<Uuid>,
     pub(super) route_label: Box<str>,
     pub(super) service_label: Box<str>,
-    all: Counted,
-    pub(super) consumers: papaya::HashMap<ConsumerId, Arc<OfConsumer>>,
+    pub(super) consumers: papaya::HashMap<ConsumerId, Arc<OfConsumer>, RandomState>,
     /// The series of consumers under former names.
     pub(super) former: Mutex<Vec<Arc<OfConsumer>>>,
     /// The consumers that have no series of their own.
-    other: OnceLock<Counted>,
-    latencies: OnceLock<[Histogram; 2]>,
-    upstream_latency: OnceLock<Histogram>,
-    sessions: Statuses,
-    session_duration: OnceLock<[Histogram; 2]>,
+    other: OnceLock<Counted<OF_CONSUMER>>,
+    /// The series of a route of streams.
+    sessions: OnceLock<Box<Sessions>>,
     pub(super) gone: Gone,
 }
 
 /// The series of a consumer on a route.
 pub(super) struct OfConsumer {
-    pub(super) counted: Counted,
+    pub(super) counted: Counted<OF_CONSUMER>,
     pub(super) gone: Gone,
+}
+
+#[derive(Default)]
+struct Sessions {
+    statuses: Statuses,
+    /// The gateway's part of a session, and the whole session.
+    durations: OnceLock<[Milliseconds; 2]>,
 }
 
 /// When the owner of series was found to be deleted: seconds since the beginning of the node's clock, and one more. 0 if
@@ -105,113 +93,6 @@ pub(super) fn get(node: &Arc<Node>) -> Arc<Kong> {
         super::sweep::start(&kong, node);
     }
     kong
-}
-
-impl Families {
-    fn new(metrics: &Metrics) -> Result<Self, MetricError> {
-        let of_consumer = [
-            "service",
-            "route",
-            "code",
-            "source",
-            "workspace",
-            "consumer",
-        ];
-        let of_stream = ["service", "route", "code", "source", "workspace"];
-        let of_bytes = ["service", "route", "direction", "workspace", "consumer"];
-        let latency = |name, help, bounds: &[f64]| {
-            let labels = ["service", "route", "workspace"];
-            metrics.millisecond_histogram(name, help, &labels, bounds)
-        };
-        Ok(Self {
-            requests: metrics.counter(
-                "kong_http_requests_total",
-                "HTTP status codes per consumer/service/route in Kong",
-                &of_consumer,
-            )?,
-            bandwidth: metrics.counter(
-                "kong_bandwidth_bytes",
-                "Total bandwidth (ingress/egress) throughput in bytes",
-                &of_bytes,
-            )?,
-            kong_latency: latency(
-                "kong_kong_latency_ms",
-                "Latency added by Kong and enabled plugins for each service/route in Kong",
-                &KONG_LATENCY,
-            )?,
-            upstream_latency: latency(
-                "kong_upstream_latency_ms",
-                "Latency added by upstream response for each service/route in Kong",
-                &UPSTREAM_LATENCY,
-            )?,
-            request_latency: latency(
-                "kong_request_latency_ms",
-                "Total latency incurred during requests for each service/route in Kong",
-                &UPSTREAM_LATENCY,
-            )?,
-            sessions: metrics.counter(
-                "kong_stream_sessions_total",
-                "Stream status codes per service/route in Kong",
-                &of_stream,
-            )?,
-            session_duration: latency(
-                "kong_session_duration_ms",
-                "latency incurred in stream session for each service/route in Kong",
-                &UPSTREAM_LATENCY,
-            )?,
-            errors: metrics.counter(
-                "kong_nginx_metric_errors_total",
-                "Number of nginx-lua-prometheus errors",
-                &[],
-            )?,
-        })
-    }
-
-    /// Shows the metrics, or leaves them out of the page.
-    fn show(&self, shows: bool) {
-        let Self {
-            requests,
-            bandwidth,
-            kong_latency,
-            upstream_latency,
-            request_latency,
-            sessions,
-            session_duration,
-            errors,
-        } = self;
-        for counters in [requests, bandwidth, sessions, errors] {
-            counters.show(shows);
-        }
-        for histograms in [
-            kong_latency,
-            upstream_latency,
-            request_latency,
-            session_duration,
-        ] {
-            histograms.show(shows);
-        }
-    }
-
-    pub(super) fn remove_unheld(&self) {
-        for counters in [&self.requests, &self.bandwidth, &self.sessions] {
-            counters.remove_unheld();
-        }
-        let Self {
-            kong_latency,
-            upstream_latency,
-            request_latency,
-            session_duration,
-            ..
-        } = self;
-        for histograms in [
-            kong_latency,
-            upstream_latency,
-            request_latency,
-            session_duration,
-        ] {
-            histograms.remove_unheld();
-        }
-    }
 }
 
 impl Kong {
@@ -282,14 +163,11 @@ impl Kong {
             service,
             route_label: route_label.into(),
             service_label: service_label.into(),
-            all: Counted::default(),
-            consumers: papaya::HashMap::new(),
+            all: Counted::new("", self.families.group_of_route()),
+            consumers: papaya::HashMap::with_hasher(RandomState::default()),
             former: Mutex::default(),
             other: OnceLock::new(),
-            latencies: OnceLock::new(),
-            upstream_latency: OnceLock::new(),
-            sessions: Statuses::default(),
-            session_duration: OnceLock::new(),
+            sessions: OnceLock::new(),
             gone: Gone::default(),
         });
         known.push(made.clone());
@@ -331,27 +209,26 @@ impl RouteSeries {
         }
     }
 
-    /// Calls `count` with the series of a consumer, or of all requests if `consumer` is `None`.
+    /// Counts a request of a consumer, or of any if `consumer` is `None`.
     #[inline]
     pub(super) fn count(
         &self,
         kong: &Kong,
+        here: ThisWorker,
         consumer: Option<&Consumer>,
-        count: impl Fn(&Counted, Owner<'_>),
+        amounts: Amounts,
     ) {
         let Some(consumer) = consumer else {
-            return count(&self.all, self.owner());
+            return self.all.add(here, amounts, kong, self.owner());
         };
         let label = consumer_label(consumer);
         let guard = self.consumers.guard();
         let known = self.consumers.get(&consumer.id, &guard);
-        match known.filter(|known| *known.counted.consumer == *label) {
-            Some(known) => count(&known.counted, self.owner()),
-            None => count(
-                self.add_consumer(kong, consumer.id, &label, &guard),
-                self.owner(),
-            ),
-        }
+        let counted = match known.filter(|known| *known.counted.consumer == *label) {
+            Some(known) => &known.counted,
+            None => self.add_consumer(kong, here, (consumer.id, &label), &guard),
+        };
+        counted.add(here, amounts, kong, self.owner());
     }
 
     /// Makes the series of a consumer, or returns those for all that have none of their own.
@@ -359,21 +236,22 @@ impl RouteSeries {
     fn add_consumer<'s>(
         &'s self,
         kong: &Kong,
-        id: ConsumerId,
-        label: &str,
+        here: ThisWorker,
+        (id, label): (ConsumerId, &str),
         guard: &'s impl Guard,
-    ) -> &'s Counted {
+    ) -> &'s Counted<OF_CONSUMER> {
         let Families {
             requests,
             bandwidth,
             ..
         } = &kong.families;
         if requests.is_nearly_full() || bandwidth.is_nearly_full() {
-            kong.errors.add(services::workers::this_worker(), 1);
-            return self.other.get_or_init(|| Counted::of(OTHER));
+            kong.errors.add(here.number(), 1);
+            let make = || Counted::new(OTHER, kong.families.group_of_consumer());
+            return self.other.get_or_init(make);
         }
         let made = Arc::new(OfConsumer {
-            counted: Counted::of(label),
+            counted: Counted::new(label, kong.families.group_of_consumer()),
             gone: Gone::default(),
         });
         // Another worker may have made the series in the meantime. A former name of the consumer is replaced.
@@ -397,56 +275,97 @@ impl RouteSeries {
         self.former.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the histograms of the gateway's part and of the whole.
+    /// Counts the latencies of a request. `trace` is the id of its trace for exemplars, with the time since 1970.
     #[inline]
-    pub(super) fn latencies(&self, kong: &Kong) -> &[Histogram; 2] {
-        self.latencies.get_or_init(|| {
-            let Families {
-                kong_latency,
-                request_latency,
-                ..
-            } = &kong.families;
-            [
-                self.histogram(kong_latency),
-                self.histogram(request_latency),
-            ]
-        })
+    pub(super) fn observe(
+        &self,
+        kong: &Kong,
+        here: ThisWorker,
+        latencies: &Latencies,
+        trace: Option<(TraceId, Duration)>,
+    ) {
+        let (cells, placed) = (self.all.group.cells(here), &kong.families.latencies);
+        let mut shown = SHOWS_LATENCIES;
+        cells.observe(&placed.kong, milliseconds(latencies.gateway));
+        cells.observe(&placed.request, milliseconds(latencies.request));
+        if let Some(upstream) = latencies.upstream {
+            cells.observe(&placed.upstream, milliseconds(upstream));
+            shown |= SHOWS_UPSTREAM_LATENCY;
+        }
+        if !self.all.shows(shown) {
+            self.show_latencies(kong, latencies.upstream.is_some());
+        }
+        if let Some((trace, now)) = trace {
+            let note = |placement, time| {
+                let group = &self.all.group;
+                group.note_trace(placement, milliseconds(time), trace, now);
+            };
+            note(&placed.kong, latencies.gateway);
+            note(&placed.request, latencies.request);
+            if let Some(upstream) = latencies.upstream {
+                note(&placed.upstream, upstream);
+            }
+        }
     }
 
-    #[inline]
-    pub(super) fn upstream_latency(&self, kong: &Kong) -> &Histogram {
-        let make = || self.histogram(&kong.families.upstream_latency);
-        self.upstream_latency.get_or_init(make)
+    #[cold]
+    fn show_latencies(&self, kong: &Kong, with_upstream: bool) {
+        let (families, group, labels) = (&kong.families, &self.all.group, self.labels());
+        let attach =
+            |family: &Family<Milliseconds>, placement| family.attach(&labels, group, placement);
+        let placed = &families.latencies;
+        if attach(&families.kong_latency, &placed.kong)
+            && attach(&families.request_latency, &placed.request)
+        {
+            self.all.note_shown(SHOWS_LATENCIES);
+        }
+        if with_upstream && attach(&families.upstream_latency, &placed.upstream) {
+            self.all.note_shown(SHOWS_UPSTREAM_LATENCY);
+        }
     }
 
-    /// Returns the histograms of the gateway's part of a session and of the whole session.
-    pub(super) fn session_latencies(&self, kong: &Kong) -> &[Histogram; 2] {
-        self.session_duration.get_or_init(|| {
-            let Families {
-                kong_latency,
-                session_duration,
-                ..
-            } = &kong.families;
-            [
-                self.histogram(kong_latency),
-                self.histogram(session_duration),
-            ]
-        })
+    /// Counts the durations of a session: of the gateway's part and of the whole session.
+    pub(super) fn observe_session(&self, kong: &Kong, here: ThisWorker, latencies: &Latencies) {
+        let durations = self.sessions().durations.get_or_init(|| {
+            let (families, labels) = (&kong.families, self.labels());
+            [&families.kong_latency, &families.session_duration].map(|family| family.with(&labels))
+        });
+        let [of_kong, whole] = durations;
+        of_kong.observe(here.number(), milliseconds(latencies.gateway));
+        whole.observe(here.number(), milliseconds(latencies.request));
     }
 
-    pub(super) fn add_session(&self, worker: usize, status: u16, by_upstream: bool, kong: &Kong) {
-        let sessions = self.sessions.get(status, by_upstream, || {
+    pub(super) fn add_session(
+        &self,
+        kong: &Kong,
+        here: ThisWorker,
+        status: u16,
+        by_upstream: bool,
+    ) {
+        let sessions = self.sessions().statuses.get(status, by_upstream, || {
             let (code, source) = (status.to_string(), source(by_upstream));
             let Owner { service, route } = self.owner();
             let sessions = &kong.families.sessions;
             sessions.with(&[service, route, &code, source, WORKSPACE])
         });
         if let Some(sessions) = sessions {
-            sessions.add(worker, 1);
+            sessions.add(here.number(), 1);
         }
     }
 
-    fn histogram(&self, family: &Family<Histogram>) -> Histogram {
-        family.with(&[&self.service_label, &self.route_label, WORKSPACE])
+    fn sessions(&self) -> &Sessions {
+        self.sessions.get_or_init(Box::default)
     }
+
+    /// Returns the labels of histograms.
+    fn labels(&self) -> [&str; 3] {
+        [&self.service_label, &self.route_label, WORKSPACE]
+    }
+}
+
+/// Kong counts whole milliseconds.
+#[inline]
+fn milliseconds(time: Duration) -> u64 {
+    // Not `as_millis`, whose 128 bits take several times as long.
+    time.as_secs().saturating_mul(1000) + u64::from(time.subsec_millis())
 }

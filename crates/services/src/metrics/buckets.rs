@@ -29,8 +29,9 @@ pub(super) struct Buckets {
     /// Number of cells up to each classic bound.
     ends: Box<[usize]>,
     pub(super) native: Option<Native>,
-    /// Whether the buckets below the smallest value are left out, as in Kong.
-    pub(super) hides_empty: bool,
+    /// Whether the values are whole numbers. Their sum is kept as one too, and as in Kong, the buckets below the smallest
+    /// value are left out.
+    pub(super) whole: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +55,7 @@ impl Buckets {
     pub(super) fn new(
         bounds: &[f64],
         native: Option<(i32, i32)>,
-        hides_empty: bool,
+        whole: bool,
     ) -> Result<Self, MetricError> {
         let ascending = bounds.windows(2).all(|pair| pair[0] < pair[1]);
         let finite = bounds.iter().all(|bound| bound.is_finite());
@@ -78,7 +79,7 @@ impl Buckets {
             ends: bounds.iter().map(end).collect(),
             edges: edges.into(),
             native,
-            hides_empty,
+            whole,
         })
     }
 

@@ -1,7 +1,7 @@
 //! Memory of series: numbers per worker, laid out so that workers never write the same cache line.
 //!
-//! A chunk has the cells of several series. For each worker it has lines of its own, so a series needs no padding. Cells
-//! of a series go back to the pool when the last holder of the series is gone, so nobody can increment the next owner's.
+//! A chunk has the cells of several owners. For each worker it has lines of its own, so an owner needs no padding. Cells
+//! go back to the pool when their owner is gone, and start at zero for the next one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,28 +11,41 @@ const CELLS_PER_LINE: usize = 16;
 /// Two cache lines, because processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Line([AtomicU64; CELLS_PER_LINE]);
+pub(super) struct Line([AtomicU64; CELLS_PER_LINE]);
 
-#[derive(Debug)]
-struct Chunk(Box<[Line]>);
-
-/// Cells for the series of one metric.
+/// Cells for owners that all have the same number of them: the series of a metric, or groups of series.
 #[derive(Debug)]
 pub(super) struct Pool {
     /// Number of shards: one per worker, and one that all other threads share.
     shards: usize,
-    /// Number of cells of a series, per shard.
+    /// Number of cells of an owner, per shard.
     width: usize,
-    free: Mutex<Vec<(Arc<Chunk>, usize)>>,
+    free: Mutex<Vec<View>>,
 }
 
-/// The cells of a series.
+/// The cells of an owner. They go back to the pool when this is dropped.
 #[derive(Debug)]
 pub(super) struct Cells {
-    chunk: Arc<Chunk>,
-    /// Position of the series in its chunk.
-    slot: usize,
+    pub(super) view: View,
     pool: Arc<Pool>,
+}
+
+/// Where cells are. Whoever uses them sees to it that their owner still exists.
+#[derive(Debug, Clone)]
+pub(super) struct View {
+    /// The lines of all shards. They are at hand without a further pointer, because each pointer may lead to a cold line.
+    lines: Arc<[Line]>,
+    shards: u16,
+    lines_per_shard: u16,
+    /// Position of the first cell in each shard.
+    start: u16,
+}
+
+/// The cells of one shard.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shard<'v> {
+    lines: &'v [Line],
+    start: usize,
 }
 
 impl Pool {
@@ -48,70 +61,90 @@ impl Pool {
     pub(super) fn take(self: &Arc<Self>) -> Cells {
         let mut free = self.free();
         if free.is_empty() {
-            let chunk = Arc::new(self.chunk());
-            // The last slot comes first out of the list, so that series are filled in from the front.
-            free.extend((0..self.slots()).rev().map(|slot| (chunk.clone(), slot)));
+            let lines = self.shards * self.lines_per_shard();
+            let lines: Arc<[Line]> = (0..lines).map(|_| Line::default()).collect();
+            // The last place comes first out of the list, so that chunks are filled from the front.
+            let starts = (0..self.owners()).rev().map(|owner| owner * self.width);
+            free.extend(starts.map(|start| View {
+                lines: lines.clone(),
+                shards: self.shards as u16,
+                lines_per_shard: self.lines_per_shard() as u16,
+                start: start as u16,
+            }));
         }
-        let (chunk, slot) = free.pop().expect("the list was filled above");
+        let view = free.pop().expect("the list was filled above");
         drop(free);
-        let cells = Cells {
-            chunk,
-            slot,
-            pool: self.clone(),
-        };
-        for shard in 0..self.shards {
+        for shard in view.shards() {
             for cell in 0..self.width {
-                cells.cell(shard, cell).store(0, Ordering::Relaxed);
+                shard.cell(cell).store(0, Ordering::Relaxed);
             }
         }
-        cells
+        Cells {
+            view,
+            pool: self.clone(),
+        }
     }
 
-    fn chunk(&self) -> Chunk {
-        let lines = self.shards * self.lines_per_shard();
-        Chunk((0..lines).map(|_| Line::default()).collect())
-    }
-
-    /// Number of series in a chunk.
-    fn slots(&self) -> usize {
+    /// Number of owners in a chunk.
+    fn owners(&self) -> usize {
         (CELLS_PER_LINE / self.width).max(1)
     }
 
     fn lines_per_shard(&self) -> usize {
-        (self.slots() * self.width).div_ceil(CELLS_PER_LINE)
+        (self.owners() * self.width).div_ceil(CELLS_PER_LINE)
     }
 
-    fn free(&self) -> MutexGuard<'_, Vec<(Arc<Chunk>, usize)>> {
+    fn free(&self) -> MutexGuard<'_, Vec<View>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Cells {
-    /// Returns a cell of a worker. All numbers that are not those of workers share one cell.
+impl View {
+    /// Returns the cells of a worker, and whether other threads write them too. All numbers that are not those of workers
+    /// share the last shard.
+    #[inline]
+    pub(super) fn shard(&self, worker: usize) -> (Shard<'_>, bool) {
+        let last = usize::from(self.shards) - 1;
+        let (shard, width) = (worker.min(last), usize::from(self.lines_per_shard));
+        let lines = self.lines.get(shard * width..(shard + 1) * width);
+        let shard = Shard {
+            lines: lines.unwrap_or_default(),
+            start: usize::from(self.start),
+        };
+        (shard, worker >= last)
+    }
+
+    pub(super) fn shards(&self) -> impl Iterator<Item = Shard<'_>> {
+        let shards = self.lines.chunks_exact(usize::from(self.lines_per_shard));
+        shards.map(|lines| Shard {
+            lines,
+            start: usize::from(self.start),
+        })
+    }
+
+    /// Returns a cell of a worker.
     #[inline]
     pub(super) fn cell(&self, worker: usize, cell: usize) -> &AtomicU64 {
-        let pool = &*self.pool;
-        let shard = worker.min(pool.shards - 1);
-        let index = self.slot * pool.width + cell;
-        let line = shard * pool.lines_per_shard() + index / CELLS_PER_LINE;
-        &self.chunk.0[line].0[index % CELLS_PER_LINE]
+        self.shard(worker).0.cell(cell)
+    }
+}
+
+impl<'v> Shard<'v> {
+    #[inline]
+    pub(super) fn cell(self, cell: usize) -> &'v AtomicU64 {
+        let index = self.start + cell;
+        &self.lines[index / CELLS_PER_LINE].0[index % CELLS_PER_LINE]
     }
 
-    /// Returns the sum of a cell over all shards. It wraps, so that cells that were decremented count too.
-    pub(super) fn sum(&self, cell: usize) -> u64 {
-        self.shards(cell).fold(0, u64::wrapping_add)
-    }
-
-    /// Returns the values of a cell in all shards.
-    pub(super) fn shards(&self, cell: usize) -> impl Iterator<Item = u64> {
-        let shards = 0..self.pool.shards;
-        shards.map(move |shard| self.cell(shard, cell).load(Ordering::Relaxed))
+    #[inline]
+    pub(super) fn value(self, cell: usize) -> u64 {
+        self.cell(cell).load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Cells {
     fn drop(&mut self) {
-        self.pool.free().push((self.chunk.clone(), self.slot));
+        self.pool.free().push(self.view.clone());
     }
 }
 
@@ -124,13 +157,13 @@ mod tests {
     fn every_cell_is_a_place_of_its_own_and_workers_share_no_line() {
         for width in [1, 2, 3, 5, 16, 17, 40] {
             let pool = Pool::new(3, width);
-            let series: Vec<Cells> = (0..40).map(|_| pool.take()).collect();
+            let owners: Vec<Cells> = (0..40).map(|_| pool.take()).collect();
             let mut places = HashSet::new();
             let mut lines: Vec<HashSet<usize>> = vec![HashSet::new(); 4];
-            for cells in &series {
+            for cells in &owners {
                 for (shard, lines) in lines.iter_mut().enumerate() {
                     for cell in 0..width {
-                        let place = std::ptr::from_ref(cells.cell(shard, cell)).addr();
+                        let place = std::ptr::from_ref(cells.view.cell(shard, cell)).addr();
                         assert!(places.insert(place), "width {width}");
                         lines.insert(place / 128);
                     }
@@ -147,11 +180,18 @@ mod tests {
     fn cells_are_used_again_after_their_owner_is_gone_and_start_at_zero() {
         let pool = Pool::new(1, 1);
         let first = pool.take();
-        first.cell(0, 0).store(7, Ordering::Relaxed);
-        let place = std::ptr::from_ref(first.cell(0, 0)).addr();
+        first.view.cell(0, 0).store(7, Ordering::Relaxed);
+        let place = std::ptr::from_ref(first.view.cell(0, 0)).addr();
         drop(first);
         let second = pool.take();
-        assert_eq!(std::ptr::from_ref(second.cell(0, 0)).addr(), place);
-        assert_eq!(second.sum(0), 0);
+        assert_eq!(std::ptr::from_ref(second.view.cell(0, 0)).addr(), place);
+        assert_eq!(second.view.cell(0, 0).load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn only_the_last_shard_is_written_by_several_threads() {
+        let cells = Pool::new(2, 1).take();
+        let is_shared = [0, 1, 2, usize::MAX].map(|worker| cells.view.shard(worker).1);
+        assert_eq!(is_shared, [false, false, true, true]);
     }
 }

@@ -1,17 +1,16 @@
 //! A metric with its series, and what holders of a series can do with it.
 
 use super::buckets::Buckets;
-use super::cells::{Cells, Pool};
-use super::exemplar::{Exemplars, TraceId};
+use super::cells::{Pool, View};
 use super::labels::{self, Labels};
 use super::page::{Kind, Number, Observed, Page};
+use super::series::Series;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// Label value of the series that counts what exceeds the maximum number of series.
 pub const OTHER: &str = "other";
@@ -43,14 +42,6 @@ pub(super) struct Table {
     reported: AtomicBool,
 }
 
-struct Series {
-    labels: Arc<str>,
-    /// The buckets of a histogram.
-    buckets: Option<Arc<Buckets>>,
-    cells: Cells,
-    exemplars: Exemplars,
-}
-
 /// A registered metric. `S` is the kind of its series.
 pub struct Family<S> {
     table: Arc<Table>,
@@ -59,46 +50,48 @@ pub struct Family<S> {
 
 /// A series that only grows.
 #[derive(Clone)]
-pub struct Counter(Arc<Series>);
+pub struct Counter(Held);
 
 /// A series that is set to a value.
 #[derive(Clone)]
-pub struct Gauge(Arc<Series>);
+pub struct Gauge(Held);
 
 /// A series that workers increment and decrement.
 #[derive(Clone)]
-pub struct Level(Arc<Series>);
+pub struct Level(Held);
 
 /// A series that counts values by size.
 #[derive(Clone)]
-pub struct Histogram(Arc<Series>);
+pub struct Histogram(Held);
 
-/// A handle of a series.
-trait Handle {
-    fn new(series: Arc<Series>) -> Self;
+/// A series that counts whole numbers by size.
+#[derive(Clone)]
+pub struct Milliseconds(Held);
+
+/// A series with the cells that its handles increment.
+#[derive(Clone)]
+struct Held {
+    series: Arc<Series>,
+    cells: View,
 }
 
 macro_rules! handles {
     ($($handle:ident),*) => {
         $(
-            impl Handle for $handle {
-                fn new(series: Arc<Series>) -> Self {
-                    Self(series)
-                }
-            }
-
             impl Family<$handle> {
                 /// Returns the series of these label values, in the order of the label names. Missing values are empty,
                 /// and further ones are ignored. It takes a lock and allocates, so keep the series.
                 pub fn with(&self, labels: &[&str]) -> $handle {
-                    self.find(labels)
+                    let series = self.find(labels);
+                    let cells = series.own_cells(&self.table.pool);
+                    $handle(Held { series, cells })
                 }
             }
         )*
     };
 }
 
-handles!(Counter, Gauge, Level, Histogram);
+handles!(Counter, Gauge, Level, Histogram, Milliseconds);
 
 impl<S> Family<S> {
     pub(super) fn new(table: Arc<Table>) -> Self {
@@ -108,11 +101,8 @@ impl<S> Family<S> {
         }
     }
 
-    fn find(&self, labels: &[&str]) -> S
-    where
-        S: Handle,
-    {
-        S::new(self.table.find(labels))
+    pub(super) fn find(&self, labels: &[&str]) -> Arc<Series> {
+        self.table.find(labels)
     }
 
     /// Removes the series of these label values. A later series with the same values starts at zero.
@@ -171,7 +161,7 @@ impl Family<Level> {
     /// Returns the sum over all series.
     pub fn total(&self) -> i64 {
         let series = self.table.series();
-        let values = series.values().map(|series| series.cells.sum(0) as i64);
+        let values = series.values().map(|series| series.value() as i64);
         values.fold(0, i64::wrapping_add)
     }
 }
@@ -179,6 +169,13 @@ impl Family<Level> {
 impl<S> Clone for Family<S> {
     fn clone(&self) -> Self {
         Self::new(self.table.clone())
+    }
+}
+
+impl Family<Milliseconds> {
+    pub(super) fn buckets(&self) -> Arc<Buckets> {
+        let buckets = self.table.definition.buckets.clone();
+        buckets.expect("a histogram has buckets")
     }
 }
 
@@ -191,7 +188,7 @@ impl Counter {
 
     /// Returns the sum over all workers.
     pub fn value(&self) -> u64 {
-        self.0.cells.sum(0)
+        self.0.series.value()
     }
 }
 
@@ -206,7 +203,7 @@ impl Gauge {
     }
 
     pub fn value(&self) -> f64 {
-        f64::from_bits(self.0.cells.sum(0))
+        f64::from_bits(self.0.series.value())
     }
 }
 
@@ -219,7 +216,7 @@ impl Level {
 
     /// Returns the sum over all workers.
     pub fn value(&self) -> i64 {
-        self.0.cells.sum(0) as i64
+        self.0.series.value() as i64
     }
 }
 
@@ -227,7 +224,7 @@ impl Histogram {
     /// Counts a value. What is not a number is ignored.
     #[inline]
     pub fn observe(&self, worker: usize, value: f64) {
-        let Some(buckets) = &self.0.buckets else {
+        let Some(buckets) = &self.0.series.buckets else {
             return;
         };
         if value.is_nan() {
@@ -239,28 +236,46 @@ impl Histogram {
         add_float(cells, worker, buckets.cells(), value);
     }
 
-    /// Counts a value of a request that is traced, as an exemplar of its bucket. `now` is the time since 1970.
-    pub fn observe_traced(&self, worker: usize, value: f64, trace: TraceId, now: Duration) {
-        self.observe(worker, value);
-        if let Some(buckets) = &self.0.buckets {
-            let (bucket, all) = (buckets.bucket(value), buckets.bounds.len() + 1);
-            self.0.exemplars.note(bucket, all, trace, value, now);
-        }
-    }
-
     /// Returns the number of values over all workers.
     pub fn count(&self) -> u64 {
-        let cells = self.0.buckets.as_ref().map_or(0, |buckets| buckets.cells());
-        (0..cells).map(|cell| self.0.cells.sum(cell)).sum()
+        self.0.count()
     }
 
     /// Returns the sum of the values over all workers.
     pub fn sum(&self) -> f64 {
-        self.0.sum_of_values()
+        self.0.series.read(&mut Vec::new())
     }
 }
 
-fn add_float(cells: &Cells, worker: usize, cell: usize, by: f64) {
+impl Milliseconds {
+    #[inline]
+    pub fn observe(&self, worker: usize, value: u64) {
+        let Some(buckets) = &self.0.series.buckets else {
+            return;
+        };
+        let cells = &self.0.cells;
+        let bucket = cells.cell(worker, buckets.cell(value as f64));
+        bucket.fetch_add(1, Ordering::Relaxed);
+        let sum = cells.cell(worker, buckets.cells());
+        sum.fetch_add(value, Ordering::Relaxed);
+    }
+
+    /// Returns the number of values over all workers.
+    pub fn count(&self) -> u64 {
+        self.0.count()
+    }
+}
+
+impl Held {
+    /// Returns the number of values of a histogram.
+    fn count(&self) -> u64 {
+        let mut cells = Vec::new();
+        self.series.read(&mut cells);
+        cells.iter().sum()
+    }
+}
+
+fn add_float(cells: &View, worker: usize, cell: usize, by: f64) {
     let cell = cells.cell(worker, cell);
     let mut bits = cell.load(Ordering::Relaxed);
     loop {
@@ -269,13 +284,6 @@ fn add_float(cells: &Cells, worker: usize, cell: usize, by: f64) {
             Ok(_) => return,
             Err(changed) => bits = changed,
         }
-    }
-}
-
-impl Series {
-    fn sum_of_values(&self) -> f64 {
-        let cell = self.buckets.as_ref().map_or(0, |buckets| buckets.cells());
-        self.cells.shards(cell).map(f64::from_bits).sum()
     }
 }
 
@@ -326,12 +334,8 @@ impl Table {
             }
         }
         let labels: Arc<str> = labels.into();
-        let made = Arc::new(Series {
-            labels: labels.clone(),
-            buckets: self.definition.buckets.clone(),
-            cells: self.pool.take(),
-            exemplars: Exemplars::default(),
-        });
+        let buckets = self.definition.buckets.clone();
+        let made = Arc::new(Series::new(labels.clone(), buckets));
         series.insert(labels, made.clone());
         self.count.store(series.len(), Ordering::Relaxed);
         made
@@ -403,18 +407,17 @@ impl Table {
 
     fn write_series(&self, page: &mut Page, series: &Series, cells: &mut Vec<u64>) {
         let labels = &*series.labels;
+        let sum = series.read(cells);
         if let Some(buckets) = &series.buckets {
-            cells.clear();
-            cells.extend((0..buckets.cells()).map(|cell| series.cells.sum(cell)));
             let observed = Observed {
                 buckets,
                 cells,
-                sum: series.sum_of_values(),
+                sum,
                 exemplars: &series.exemplars,
             };
             return page.histogram(labels, &observed);
         }
-        let value = series.cells.sum(0);
+        let value = cells.first().copied().unwrap_or_default();
         page.number(
             labels,
             match self.definition.kind {

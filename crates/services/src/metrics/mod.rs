@@ -4,6 +4,7 @@
 //!
 //! - A plugin registers a metric once and finds the series of its labels once. It keeps the series and increments it
 //!   without a look-up, a lock or an allocation.
+//! - What one event increments in several series belongs into a [`Group`]: its cells are next to each other.
 //! - Each worker increments cells of its own, in cache lines that no other worker writes. A worker names itself by its
 //!   number. Every other thread uses [`NO_WORKER`], and shares one more set of cells. A wrong number costs time, but counts
 //!   correctly.
@@ -18,15 +19,18 @@ mod buckets;
 mod cells;
 mod exemplar;
 mod family;
+mod group;
 mod labels;
 mod page;
 mod protobuf;
+mod series;
 #[cfg(test)]
 mod tests;
 mod text;
 
 pub use exemplar::TraceId;
-pub use family::{Counter, Family, Gauge, Histogram, Level, OTHER};
+pub use family::{Counter, Family, Gauge, Histogram, Level, Milliseconds, OTHER};
+pub use group::{Group, GroupCells, Groups, Placement};
 pub use page::{Format, Kind, Page};
 
 use buckets::Buckets;
@@ -58,7 +62,7 @@ pub struct Settings {
     pub workers: usize,
     /// Maximum number of series of a metric.
     pub max_series: usize,
-    /// Whether histograms with many series are native histograms too, in protobuf. They take about seven times the memory
+    /// Whether histograms with many series are native histograms too, in protobuf. They take about five times the memory
     /// then.
     pub native: bool,
 }
@@ -168,20 +172,31 @@ impl Metrics {
         help: &str,
         labels: &[&str],
         bounds: &[f64],
-    ) -> Result<Family<Histogram>, MetricError> {
+    ) -> Result<Family<Milliseconds>, MetricError> {
         let native = self.0.settings.native.then_some(buckets::MILLISECONDS);
         let buckets = Buckets::new(bounds, native, true)?;
         self.register_histogram((name, help), labels, buckets)
     }
 
-    fn register_histogram(
+    fn register_histogram<S>(
         &self,
         name: (&str, &str),
         labels: &[&str],
         buckets: Buckets,
-    ) -> Result<Family<Histogram>, MetricError> {
+    ) -> Result<Family<S>, MetricError> {
         let shards = self.0.settings.workers;
         self.register(Kind::Histogram, name, labels, Some(buckets), shards)
+    }
+
+    /// Lays out groups that have cells for this number of counters, from position 0 on, and for these histograms. Returns
+    /// where the histograms are in a group.
+    pub fn groups<const N: usize>(
+        &self,
+        counters: usize,
+        histograms: [&Family<Milliseconds>; N],
+    ) -> (Groups, [Arc<Placement>; N]) {
+        let buckets = histograms.map(Family::buckets);
+        Groups::new(self.0.settings.workers, counters, buckets)
     }
 
     /// Adds values that are read at each scrape, until the source is dropped.

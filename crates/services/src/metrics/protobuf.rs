@@ -51,7 +51,7 @@ fn write_histogram(out: &mut Vec<u8>, observed: &Observed<'_>, exemplars: &[Opti
     double(out, 2, observed.sum);
     let bounds = buckets.bounds.iter().copied().chain([f64::INFINITY]);
     for (bucket, (bound, count)) in bounds.zip(buckets.cumulative(cells)).enumerate() {
-        if count == 0 && buckets.hides_empty {
+        if count == 0 && buckets.whole {
             continue;
         }
         message(out, 3, |out| {

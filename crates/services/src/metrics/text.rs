@@ -35,7 +35,7 @@ pub(super) fn histogram(page: &mut Page, labels: &str, observed: &Observed<'_>) 
     let texts = buckets.texts.iter().map(|text| &**text).chain(["+Inf"]);
     for (bucket, (bound, count)) in texts.zip(buckets.cumulative(observed.cells)).enumerate() {
         total = count;
-        if count == 0 && buckets.hides_empty {
+        if count == 0 && buckets.whole {
             continue;
         }
         line(page, "_bucket", labels, Some(bound), Number::Count(count));

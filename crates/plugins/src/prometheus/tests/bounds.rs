@@ -87,6 +87,33 @@ fn a_route_that_comes_back_keeps_its_series() {
 }
 
 #[test]
+fn a_route_with_the_name_of_a_deleted_one_counts_on_under_it() {
+    let entities = Arc::new(entities());
+    let case = on(&entities);
+    let node = case.node().clone();
+    let again = Uuid::from_u128(0x77);
+    let call = |route| super::took(request(&case).route(route, Some("r")), 3.0, None, 4.0);
+    call(ROUTE).run_now();
+    entities.remove(EntityKind::Routes, ROUTE);
+    entities.put(EntityKind::Routes, json!({"id": again, "name": "r"}));
+    call(again).run_now();
+    let counted = || {
+        let sum = samples_of(&node, "kong_request_latency_ms_sum");
+        [samples_of(&node, REQUESTS), sum].concat()
+    };
+    let both = counted();
+    assert_eq!(both.len(), 2);
+    assert!(
+        both[0].ends_with(" 2") && both[1].ends_with(" 8"),
+        "{both:?}"
+    );
+    sweep(&node);
+    node.clock.advance(Duration::from_secs(600));
+    sweep(&node);
+    assert_eq!(counted(), both, "what the deleted route has counted stays");
+}
+
+#[test]
 fn series_of_a_deleted_consumer_go_and_those_of_the_route_stay() {
     let entities = Arc::new(entities());
     let case = on(&entities);

@@ -2,6 +2,7 @@
 
 use super::with_max_series;
 use crate::metrics::{Format, Kind, Metrics, Page};
+use crate::workers::this_worker;
 use prost::Message;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -141,12 +142,17 @@ fn some() -> Metrics {
     let gauge = metrics.gauge("open", "Open.", &[]).unwrap();
     gauge.with(&[]).set(0.5);
     let bounds = [25.0, 50.0, 100.0];
-    let latency = metrics.millisecond_histogram("latency_ms", "L.", &["route"], &bounds);
-    let latency = latency.unwrap().with(&["a"]);
-    latency.observe(0, 0.0);
-    latency.observe(0, 30.0);
-    latency.observe_traced(0, 31.0, TRACE, Duration::from_millis(1_500));
-    latency.observe(0, 7000.0);
+    let latencies = metrics.millisecond_histogram("latency_ms", "L.", &["route"], &bounds);
+    let latencies = latencies.unwrap();
+    let latency = latencies.with(&["a"]);
+    latency.observe(0, 0);
+    latency.observe(0, 30);
+    latency.observe(0, 7000);
+    let (groups, [placement]) = metrics.groups(0, [&latencies]);
+    let group = groups.make();
+    assert!(latencies.attach(&["a"], &group, &placement));
+    group.cells(this_worker()).observe(&placement, 31);
+    group.note_trace(&placement, 31, TRACE, Duration::from_millis(1_500));
     metrics
 }
 
@@ -248,7 +254,7 @@ fn buckets_below_the_smallest_value_are_left_out_for_milliseconds() {
     let metrics = Metrics::new(1);
     let bounds = [25.0, 50.0, 100.0];
     let latency = metrics.millisecond_histogram("latency_ms", "L.", &[], &bounds);
-    latency.unwrap().with(&[]).observe(0, 60.0);
+    latency.unwrap().with(&[]).observe(0, 60);
     let expected = "\
 # HELP latency_ms L.
 # TYPE latency_ms histogram

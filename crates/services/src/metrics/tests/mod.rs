@@ -1,4 +1,5 @@
 mod formats;
+mod groups;
 
 use super::*;
 use std::thread;
@@ -263,7 +264,7 @@ fn a_histogram_may_have_a_fifth_of_the_series() {
         .millisecond_histogram("h", "H.", &["route"], &[1.0])
         .unwrap();
     for number in 0..50 {
-        family.with(&[&number.to_string()]).observe(0, 1.0);
+        family.with(&[&number.to_string()]).observe(0, 1);
     }
     assert_eq!(family.len(), 11);
     assert_eq!(family.with(&["other"]).count(), 40);
