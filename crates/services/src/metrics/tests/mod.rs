@@ -1,4 +1,5 @@
 mod formats;
+mod otlp;
 
 use super::*;
 use std::thread;
