@@ -8,6 +8,7 @@
 mod checks;
 mod collector;
 mod config;
+mod custom;
 mod lines;
 mod metrics;
 mod protobuf;
@@ -249,6 +250,7 @@ impl Plugin for OpenTelemetry {
             write(cx, decision.ids(), kinds, |span| {
                 queue.push_text(protobuf::ENTRY, span);
             });
+            custom::send(&cx.state.trace, decision.ids(), queue);
         }
     }
 }
