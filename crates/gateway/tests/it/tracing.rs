@@ -183,7 +183,7 @@ fn a_collector_gets_all_metrics_of_the_gateway() {
     let ok = requests.points.iter().find(|point| {
         attributes(&point.attributes)["status_class"] == otlp::Value::Text("2xx".into())
     });
-    assert_eq!(ok.unwrap().value, Some(otlp::Number::Integer(1)));
+    assert_eq!(ok.unwrap().value, Some(otlp::Number::Double(1.0)));
     let shown = gateway.admin_get("/metrics").text();
     for metric in &found {
         assert!(shown.contains(&format!("# TYPE {} ", metric.name)));
