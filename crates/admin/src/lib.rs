@@ -52,6 +52,7 @@ pub use axum::Router;
 pub use body::fields;
 pub use control::Control;
 pub use endpoints::Extensions;
+pub use metrics::write_all as write_metrics;
 pub use peer::Connection;
 pub use respond::Failure;
 pub use revisions::{read as read_history, roll_back};

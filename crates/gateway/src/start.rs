@@ -27,6 +27,7 @@ use model::declarative::{Format, Loader, Nothing, Options, Source, format_cli_er
 use model::schema::RouterFlavor;
 use plugin::NodeParts;
 use plugin::services::Background;
+use plugin::services::metrics::Page;
 use proxy::session::{self, DataPlane};
 use proxy::snapshot::{BuildSettings, Live, Snapshot};
 use rustix::io::Errno;
@@ -624,6 +625,7 @@ fn serve(
     let gateway = Gateway::start(parts, metrics, settings, reloads);
     let gateway = gateway.map_err(Failure::of("start a thread"))?;
     let gateway = Arc::new(gateway);
+    show_metrics(&gateway);
     if let Some(link) = before {
         // First follow later changes over the link, then read the earlier ones, so that none is missed.
         link.follow_with(&gateway);
@@ -716,6 +718,19 @@ fn count_connections(plane: &Arc<DataPlane>) {
     };
     // A node has one data plane.
     let _ = plane.node.connections.set(Box::new(count));
+}
+
+/// Shows the plugins all metrics.
+fn show_metrics(gateway: &Arc<Gateway>) {
+    let shown = Arc::downgrade(gateway);
+    let write = move |page: &mut Page| {
+        if let Some(gateway) = shown.upgrade() {
+            admin::write_metrics(&*gateway, page);
+        }
+    };
+    let node = gateway.plugin_node();
+    // A node has one gateway.
+    let _ = node.all_metrics.set(Box::new(write));
 }
 
 #[cfg(test)]

@@ -56,7 +56,9 @@ pub use entities::{
 };
 pub use handler::{Handler, Maker, OwnSlot, OwnStates};
 pub use log::{Latencies, LogCx, LogEntry, Reason, RecordError, Try, TryEnd, write_entity};
-pub use node::{BODY_BUFFER, CACHE_SIZE, Connections, CountConnections, Node, NodeParts};
+pub use node::{
+    BODY_BUFFER, CACHE_SIZE, Connections, CountConnections, Node, NodeParts, WriteMetrics,
+};
 pub use request::{
     BodyLimit, Capture, Client, Consumer, Credential, EntityRef, Field, InternalRedirect, LogField,
     LogFieldMode, Request, RequestCx, RequestState, RoutedUri, Scheme, ToldCredential, cookie_in,

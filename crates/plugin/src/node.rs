@@ -5,6 +5,7 @@ use crate::entities::{Entities, NoEntities};
 use expr::Block;
 use net::dns::Resolver;
 use net::tls::{CertificateError, Trust};
+use services::metrics::Page;
 use services::{
     Background, Clock, Dicts, Metrics, Queues, Shared, Sinks, Workers, http, ldap, redis,
 };
@@ -57,7 +58,12 @@ pub struct Node {
     pub records_reason: bool,
     /// Counts the connections. It is set once the node serves.
     pub connections: OnceLock<CountConnections>,
+    /// Writes the metrics of the node that are not in [`Self::metrics`] too. It is set once the node serves.
+    pub all_metrics: OnceLock<WriteMetrics>,
 }
+
+/// Writes all that `/metrics` shows.
+pub type WriteMetrics = Box<dyn Fn(&mut Page) + Send + Sync>;
 
 /// Returns the numbers of connections and requests at this moment.
 pub type CountConnections = Box<dyn Fn() -> Connections + Send + Sync>;
@@ -146,6 +152,7 @@ impl Node {
             redacts_records,
             records_reason: false,
             connections: OnceLock::new(),
+            all_metrics: OnceLock::new(),
         })
     }
 
@@ -155,6 +162,14 @@ impl Node {
             .get()
             .map(|count| count())
             .unwrap_or_default()
+    }
+
+    /// Writes all metrics of the node. Before it serves, these are only those of [`Self::metrics`].
+    pub fn write_metrics(&self, page: &mut Page) {
+        match self.all_metrics.get() {
+            Some(write) => write(page),
+            None => self.metrics.write(page),
+        }
     }
 
     /// Whether this address is one of `trusted_ips`.

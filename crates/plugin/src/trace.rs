@@ -4,9 +4,11 @@
 //! debug asks for them. Otherwise it neither reads the clock nor writes anything here. Spans of tries and of name
 //! resolution are not recorded at all: [`crate::LogEntry`] has their times.
 
+pub mod custom;
 pub mod queries;
 
 use compact_str::CompactString;
+use custom::{Additions, Custom, CustomSpan};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -94,6 +96,7 @@ pub struct Trace {
     spans: Vec<Span>,
     tried: Vec<CompactString>,
     lookup: Option<FailedLookup>,
+    custom: Option<Box<Custom>>,
     /// What the client of a request debug gets.
     pub debug: Option<DebugRequest>,
 }
@@ -282,6 +285,23 @@ impl Trace {
 
     pub fn failed_lookup(&self) -> Option<&FailedLookup> {
         self.lookup.as_ref()
+    }
+
+    /// Adds a span that Lua code has made.
+    pub fn add_custom(&mut self, span: CustomSpan) {
+        self.is_used = true;
+        self.custom.get_or_insert_default().add(span);
+    }
+
+    /// Adds something to the root span.
+    pub fn add_to_root(&mut self, more: Additions) {
+        self.is_used = true;
+        self.custom.get_or_insert_default().add_to_root(more);
+    }
+
+    /// Returns what Lua code has added.
+    pub fn custom(&self) -> Option<&Custom> {
+        self.custom.as_deref()
     }
 
     /// Sets the id, which log records show.

@@ -1,16 +1,20 @@
-//! Sends batches of texts to an HTTP server, for opentelemetry and zipkin: spans and log lines, which wait in a queue of
-//! the node and are sent in the background. [`deliver`] is also that of http-log.
+//! Sends batches of texts to an HTTP or gRPC server, for opentelemetry and zipkin: spans, log lines and metrics, which wait
+//! in a queue of the node and are sent in the background. [`deliver`] is also that of http-log.
 
-use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
+mod grpc;
+#[cfg(test)]
+mod tests;
+
+use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use compact_str::CompactString;
 use plugin::{BuildError, Node};
-use services::http::{Body, Client, Options, Request, Url};
+use services::http::{Body, Client, Options, Request, Response, Url};
 use services::queue::{Queue, QueueParams, SendError, Sender, Text};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Maximum bytes read of a response body. Only errors show its beginning.
 pub(crate) const MAX_BODY: usize = 64 * 1024;
@@ -23,6 +27,18 @@ pub(crate) trait Format: Send + Sync + 'static {
     fn body(&self, batch: &Arc<Vec<Text>>) -> Body;
 
     fn is_success(status: u16) -> bool;
+
+    /// The part of a batch that a success leaves out, as the body of the answer says. Usually there is none.
+    fn rejected(_answer: &[u8]) -> Option<Rejected> {
+        None
+    }
+}
+
+/// Entries that a server does not accept, now or later.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Rejected {
+    pub(crate) entries: usize,
+    pub(crate) reason: String,
 }
 
 /// The configuration of a server.
@@ -31,6 +47,8 @@ pub(crate) struct Target<'c> {
     pub(crate) field: &'static str,
     pub(crate) url: &'c str,
     pub(crate) content_type: &'static str,
+    /// The path of the method if the server is called by gRPC, which replaces the path of the URL.
+    pub(crate) grpc: Option<&'static str>,
     pub(crate) headers: Option<&'c BTreeMap<CompactString, CompactString>>,
     /// Milliseconds of `connect_timeout`, `send_timeout` and `read_timeout`.
     pub(crate) timeouts: [Option<u64>; 3],
@@ -49,6 +67,8 @@ struct Server<F> {
     url: Url,
     headers: HeaderMap,
     options: Options,
+    /// Whether the server is called by gRPC.
+    is_grpc: bool,
     format: F,
 }
 
@@ -60,20 +80,34 @@ impl<F: Format> Exporter<F> {
         params: QueueParams,
         (kind, identity): (&str, impl Hash),
     ) -> Result<Self, BuildError> {
-        let url = parse(target)?;
+        let mut url = parse(target)?;
+        if let Some(method) = target.grpc {
+            let found = url.with_path(method);
+            url = found.map_err(|error| BuildError::field(target.field, error))?;
+        }
         let mut hasher = DefaultHasher::new();
-        (target.headers, identity).hash(&mut hasher);
+        (target.headers, target.grpc, identity).hash(&mut hasher);
+        let options = Options {
+            http2: target.grpc.is_some(),
+            ..options(target.timeouts)
+        };
         Ok(Self {
             name: format!("{}:{kind}:{:x}", target.url, hasher.finish()),
             server: Arc::new(Server {
-                headers: headers(target, &url)?,
-                options: options(target.timeouts),
+                headers: headers(target, &url, options.timeout)?,
+                options,
                 url,
+                is_grpc: target.grpc.is_some(),
                 format,
             }),
             params,
             queue: OnceLock::new(),
         })
+    }
+
+    /// Returns the name of the queue. It can have a secret in it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Returns the queue, which is made by the first call.
@@ -92,14 +126,32 @@ impl<F: Format> Exporter<F> {
 
 impl<F: Format> Server<F> {
     async fn send(&self, client: &Client, batch: &Arc<Vec<Text>>) -> Result<(), SendError> {
+        let entries = batch.iter().map(Text::entries).sum();
+        let mut body = self.format.body(batch);
+        if self.is_grpc {
+            body = grpc::message(body).ok_or_else(|| {
+                SendError::lost(entries, "the batch is too large for a message of gRPC")
+            })?;
+        }
         let request = Request {
             method: Method::POST,
             url: self.url.clone(),
             headers: self.headers.clone(),
-            body: self.format.body(batch),
+            body,
             options: self.options.clone(),
         };
-        deliver(client, request, F::is_success).await
+        let (place, response) = call(client, request).await?;
+        let answer = match self.is_grpc {
+            true => grpc::answer(&place, &response, entries)?,
+            false => answer(&place, &response, F::is_success)?,
+        };
+        match F::rejected(answer) {
+            None => Ok(()),
+            Some(Rejected { entries, reason }) => Err(SendError::lost(
+                entries,
+                format!("{place} has rejected {entries} of the entries: {reason:?}"),
+            )),
+        }
     }
 }
 
@@ -109,19 +161,52 @@ pub(crate) async fn deliver(
     request: Request,
     is_success: impl Fn(u16) -> bool,
 ) -> Result<(), SendError> {
+    let (place, response) = call(client, request).await?;
+    answer(&place, &response, is_success).map(drop)
+}
+
+/// Sends a request. Returns the host and the port of the server, and its response.
+async fn call(client: &Client, request: Request) -> Result<(String, Response), SendError> {
     let place = format!("{}:{}", request.url.host(), request.url.port());
-    let response = client.send(request).await;
-    let response = response
-        .map_err(|error| SendError::new(format!("failed request to {place}: {}", error.kind)))?;
+    match client.send(request).await {
+        Ok(response) => Ok((place, response)),
+        Err(error) => Err(SendError::new(format!(
+            "failed request to {place}: {}",
+            error.kind
+        ))),
+    }
+}
+
+/// Returns the body of a success.
+fn answer<'r>(
+    place: &str,
+    response: &'r Response,
+    is_success: impl Fn(u16) -> bool,
+) -> Result<&'r [u8], SendError> {
     let status = response.status.as_u16();
     if is_success(status) {
-        return Ok(());
+        return Ok(&response.body);
     }
     let shown = response.body.get(..SHOWN_BODY).unwrap_or(&response.body);
     let shown = String::from_utf8_lossy(shown);
-    Err(SendError::new(format!(
+    let error = SendError::new(format!(
         "request to {place} returned status code {status} and body {shown:?}"
-    )))
+    ));
+    Err(match retry_after(&response.headers) {
+        Some(pause) if [429, 503].contains(&status) => error.after(pause),
+        _ => error,
+    })
+}
+
+/// Reads `Retry-After`: seconds, or a date.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    // A date in the past asks for nothing.
+    date.duration_since(SystemTime::now()).ok()
 }
 
 fn parse(target: &Target<'_>) -> Result<Url, BuildError> {
@@ -133,9 +218,15 @@ fn parse(target: &Target<'_>) -> Result<Url, BuildError> {
 }
 
 /// Returns the headers of the requests. A configured type of the content goes first.
-fn headers(target: &Target<'_>, url: &Url) -> Result<HeaderMap, BuildError> {
+fn headers(target: &Target<'_>, url: &Url, limit: Duration) -> Result<HeaderMap, BuildError> {
     let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(target.content_type));
+    match target.grpc {
+        Some(_) => grpc::add_headers(limit, &mut headers),
+        None => {
+            let content_type = HeaderValue::from_static(target.content_type);
+            headers.insert(CONTENT_TYPE, content_type);
+        }
+    }
     if let Some(authorization) = url.basic_authorization() {
         headers.insert(AUTHORIZATION, authorization);
     }
@@ -147,7 +238,11 @@ fn headers(target: &Target<'_>, url: &Url) -> Result<HeaderMap, BuildError> {
         let mut value = HeaderValue::try_from(value.as_str()).map_err(|error| refuse(&error))?;
         // Many of these are keys of the server.
         value.set_sensitive(true);
-        if ![HOST, CONTENT_LENGTH].contains(&name) {
+        let is_own = match target.grpc {
+            Some(_) => grpc::is_own(&name),
+            None => false,
+        };
+        if !is_own && ![HOST, CONTENT_LENGTH].contains(&name) {
             headers.insert(name, value);
         }
     }
@@ -168,5 +263,6 @@ fn options([connect, send, read]: [Option<u64>; 3]) -> Options {
         server_name: None,
         keepalive: Duration::from_secs(60),
         max_body: MAX_BODY,
+        http2: false,
     }
 }

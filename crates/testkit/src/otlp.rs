@@ -157,6 +157,146 @@ pub struct LogRecord {
     pub observed_time: u64,
 }
 
+#[derive(Clone, PartialEq, Message)]
+pub struct Metrics {
+    #[prost(message, repeated, tag = "1")]
+    pub resource_metrics: Vec<ResourceMetrics>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ResourceMetrics {
+    #[prost(message, optional, tag = "1")]
+    pub resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    pub scope_metrics: Vec<ScopeMetrics>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ScopeMetrics {
+    #[prost(message, optional, tag = "1")]
+    pub scope: Option<Scope>,
+    #[prost(message, repeated, tag = "2")]
+    pub metrics: Vec<Metric>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Metric {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub description: String,
+    #[prost(string, tag = "3")]
+    pub unit: String,
+    #[prost(oneof = "Data", tags = "5, 7, 9, 11")]
+    pub data: Option<Data>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum Data {
+    #[prost(message, tag = "5")]
+    Gauge(Gauge),
+    #[prost(message, tag = "7")]
+    Sum(Sum),
+    #[prost(message, tag = "9")]
+    Histogram(Histogram),
+    #[prost(message, tag = "11")]
+    Summary(Summary),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Gauge {
+    #[prost(message, repeated, tag = "1")]
+    pub points: Vec<NumberPoint>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Sum {
+    #[prost(message, repeated, tag = "1")]
+    pub points: Vec<NumberPoint>,
+    #[prost(int32, tag = "2")]
+    pub temporality: i32,
+    #[prost(bool, tag = "3")]
+    pub is_monotonic: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Histogram {
+    #[prost(message, repeated, tag = "1")]
+    pub points: Vec<HistogramPoint>,
+    #[prost(int32, tag = "2")]
+    pub temporality: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Summary {
+    #[prost(message, repeated, tag = "1")]
+    pub points: Vec<SummaryPoint>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct NumberPoint {
+    #[prost(fixed64, tag = "2")]
+    pub start: u64,
+    #[prost(fixed64, tag = "3")]
+    pub time: u64,
+    #[prost(message, repeated, tag = "7")]
+    pub attributes: Vec<KeyValue>,
+    #[prost(oneof = "Number", tags = "4, 6")]
+    pub value: Option<Number>,
+}
+
+#[derive(Clone, Copy, PartialEq, Oneof)]
+pub enum Number {
+    #[prost(double, tag = "4")]
+    Double(f64),
+    #[prost(sfixed64, tag = "6")]
+    Integer(i64),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct HistogramPoint {
+    #[prost(fixed64, tag = "2")]
+    pub start: u64,
+    #[prost(fixed64, tag = "3")]
+    pub time: u64,
+    #[prost(fixed64, tag = "4")]
+    pub count: u64,
+    #[prost(double, optional, tag = "5")]
+    pub sum: Option<f64>,
+    #[prost(fixed64, repeated, tag = "6")]
+    pub bucket_counts: Vec<u64>,
+    #[prost(double, repeated, tag = "7")]
+    pub bounds: Vec<f64>,
+    #[prost(message, repeated, tag = "8")]
+    pub exemplars: Vec<Exemplar>,
+    #[prost(message, repeated, tag = "9")]
+    pub attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct SummaryPoint {
+    #[prost(fixed64, tag = "2")]
+    pub start: u64,
+    #[prost(fixed64, tag = "3")]
+    pub time: u64,
+    #[prost(fixed64, tag = "4")]
+    pub count: u64,
+    #[prost(double, tag = "5")]
+    pub sum: f64,
+    #[prost(message, repeated, tag = "7")]
+    pub attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Exemplar {
+    #[prost(fixed64, tag = "2")]
+    pub time: u64,
+    #[prost(double, tag = "3")]
+    pub value: f64,
+    #[prost(bytes = "vec", tag = "5")]
+    pub trace_id: Vec<u8>,
+}
+
 /// Returns the attributes by name.
 pub fn attributes(list: &[KeyValue]) -> BTreeMap<&str, Value> {
     let pairs = list.iter().map(|pair| {
@@ -184,4 +324,14 @@ pub fn records(body: &[u8]) -> Vec<LogRecord> {
         .into_iter()
         .flat_map(|one| one.scope_logs);
     scopes.flat_map(|scope| scope.records).collect()
+}
+
+/// Returns the metrics of an export.
+pub fn metrics(body: &[u8]) -> Vec<Metric> {
+    let metrics = Metrics::decode(body).expect("an export of metrics");
+    let scopes = metrics
+        .resource_metrics
+        .into_iter()
+        .flat_map(|one| one.scope_metrics);
+    scopes.flat_map(|scope| scope.metrics).collect()
 }

@@ -63,6 +63,8 @@ pub(crate) async fn show(call: &Call<'_>) -> ApiResult {
         Format::Protobuf => {
             "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
         }
+        // No scraper asks for it.
+        Format::Otlp => "application/x-protobuf",
     };
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
@@ -73,7 +75,7 @@ pub(crate) async fn show(call: &Call<'_>) -> ApiResult {
 }
 
 /// Writes all metrics.
-fn write_all(control: &dyn Control, page: &mut Page) {
+pub fn write_all(control: &dyn Control, page: &mut Page) {
     for metric in control.metrics() {
         write(page, &metric);
     }

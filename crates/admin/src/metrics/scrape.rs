@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use services::metrics::{Format, Page};
+use services::metrics::{Format, Page, lower_priority};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -33,8 +33,6 @@ const IN_MEMORY: usize = 4 << 20;
 const CHUNK: usize = 64 << 10;
 /// Maximum number of pages that are being rendered or sent, so that slow scrapers cannot fill the memory and the disk.
 const PAGES: usize = 8;
-/// Priority of the thread: it gets a tenth of the time of a worker that wants the same CPU.
-const NICE: i32 = 10;
 
 /// What a scraper wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -203,11 +201,6 @@ fn work(jobs: &mpsc::Receiver<Job>) {
         // A panic was logged. Whoever waits for the page learns that it will not come.
         let _ = catch_unwind(AssertUnwindSafe(job));
     }
-}
-
-fn lower_priority() {
-    // Without the right to do so the scrape has the priority of the workers.
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
 }
 
 /// Renders a page.

@@ -106,6 +106,91 @@ fn a_trace_goes_on_across_two_gateways() {
 }
 
 #[test]
+fn lua_code_adds_spans_and_attributes_of_the_root() {
+    let (echo, sink) = (Echo::start(), Sink::start(&[]));
+    let code = "local root = kong.tracing.get_root_span()
+        root:set_attribute('tenant', 'a') root:add_event('seen', {n = 1})
+        local span = kong.tracing.start_span('work', {span_kind = 3, attributes = {list = {1, 'x'}, yes = true}})
+        kong.tracing.set_active_span(span)
+        local inner = kong.tracing.start_span('inner')
+        inner:record_error('no') inner:set_status(2) inner:finish()
+        span:finish()
+        kong.tracing.start_span('unfinished')";
+    let plugins = [json!({"name": "pre-function", "config": {"access": [code]}})];
+    let gateway = gateway(&traced(&echo.url(), &sink, &plugins), "request");
+    assert_eq!(gateway.get("/a", &[]).status, 200);
+    let spans = stopped(gateway, &sink);
+    let names: Vec<_> = spans.keys().map(String::as_str).collect();
+    assert_eq!(names, ["inner", "kong", "work"]);
+    let (root, work, inner) = (&spans["kong"][0], &spans["work"][0], &spans["inner"][0]);
+    assert_eq!(work.parent_span_id, root.span_id);
+    assert_eq!(inner.parent_span_id, work.span_id);
+    assert!(
+        spans
+            .values()
+            .flatten()
+            .all(|span| span.trace_id == root.trace_id)
+    );
+    assert_eq!(work.kind(), Kind::Client);
+    assert!(work.start <= inner.start && inner.end <= work.end);
+    let tenant = &attributes(&root.attributes)["tenant"];
+    assert_eq!(tenant, &otlp::Value::Text("a".into()));
+    assert_eq!(root.events[0].name, "seen");
+    assert_eq!(
+        (&*inner.events[0].name, inner.status.as_ref().unwrap().code),
+        ("exception", 2)
+    );
+    let names: Vec<_> = work.attributes.iter().map(|pair| &*pair.key).collect();
+    assert_eq!(names, ["list", "yes"]);
+}
+
+#[test]
+fn a_collector_gets_all_metrics_of_the_gateway() {
+    let (echo, sink) = (Echo::start(), Sink::start(&[]));
+    let config = json!({
+        "metrics_endpoint": format!("{}/v1/metrics", sink.url()), "metrics_interval": 1,
+        "resource_attributes": {"service.name": "edge"},
+    });
+    let route = json!({"name": "r", "paths": ["/a"]});
+    let service = json!({"name": "s", "url": echo.url(), "routes": [route]});
+    let plugins = json!([{"name": "opentelemetry", "config": config}, {"name": "prometheus"}]);
+    let configuration =
+        json!({"_format_version": "3.0", "services": [service], "plugins": plugins});
+    let gateway = launch().configuration(&configuration.to_string()).start();
+    assert_eq!(gateway.get("/a", &[]).status, 200);
+    // What the gateway adds itself, what plugins count, and what counts the data plane.
+    let names = [
+        "silverback_change_seconds",
+        "kong_node_info",
+        "silverback_requests_total",
+    ];
+    let found = names.map(|name| {
+        loop {
+            let delivery = sink.next();
+            assert_eq!(delivery.line, "POST /v1/metrics HTTP/1.1");
+            let metrics = otlp::metrics(&delivery.body);
+            let mut metrics = metrics.into_iter();
+            if let Some(found) = metrics.find(|metric| metric.name == name) {
+                break found;
+            }
+        }
+    });
+    assert!(matches!(found[0].data, Some(otlp::Data::Summary(_))));
+    let Some(otlp::Data::Sum(requests)) = &found[2].data else {
+        panic!("{found:?}");
+    };
+    assert!(requests.is_monotonic);
+    let ok = requests.points.iter().find(|point| {
+        attributes(&point.attributes)["status_class"] == otlp::Value::Text("2xx".into())
+    });
+    assert_eq!(ok.unwrap().value, Some(otlp::Number::Double(1.0)));
+    let shown = gateway.admin_get("/metrics").text();
+    for metric in &found {
+        assert!(shown.contains(&format!("# TYPE {} ", metric.name)));
+    }
+}
+
+#[test]
 fn each_failed_try_is_a_span_with_an_error() {
     let sink = Sink::start(&[]);
     let upstream = format!("http://{}", refusing());

@@ -32,6 +32,7 @@ mod said;
 mod text;
 mod time;
 mod timer;
+mod trace;
 mod var;
 mod wait;
 mod wall;
@@ -377,6 +378,11 @@ functions! {
     log(iis) => log::write;
     log_field(iiss) => log::set_field;
     log_record(_) => log::record;
+    // Traces (`trace`).
+    trace_is_on(_) => trace::is_on;
+    trace_is_recorded(_) => trace::is_recorded;
+    trace_id(_) => trace::id;
+    trace_add(is) => trace::add;
     // Shared dictionaries (`dict`), regexes (`regex`), timers (`timer`), events (`event`) and times (`time`).
     dict(iiss) => dict::operate;
     regex_compile(ss) => regex::compile;
@@ -453,6 +459,7 @@ pub(crate) fn constants() -> String {
     group("hash", &mut numbered(hash::Hash::NAMES));
     group("cipher", &mut numbered(cipher::Mode::NAMES));
     group("token", &mut numbered(json::Token::NAMES));
+    group("trace", &mut numbered(trace::Part::NAMES));
     out.push('}');
     out
 }

@@ -1,5 +1,6 @@
--- `kong.tracing` and `kong.telemetry`. The gateway records no spans of its own, so `kong.tracing` is the tracer that records
--- nothing, as in Kong without `tracing_instrumentations`. Tracers that Lua code makes record what that code does.
+-- `kong.tracing` and `kong.telemetry`. With `tracing_instrumentations`, `kong.tracing` is the tracer of the gateway: what Lua
+-- code adds to the root span, and the spans that it finishes, go to Rust for opentelemetry. The gateway's other spans are
+-- not visible here. Without it, `kong.tracing` records nothing. Tracers that Lua code makes record what that code does.
 -- Sources: kong/pdk/{tracing,telemetry}.lua.
 local SB = ...
 local cx, functions, P = SB.cx, SB.functions, SB.phase
@@ -7,7 +8,11 @@ local ffi_string = require("ffi").string
 local type, error, tostring, setmetatable, getmetatable, next, floor =
   type, error, tostring, setmetatable, getmetatable, next, math.floor
 local band, byte = bit.band, string.byte
-local wrong_phase = SB.wrong_phase
+local wrong_phase, json, part = SB.wrong_phase, SB.json, SB.constants.trace
+local format, gsub, char, tonumber, pcall = string.format, string.gsub, string.char, tonumber, pcall
+
+-- The tracer of the gateway.
+local gateway
 
 local function nothing(...) end
 
@@ -26,6 +31,30 @@ local function random(length)
   return ffi_string(cx.ptr, cx.len)
 end
 
+-- Adds something to the trace of the request.
+local function tell(where, what)
+  if functions.trace_is_recorded(cx) == 0 then return end
+  local ok, text = pcall(json.write, what)
+  if not ok or functions.trace_add(cx, where, text, #text) == -3 then
+    kong.log.err("a span cannot be sent: ", ok and ffi_string(cx.ptr, cx.len) or text)
+  end
+end
+
+local function nanoseconds(at) return format("%.0f", at) end
+
+local function hex(id) return id and (gsub(id, ".", function(c) return format("%02x", byte(c)) end)) end
+
+-- What a span has besides its name and its times.
+local function additions(attributes, events, status)
+  local told
+  for i = 1, events and events[0] or 0 do
+    local event = events[i]
+    told = told or {}
+    told[i] = {name = event.name, time = nanoseconds(event.time_ns), attributes = event.attributes}
+  end
+  return {attributes = attributes, events = told, status = status}
+end
+
 local span_methods = {}
 span_methods.__index = span_methods
 
@@ -38,6 +67,14 @@ function span_methods:finish(at, ...)
     self.tracer.set_active_span(self.parent)
     self.active = nil
   end
+  if self.tracer == gateway and self.linked and not self.is_root then
+    local told = additions(self.attributes, self.events, self.status)
+    told.id, told.name, told.kind = hex(self.span_id), self.name, self.kind
+    local parent = self.parent
+    told.parent = hex(not (parent and parent.is_root) and self.parent_id or nil)
+    told.start, told["end"] = nanoseconds(self.start_time_ns), nanoseconds(self.end_time_ns)
+    tell(part.span, told)
+  end
 end
 
 local ATTRIBUTES = {["nil"] = true, string = true, number = true, boolean = true, table = true}
@@ -47,6 +84,7 @@ function span_methods:set_attribute(key, value, ...)
   if not ATTRIBUTES[type(value)] then kong.log.err("invalid span attribute value type: ", type(value)) end
   if not self.attributes then self.attributes = {} end
   self.attributes[key] = value
+  if self.is_root then tell(part.root, {attributes = {[key] = value}}) end
 end
 
 function span_methods:add_event(name, attributes, at, ...)
@@ -58,7 +96,9 @@ function span_methods:add_event(name, attributes, at, ...)
     self.events = events
   end
   local number = events[0] + 1
-  events[0], events[number] = number, {name = name, time_ns = at or now(), attributes = attributes}
+  local event = {name = name, time_ns = at or now(), attributes = attributes}
+  events[0], events[number] = number, event
+  if self.is_root then tell(part.root, additions(nil, {[0] = 1, event})) end
 end
 
 function span_methods:record_error(message, ...)
@@ -68,6 +108,7 @@ end
 function span_methods:set_status(status, ...)
   if type(status) ~= "number" then error("invalid status", 2) end
   self.status = status
+  if self.is_root then tell(part.root, {status = status}) end
 end
 
 function span_methods:each_baggage_item(...) return nothing end
@@ -214,7 +255,44 @@ end
 tracer_methods.new, silent_tracer.new = new_tracer, new_tracer
 tracer_methods.set_global_tracer, silent_tracer.set_global_tracer = set_global_tracer, set_global_tracer
 tracer_methods.__call = function(_, ...) return (new_tracer(...)) end
-kong.tracing = setmetatable(silent_tracer, {__call = tracer_methods.__call, __newindex = nothing})
+setmetatable(silent_tracer, {__call = tracer_methods.__call, __newindex = nothing})
+
+-- The tracer of the gateway. Its first span stands for the root span of the request.
+gateway = new_tracer("instrument")
+
+gateway.init_spans = function(...)
+  local trace_id
+  if functions.trace_id(cx) == 1 then
+    trace_id = gsub(ffi_string(cx.ptr, cx.len), "%x%x", function(digits) return char(tonumber(digits, 16)) end)
+  end
+  local root = setmetatable({
+    tracer = gateway, name = "kong", kind = 2, is_root = true, linked = true, attributes = {}, start_time_ns = now(),
+    trace_id = trace_id or random(16), span_id = random(8), should_sample = functions.trace_is_recorded(cx) == 1,
+  }, span_methods)
+  local spans = {[0] = 1, root}
+  ngx.ctx[gateway.spans_table_key] = spans
+  gateway.set_active_span(root)
+  return spans
+end
+gateway.active_span = function(...)
+  if band(cx.nginx, SPANS) == 0 then return end
+  gateway.get_spans()
+  return ngx.ctx[gateway.active_span_key]
+end
+
+-- `kong.tracing` is chosen when it is first used, because the setting is known only with a node.
+local chosen
+local function current()
+  if chosen then return chosen end
+  local code = functions.trace_is_on(cx)
+  if code < 0 then return silent_tracer end
+  chosen = code == 1 and gateway or silent_tracer
+  return chosen
+end
+
+kong.tracing = setmetatable({}, {
+  __index = function(_, key) return current()[key] end, __call = tracer_methods.__call, __newindex = nothing,
+})
 
 local DISABLED = "Telemetry logging is disabled: log entry will not be recorded. Ensure the OpenTelemetry plugin is "
   .. "correctly configured to report logs in order to use this feature."

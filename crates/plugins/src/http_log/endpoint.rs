@@ -52,6 +52,7 @@ impl Endpoint {
                 server_name: None,
                 keepalive: keepalive(config.keepalive),
                 max_body: MAX_BODY,
+                http2: false,
             },
             sends_single: max_batch_size == 1,
         })

@@ -14,6 +14,12 @@ pub(super) struct Config {
     pub(super) traces_endpoint: Option<CompactString>,
     /// URL to which log lines are sent.
     pub(super) logs_endpoint: Option<CompactString>,
+    /// Of ours: URL to which the gateway's metrics are sent.
+    pub(super) metrics_endpoint: Option<CompactString>,
+    /// Of ours: seconds between two exports of the metrics. Default: [`METRICS_INTERVAL`].
+    pub(super) metrics_interval: Option<f64>,
+    /// Of ours: how the collector is spoken to. Default: OTLP over HTTP, as in Kong.
+    pub(super) protocol: Option<Protocol>,
     /// Further headers of requests to the endpoints.
     pub(super) headers: Option<BTreeMap<CompactString, CompactString>>,
     /// Attributes of the gateway, in addition to `service.name` and others, which they can replace.
@@ -38,6 +44,18 @@ pub(super) struct Config {
     pub(super) tail_sampling: Option<TailSampling>,
 }
 
+/// The default of `OTEL_METRIC_EXPORT_INTERVAL` in OpenTelemetry.
+const METRICS_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The transports of OTLP, with the names of `OTEL_EXPORTER_OTLP_PROTOCOL`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(super) enum Protocol {
+    #[serde(rename = "http/protobuf")]
+    Http,
+    #[serde(rename = "grpc")]
+    Grpc,
+}
+
 /// Selects requests that are traced although the sampling rate leaves them out.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -49,6 +67,11 @@ pub(super) struct TailSampling {
 }
 
 impl Config {
+    pub(super) fn metrics_interval(&self) -> Duration {
+        let seconds = self.metrics_interval.map(Duration::try_from_secs_f64);
+        seconds.and_then(Result::ok).unwrap_or(METRICS_INTERVAL)
+    }
+
     /// Returns the parameters of the queues, and the names of the deprecated fields that are set. The defaults of these
     /// fields count as not set, as in Kong. Source: kong/tools/queue.lua, `get_plugin_params`.
     pub(super) fn queue_params(&self) -> (QueueParams, Vec<&'static str>) {

@@ -1,13 +1,16 @@
 //! opentelemetry traces requests: it passes the trace context on to the upstream, and sends the spans of the requests that
-//! are sampled to a collector, by OTLP over HTTP. Source: kong/plugins/opentelemetry/{handler,traces}.lua.
+//! are sampled to a collector, by OTLP over HTTP or gRPC. It can send log lines and metrics too. Source: kong/plugins/opentelemetry/{handler,traces}.lua.
 //!
 //! The kinds of spans are a setting of the node (`tracing_instrumentations`). Whether a request is sampled is decided
 //! before its access phase, so that a request that is not sampled costs only its header. Its spans are written in the log
 //! phase, each once, into the queue of the collector.
 
 mod checks;
+mod collector;
 mod config;
+mod custom;
 mod lines;
+mod metrics;
 mod protobuf;
 mod source;
 mod spans;
@@ -16,21 +19,21 @@ mod tests;
 
 pub(crate) use source::SOURCE;
 
-use crate::exporter::{self, Exporter, Target};
+use crate::exporter::Exporter;
 use crate::propagation::fields::{self, Fields};
 use crate::propagation::{Incoming, Outgoing, Propagation, random_span, random_trace};
 use bytes::Bytes;
+use collector::Signal;
 use compact_str::CompactString;
 use config::{Config, TailSampling};
+use metrics::Exports;
 use plugin::trace::TraceId;
 use plugin::{
-    BuildCx, BuildError, Filtered, HeaderValue, Instrumentations, LogCx, Node, NodeIdentity,
-    Phases, Plugin, PluginDef, PluginError, Request, RequestCx, ResponseCx, Scopes, Step,
+    BuildCx, BuildError, Filtered, HeaderValue, Instrumentations, LogCx, Node, Phases, Plugin,
+    PluginDef, PluginError, Request, RequestCx, ResponseCx, Scopes, Step,
 };
 use protobuf::Envelope;
-use services::http::Body;
 use services::log_lines::Tapped;
-use services::queue::Text;
 use spans::{Ids, Writer};
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
@@ -55,6 +58,7 @@ struct OpenTelemetry {
     propagation: Propagation,
     traces: Option<Exporter<Envelope>>,
     logs: Option<Arc<Exporter<Envelope>>>,
+    metrics: Option<Metrics>,
     /// Takes the lines of the log that are about no request.
     tapped: OnceLock<Tapped>,
     sampling_rate: Option<f64>,
@@ -63,6 +67,14 @@ struct OpenTelemetry {
     filters_heads: bool,
     /// Deprecated fields that are set, for a warning.
     deprecated: Vec<&'static str>,
+}
+
+/// The exports of metrics.
+struct Metrics {
+    exporter: Exporter<Envelope>,
+    interval: Duration,
+    /// Set when the plugin starts.
+    exports: OnceLock<Arc<Exports>>,
 }
 
 /// Decides which requests are kept because of how they ended.
@@ -98,29 +110,18 @@ impl Plugin for OpenTelemetry {
     fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
         let (params, deprecated) = config.queue_params();
         let kinds = cx.identity.tracing.instrumentations;
-        let envelope = envelope(&config, cx.identity);
-        let exporter = |field, url: &Option<CompactString>, kind| {
-            let url = url.as_deref();
-            url.map(|url| {
-                let target = Target {
-                    field,
-                    url,
-                    content_type: "application/x-protobuf",
-                    headers: config.headers.as_ref(),
-                    timeouts: [
-                        config.connect_timeout,
-                        config.send_timeout,
-                        config.read_timeout,
-                    ],
-                };
-                let identity = (kind, config.resource_attributes.as_ref());
-                Exporter::new(&target, envelope.clone(), params.clone(), identity)
-            })
-            .transpose()
-        };
+        let envelope = collector::envelope(&config, cx.identity);
+        let exporter = |signal, params| collector::exporter(signal, &config, &envelope, params);
+        let of_metrics = metrics::queue_params(params.clone());
+        let metrics = exporter(Signal::Metrics, of_metrics)?.map(|exporter| Metrics {
+            exporter,
+            interval: config.metrics_interval(),
+            exports: OnceLock::new(),
+        });
         Ok(Self {
-            traces: exporter("traces_endpoint", &config.traces_endpoint, "traces")?,
-            logs: exporter("logs_endpoint", &config.logs_endpoint, "logs")?.map(Arc::new),
+            traces: exporter(Signal::Traces, params.clone())?,
+            logs: exporter(Signal::Logs, params)?.map(Arc::new),
+            metrics,
             tapped: OnceLock::new(),
             propagation: Propagation::new(config.propagation, config.header_type, None),
             sampling_rate: config.sampling_rate,
@@ -136,6 +137,7 @@ impl Plugin for OpenTelemetry {
     /// trace id, or unless there is a span for that.
     fn phases(&self, defined: Phases) -> Phases {
         match self.traces {
+            None if self.logs.is_none() => Phases::NONE,
             None => Phases::LOG,
             Some(_) if self.filters_heads => defined,
             Some(_) => defined.without(Phases::HEADER_FILTER),
@@ -156,6 +158,14 @@ impl Plugin for OpenTelemetry {
         if let Some(logs) = &self.logs {
             let queue = logs.queue(NAME, node).clone();
             self.tapped.get_or_init(|| Tapped::new(lines::tap(queue)));
+        }
+        if let Some(metrics) = &self.metrics {
+            let Metrics {
+                exporter, interval, ..
+            } = metrics;
+            let queue = exporter.queue(NAME, node);
+            let start = || metrics::start(node, exporter.name(), queue, *interval);
+            metrics.exports.get_or_init(start);
         }
     }
 
@@ -240,6 +250,7 @@ impl Plugin for OpenTelemetry {
             write(cx, decision.ids(), kinds, |span| {
                 queue.push_text(protobuf::ENTRY, span);
             });
+            custom::send(&cx.state.trace, decision.ids(), queue);
         }
     }
 }
@@ -382,39 +393,5 @@ fn write(cx: &LogCx<'_, '_>, ids: Ids, kinds: Instrumentations, push: impl FnMut
     .write(push);
     if out.capacity() <= KEPT_CAPACITY {
         BUFFER.set(out);
-    }
-}
-
-/// The resource is the node, unless the configuration says otherwise.
-fn envelope(config: &Config, identity: &NodeIdentity) -> Envelope {
-    let usual = [
-        ("service.name", "kong"),
-        ("service.instance.id", &*identity.id),
-        ("service.version", plugin::BUNDLED_VERSION),
-    ];
-    let own = config.resource_attributes.iter().flatten();
-    let own = own.map(|(key, value)| (key.as_str(), value.as_str()));
-    let replaced = |key: &str| {
-        let attributes = config.resource_attributes.as_ref();
-        attributes.is_some_and(|attributes| attributes.contains_key(key))
-    };
-    Envelope::new(
-        usual
-            .into_iter()
-            .filter(|(key, _)| !replaced(key))
-            .chain(own),
-    )
-}
-
-impl exporter::Format for Envelope {
-    /// Each entry follows the tag that joins it to the others, so that a batch needs only the envelope in front of it.
-    fn body(&self, batch: &Arc<Vec<Text>>) -> Body {
-        let size = batch.iter().map(|text| text.as_ref().len()).sum();
-        let start = Bytes::from(self.around(size));
-        [start].into_iter().chain(Text::pieces(batch)).collect()
-    }
-
-    fn is_success(status: u16) -> bool {
-        status == 200
     }
 }

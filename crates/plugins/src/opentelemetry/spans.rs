@@ -1,6 +1,7 @@
 //! The spans of a finished request, written for OTLP. Spans of tries and of name resolution are made from the times that
 //! the log phase has anyway.
 
+use super::custom;
 use super::protobuf::{self, Attribute, attribute};
 use model::EntityKind;
 use plugin::trace::{PluginPhase, SpanKind, is_name};
@@ -135,6 +136,7 @@ impl Writer<'_, '_, '_> {
             request,
             entry,
             node,
+            state,
             ..
         } = self.cx;
         let base = Base {
@@ -171,6 +173,7 @@ impl Writer<'_, '_, '_> {
                 Attribute::Integer(entry.status.into()),
                 out,
             );
+            custom::write_root(&state.trace, out);
         });
     }
 

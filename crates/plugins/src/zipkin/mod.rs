@@ -88,6 +88,7 @@ impl Plugin for Zipkin {
                 field: "http_endpoint",
                 url,
                 content_type: "application/json",
+                grpc: None,
                 headers: None,
                 timeouts: [
                     config.connect_timeout,

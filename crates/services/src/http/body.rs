@@ -10,6 +10,18 @@ use std::task::{Context, Poll};
 #[derive(Debug, Clone, Default)]
 pub struct Body(VecDeque<Bytes>);
 
+impl Body {
+    /// Returns the number of bytes.
+    pub fn size(&self) -> usize {
+        self.0.iter().map(Bytes::len).sum()
+    }
+
+    /// Adds a piece in front of the others.
+    pub fn prepend(&mut self, piece: Bytes) {
+        self.0.push_front(piece);
+    }
+}
+
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
         Self::from_iter([bytes])
@@ -40,6 +52,6 @@ impl hyper::body::Body for Body {
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.iter().map(|piece| piece.len() as u64).sum())
+        SizeHint::with_exact(self.size() as u64)
     }
 }

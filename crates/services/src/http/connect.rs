@@ -5,7 +5,7 @@ use crate::egress::{self, Forbidden};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use net::dns::{Host, Next, ResolveError};
-use net::tls::ClientTls;
+use net::tls::{ClientTls, Offer};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -45,6 +45,8 @@ pub(super) struct Connector {
     /// The name that TLS asks for.
     pub(super) server_name: Arc<str>,
     pub(super) timeout: Duration,
+    /// The protocols that TLS offers.
+    pub(super) offer: Offer,
 }
 
 impl Connector {
@@ -60,7 +62,8 @@ impl Connector {
         match self.scheme {
             HttpScheme::Http => Ok(Transport::Plain(stream)),
             HttpScheme::Https => {
-                let tls = self.tls.connect(stream, &self.server_name).await;
+                let (tls, name) = (&self.tls, &self.server_name);
+                let tls = tls.connect_offering(stream, name, self.offer).await;
                 let tls = tls.map_err(|error| ConnectError::Tls(Arc::new(error)))?;
                 Ok(Transport::Tls(Box::new(tls)))
             }

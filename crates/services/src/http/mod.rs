@@ -4,8 +4,10 @@
 //!
 //! - Requests run in the background, so a request can be sent from any thread, and its connection outlives the worker that
 //!   asked for it. Dropping the future of [`Client::send`] cancels the request.
-//! - HTTP/1.1 only. Redirects are responses like all others and are never followed.
-//! - Connections are reused for requests with equal scheme, host, port, TLS settings, connect timeout and keepalive time.
+//! - HTTP/1.1, or HTTP/2 for servers that are known to speak it, such as those of gRPC ([`Options::http2`]). Redirects are
+//!   responses like all others and are never followed.
+//! - Connections are reused for requests with equal scheme, host, port, protocol, TLS settings, connect timeout and
+//!   keepalive time.
 //!   A request that meets a pooled connection which the server has closed meanwhile is sent on another one, if nothing of
 //!   it was sent yet.
 //! - [`Options::timeout`] limits the whole request, from the resolution of the name to the last byte of the body.
@@ -75,6 +77,8 @@ pub struct Options {
     pub keepalive: Duration,
     /// Maximum size of a response body. Default: 1 MiB.
     pub max_body: usize,
+    /// Whether the request is sent by HTTP/2, also without TLS. Default: no.
+    pub http2: bool,
 }
 
 impl Default for Options {
@@ -86,6 +90,7 @@ impl Default for Options {
             server_name: None,
             keepalive: Duration::from_secs(60),
             max_body: 1024 * 1024,
+            http2: false,
         }
     }
 }
@@ -97,6 +102,8 @@ pub struct Response {
     pub body: Bytes,
     /// Whether the body is longer than `max_body`, and `body` only its beginning.
     pub truncated: bool,
+    /// The headers after the body. They are empty if the body is truncated.
+    pub trailers: HeaderMap,
 }
 
 /// Why a request has no response.
@@ -120,7 +127,7 @@ pub enum HttpErrorKind {
     /// The server closed the connection before the end of its response.
     #[error("the server closed the connection early")]
     Closed,
-    /// The response is not valid HTTP/1.1.
+    /// The response is not valid HTTP.
     #[error("the response is malformed: {0}")]
     Malformed(Box<str>),
     /// Another failure of the connection.
@@ -200,32 +207,41 @@ async fn exchange(pools: &Pools, request: Request) -> Result<Response, HttpError
     message.headers_mut().remove(TRANSFER_ENCODING);
     let response = pool.request(message).await.map_err(failure)?;
     let (parts, body) = response.into_parts();
-    let (body, truncated) = read(body, options.max_body).await?;
-    Ok(Response {
+    let mut response = Response {
         status: parts.status,
         headers: parts.headers,
-        body,
-        truncated,
-    })
+        body: Bytes::new(),
+        truncated: false,
+        trailers: HeaderMap::new(),
+    };
+    response.read(body, options.max_body).await?;
+    Ok(response)
 }
 
-/// Reads a body up to a maximum size. The second value is whether it is longer.
-async fn read(mut body: Incoming, max: usize) -> Result<(Bytes, bool), HttpErrorKind> {
-    let mut all = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| of_hyper(&error))?;
-        // Trailers are ignored.
-        let Ok(data) = frame.into_data() else {
-            continue;
-        };
-        let room = max - all.len();
-        // The pieces are copied, because each could keep a much larger buffer in memory.
-        all.extend_from_slice(&data[..data.len().min(room)]);
-        if data.len() > room {
-            return Ok((all.freeze(), true));
+impl Response {
+    /// Reads the body up to a maximum size, and the trailers after it.
+    async fn read(&mut self, mut body: Incoming, max: usize) -> Result<(), HttpErrorKind> {
+        let mut all = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| of_hyper(&error))?;
+            let data = match frame.into_data() {
+                Ok(data) => data,
+                Err(frame) => {
+                    self.trailers = frame.into_trailers().unwrap_or_default();
+                    continue;
+                }
+            };
+            let room = max - all.len();
+            // The pieces are copied, because each could keep a much larger buffer in memory.
+            all.extend_from_slice(&data[..data.len().min(room)]);
+            if data.len() > room {
+                self.truncated = true;
+                break;
+            }
         }
+        self.body = all.freeze();
+        Ok(())
     }
-    Ok((all.freeze(), false))
 }
 
 fn failure(error: legacy::Error) -> HttpErrorKind {

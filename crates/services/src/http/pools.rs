@@ -12,7 +12,7 @@ use hyper::rt::Executor;
 use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use net::dns::Resolver;
-use net::tls::ClientTls;
+use net::tls::{ClientTls, Offer};
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +26,9 @@ pub(super) const MAX_POOLS: usize = 256;
 const MAX_IDLE: usize = 64;
 /// Maximum size of a response head.
 const MAX_HEAD: usize = 64 * 1024;
+/// Time after which a connection of HTTP/2 with requests, but without an answer, is asked whether it is alive. All requests
+/// share it, so a dead one must not stay.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// A longer keepalive time is cut.
 const LONGEST_KEEPALIVE: Duration = Duration::from_secs(24 * 3600);
 
@@ -61,6 +64,7 @@ pub(super) struct PoolKey {
     tls: Option<(bool, Arc<str>)>,
     connect_timeout: Duration,
     keepalive: Duration,
+    http2: bool,
 }
 
 /// Connections to a server.
@@ -84,6 +88,7 @@ impl PoolKey {
             tls,
             connect_timeout: options.connect_timeout,
             keepalive: options.keepalive.min(LONGEST_KEEPALIVE),
+            http2: options.http2,
         }
     }
 }
@@ -141,6 +146,11 @@ impl Pools {
             tls: tls.clone(),
             server_name,
             timeout: key.connect_timeout,
+            offer: if key.http2 {
+                Offer::Http2
+            } else {
+                Offer::Nothing
+            },
         };
         let idle = if key.keepalive.is_zero() { 0 } else { MAX_IDLE };
         let client = Client::builder(InBackground(self.background.clone()))
@@ -148,6 +158,10 @@ impl Pools {
             .pool_idle_timeout(key.keepalive)
             .pool_max_idle_per_host(idle)
             .http1_max_buf_size(MAX_HEAD)
+            .http2_only(key.http2)
+            .http2_max_header_list_size(MAX_HEAD as u32)
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .timer(TokioTimer::new())
             .build(Connect(connector));
         Pool(client)
     }

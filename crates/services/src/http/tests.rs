@@ -1,3 +1,5 @@
+mod http2;
+
 use super::pools::MAX_POOLS;
 use super::*;
 use net::dns::DnsSettings;

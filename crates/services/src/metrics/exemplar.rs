@@ -9,7 +9,7 @@ pub type TraceId = [u8; 16];
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Exemplar {
-    trace: TraceId,
+    pub(super) trace: TraceId,
     pub(super) value: f64,
     /// When it was counted, since 1970.
     pub(super) at: Duration,

@@ -1,13 +1,15 @@
-//! A page of metrics that is being written, in one of the formats that Prometheus reads.
+//! A page of metrics that is being written, in one of the formats that Prometheus reads, or for OTLP.
 //!
 //! The page is written in pieces: what is complete goes to a sink, so a page of any length needs little memory. The
 //! exception is protobuf, whose metrics have their length in front. A metric with very many series is therefore split into
-//! several with the same name, which Prometheus reads as one.
+//! several with the same name, which Prometheus reads as one, and receivers of OTLP too.
 
 use super::buckets::Buckets;
 use super::exemplar::Exemplars;
-use super::{labels, protobuf, text};
+use super::otlp::Times;
+use super::{labels, otlp, protobuf, text};
 use std::io::{self, Write};
+use std::time::SystemTime;
 
 /// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub enum Format {
     OpenMetrics,
     /// Messages `io.prometheus.client.MetricFamily`, each with its length in front.
     Protobuf,
+    /// The field `metrics` of OTLP's `ScopeMetrics`, once per metric. Each piece has whole metrics.
+    Otlp,
 }
 
 /// Size of a piece.
@@ -38,6 +42,9 @@ const PIECE: usize = 64 << 10;
 
 /// Maximum size of a metric in protobuf. One that is larger is split.
 const LARGEST_FAMILY: usize = 4 << 20;
+
+/// The same for OTLP. Servers of gRPC accept 4 MiB at once by default.
+const LARGEST_OF_OTLP: usize = 512 << 10;
 
 /// A page of metrics that is being written.
 #[derive(Default)]
@@ -52,6 +59,8 @@ pub struct Page {
     pub(super) family: Current,
     /// The labels of a sample, as a text.
     labels: String,
+    /// The times that samples of OTLP have.
+    pub(super) times: Times,
 }
 
 /// The metric that is being written.
@@ -103,6 +112,14 @@ impl Page {
         }
     }
 
+    /// Begins a page for OTLP, whose pieces go to `sink`: each piece can be sent alone. Counters have counted since `since`.
+    pub fn for_otlp(since: SystemTime, sink: Box<dyn Write + Send>) -> Self {
+        Self {
+            times: Times::new(since),
+            ..Self::new(Format::Otlp, sink)
+        }
+    }
+
     /// Begins a page that stays in memory.
     pub fn in_memory(format: Format) -> Self {
         Self {
@@ -140,6 +157,7 @@ impl Page {
         self.labelled(labels, |page, labels| {
             match page.format {
                 Format::Protobuf => protobuf::summary(page, labels, sum, count),
+                Format::Otlp => otlp::summary(page, labels, sum, count),
                 Format::Text | Format::OpenMetrics => text::summary(page, labels, sum, count),
             }
             page.flush_when_full();
@@ -175,6 +193,7 @@ impl Page {
     pub(super) fn number(&mut self, labels: &str, value: Number) {
         match self.format {
             Format::Protobuf => protobuf::number(self, labels, value),
+            Format::Otlp => otlp::number(self, labels, value),
             Format::Text | Format::OpenMetrics => text::number(self, labels, value),
         }
         self.flush_when_full();
@@ -183,14 +202,17 @@ impl Page {
     pub(super) fn histogram(&mut self, labels: &str, observed: &Observed<'_>) {
         match self.format {
             Format::Protobuf => protobuf::histogram(self, labels, observed),
+            Format::Otlp => otlp::histogram(self, labels, observed),
             Format::Text | Format::OpenMetrics => text::histogram(self, labels, observed),
         }
         self.flush_when_full();
     }
 
     fn end_family(&mut self) {
-        if self.format == Format::Protobuf {
-            protobuf::end_family(self);
+        match self.format {
+            Format::Protobuf => protobuf::end_family(self),
+            Format::Otlp => otlp::end_family(self),
+            Format::Text | Format::OpenMetrics => {}
         }
     }
 
@@ -221,7 +243,11 @@ impl Page {
     }
 
     fn flush_when_full(&mut self) {
-        if self.family.series.len() >= LARGEST_FAMILY {
+        let largest = match self.format {
+            Format::Otlp => LARGEST_OF_OTLP,
+            _ => LARGEST_FAMILY,
+        };
+        if self.family.series.len() >= largest {
             self.end_family();
         }
         if self.buffer.len() >= PIECE {

@@ -10,8 +10,8 @@ use super::page::{Kind, Number, Observed, Page};
 
 /// Wire types of the fields that this format uses.
 const VARINT: u64 = 0;
-const FIXED64: u64 = 1;
-const BYTES: u64 = 2;
+pub(super) const FIXED64: u64 = 1;
+pub(super) const BYTES: u64 = 2;
 
 pub(super) fn number(page: &mut Page, labels: &str, value: Number) {
     let value = match value {
@@ -144,7 +144,7 @@ pub(super) fn end_family(page: &mut Page) {
 }
 
 /// Writes a message as a field. Its length is known only at the end: it is put in front then.
-fn message(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn message(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mut Vec<u8>)) {
     key(out, field, BYTES);
     let start = out.len();
     // Nearly all messages are shorter than 128 bytes, so that their length has one byte.
@@ -161,27 +161,27 @@ fn message(out: &mut Vec<u8>, field: u64, write: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-fn text(out: &mut Vec<u8>, field: u64, value: &str) {
+pub(super) fn text(out: &mut Vec<u8>, field: u64, value: &str) {
     key(out, field, BYTES);
     varint(out, value.len() as u64);
     out.extend_from_slice(value.as_bytes());
 }
 
-fn double(out: &mut Vec<u8>, field: u64, value: f64) {
+pub(super) fn double(out: &mut Vec<u8>, field: u64, value: f64) {
     key(out, field, FIXED64);
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-fn integer(out: &mut Vec<u8>, field: u64, value: u64) {
+pub(super) fn integer(out: &mut Vec<u8>, field: u64, value: u64) {
     key(out, field, VARINT);
     varint(out, value);
 }
 
-fn key(out: &mut Vec<u8>, field: u64, wire_type: u64) {
+pub(super) fn key(out: &mut Vec<u8>, field: u64, wire_type: u64) {
     varint(out, field << 3 | wire_type);
 }
 
-fn varint(out: &mut Vec<u8>, mut value: u64) {
+pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;

@@ -29,7 +29,7 @@ pub(super) fn histogram(page: &mut Page, labels: &str, observed: &Observed<'_>) 
     let Observed { buckets, .. } = observed;
     let exemplars = match page.format {
         Format::OpenMetrics => observed.exemplars.read(),
-        Format::Text | Format::Protobuf => Vec::new(),
+        Format::Text | Format::Protobuf | Format::Otlp => Vec::new(),
     };
     let mut total = 0;
     let texts = buckets.texts.iter().map(|text| &**text).chain(["+Inf"]);

@@ -7,8 +7,8 @@
 //! - Texts are copied into chunks ([`Queue::push_text`]), and a batch of texts has few pieces ([`Text`]).
 //! - A batch is sent when it has `max_batch_size` entries, or when `max_coalescing_delay` has passed since the queue began
 //!   to collect it. The sender gets the entries in the order of their pushes.
-//! - A failed batch is sent again with exponential back-off. It is given up after `max_retry_time`. Entries that arrive
-//!   meanwhile wait.
+//! - A failed batch is sent again with exponential back-off, or later if the receiver asks for it. It is given up after
+//!   `max_retry_time`. Entries that arrive meanwhile wait.
 //! - Memory is bounded by `max_entries` and `max_bytes`, plus the batch that is being sent. When a limit is reached, the
 //!   oldest waiting entries are dropped. An entry larger than `max_bytes` is refused. Every loss is counted by its cause,
 //!   and logged in Kong's words at most once per [`LOG_INTERVAL`].
@@ -118,6 +118,8 @@ pub struct SendError {
     reason: Box<str>,
     /// Number of entries that can never be sent, if the others were. `None` if the batch is to be sent again.
     lost: Option<usize>,
+    /// How long the receiver wants to be left alone.
+    pause: Option<Duration>,
 }
 
 impl SendError {
@@ -126,6 +128,16 @@ impl SendError {
         Self {
             reason: reason.to_string().into(),
             lost: None,
+            pause: None,
+        }
+    }
+
+    /// The next attempt is not earlier than after this time, or after `max_retry_delay` if that is shorter.
+    #[must_use]
+    pub fn after(self, pause: Duration) -> Self {
+        Self {
+            pause: Some(pause),
+            ..self
         }
     }
 
@@ -134,6 +146,7 @@ impl SendError {
         Self {
             reason: reason.to_string().into(),
             lost: Some(entries),
+            pause: None,
         }
     }
 }

@@ -80,10 +80,11 @@ impl QueueParams {
         }
     }
 
-    /// Returns the delay before a retry, where 0 is the first retry of a batch.
-    pub(super) fn retry_delay(&self, retry: u32) -> Duration {
+    /// Returns the delay before a retry, where 0 is the first retry of a batch. `pause` is what the receiver asks for.
+    pub(super) fn retry_delay(&self, retry: u32, pause: Option<Duration>) -> Duration {
         let factor = 2_u32.saturating_pow(retry);
         let delay = self.initial_retry_delay.saturating_mul(factor);
+        let delay = delay.max(pause.unwrap_or_default());
         delay.min(self.max_retry_delay).min(LONGEST)
     }
 
@@ -214,8 +215,11 @@ mod tests {
             max_retry_delay: Duration::from_millis(50),
             ..QueueParams::default()
         };
-        let delays = [0, 1, 2, 3, 40, u32::MAX].map(|n| params.retry_delay(n).as_millis());
+        let delays = [0, 1, 2, 3, 40, u32::MAX].map(|n| params.retry_delay(n, None).as_millis());
         assert_eq!(delays, [10, 20, 40, 50, 50, 50]);
+        let asked = [1, 30, 5000].map(Duration::from_millis);
+        let delays = asked.map(|pause| params.retry_delay(1, Some(pause)).as_millis());
+        assert_eq!(delays, [20, 30, 50]);
     }
 
     #[test]

@@ -95,7 +95,7 @@ async fn deliver<T: Send + Sync + 'static>(
         }
         let draining = drain.has_begun();
         tokio::select! {
-            () = sleep(params.retry_delay(retry)) => retry += 1,
+            () = sleep(params.retry_delay(retry, error.pause)) => retry += 1,
             // The back-off starts again, because there is little time left.
             () = drain.begun(), if !draining => retry = 0,
         }

@@ -16,6 +16,8 @@ const SECOND: Duration = Duration::from_secs(1);
 enum Reply {
     Accept,
     Fail,
+    /// Fails, and asks for a pause of two seconds.
+    Pause,
     Panic,
     Stall,
 }
@@ -49,6 +51,7 @@ impl Sink {
                 match reply.unwrap_or(Reply::Accept) {
                     Reply::Accept => Ok(()),
                     Reply::Fail => Err(SendError::new("status 500")),
+                    Reply::Pause => Err(SendError::new("status 503").after(2 * SECOND)),
                     Reply::Panic => panic!("on purpose"),
                     Reply::Stall => pending().await,
                 }
@@ -183,6 +186,17 @@ async fn a_failed_batch_is_sent_again_with_growing_delays() {
     assert_eq!(bench.sink.attempts()[5].1, [3, 4]);
     let counts = queue.counts();
     assert_eq!((counts.sent, counts.retried, counts.lost()), (4, 4, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_asks_for_a_pause_gets_it() {
+    let bench = Bench::new([Reply::Pause, Reply::Fail]);
+    let queue = bench.queue(batches_of(2));
+    push(&queue, [1, 2]);
+    sleep(60 * SECOND).await;
+    let times: Vec<u64> = bench.sink.attempts().iter().map(|(at, _)| *at).collect();
+    // The back-off has gone on meanwhile.
+    assert_eq!(times, [0, 2000, 2020]);
 }
 
 #[tokio::test(start_paused = true)]

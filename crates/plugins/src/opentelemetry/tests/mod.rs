@@ -1,6 +1,7 @@
 //! Tests of opentelemetry: decisions about sampling, what the upstream gets, and what the collector gets.
 
 mod encoding;
+mod grpc;
 
 use super::def;
 use crate::testing;

@@ -1,5 +1,6 @@
 mod formats;
 mod groups;
+mod otlp;
 
 use super::*;
 use std::thread;

@@ -1,5 +1,9 @@
-//! A real OpenTelemetry collector receives what the plugin opentelemetry sends. It is built from the collector's own Go
-//! modules by xtask/compat/collector, with the exporter `debug`, which prints what has arrived.
+//! A real OpenTelemetry collector receives what the plugin opentelemetry sends: spans, log lines and metrics, by OTLP over
+//! HTTP and over gRPC. It is built from the collector's own Go modules by xtask/compat/collector, with the exporter
+//! `debug`, which prints what has arrived. A request goes through two gateways to an upstream that OpenTelemetry's own SDK
+//! instruments (xtask/compat/collector/upstream), so that three programs must agree on one trace.
+
+mod printed;
 
 use super::Bench;
 use super::go::{Go, Trouble};
@@ -12,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use testkit::{Echo, Launch};
+use testkit::{Gateway, Launch};
 
 const FOLDER: &str = "xtask/compat/collector";
 /// The version in xtask/compat/collector/go.mod.
@@ -26,8 +30,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
+/// The transports, with the value of the plugin's field `protocol`. Without the field it is HTTP.
+const WAYS: [(&str, Option<&str>); 2] = [("OTLP/HTTP", None), ("OTLP/gRPC", Some("grpc"))];
+
 /// What must arrive: a name for the report, and the texts that the collector prints.
-const ARRIVALS: [(&str, &[&str]); 6] = [
+const ARRIVALS: [(&str, &[&str]); 10] = [
     (
         "the root span belongs to the client's trace",
         &[TRACE, PARENT, "Name           : kong\n"],
@@ -49,6 +56,44 @@ const ARRIVALS: [(&str, &[&str]); 6] = [
         "status and method are attributes",
         &["http.status_code", "http.method"],
     ),
+    (
+        "a counter arrives as a sum with its labels",
+        &[
+            "-> Name: kong_http_requests_total\n",
+            "-> DataType: Sum\n     -> IsMonotonic: true\n     -> AggregationTemporality: Cumulative\n",
+            "-> route: Str(orders)\n",
+        ],
+    ),
+    (
+        "a gauge arrives",
+        &["-> Name: silverback_revision\n", "-> DataType: Gauge\n"],
+    ),
+    (
+        "a histogram arrives with its buckets and its unit",
+        &[
+            "-> Name: silverback_request_seconds\n",
+            "-> Unit: s\n     -> DataType: Histogram\n     -> AggregationTemporality: Cumulative\n",
+            "ExplicitBounds #0: ",
+        ],
+    ),
+    (
+        "a summary arrives",
+        &[
+            "-> Name: silverback_change_seconds\n",
+            "-> DataType: Summary\n",
+        ],
+    ),
+];
+
+/// The way from the span of the upstream's own code up to the client, by service and name. The last parent is the client's
+/// span.
+const PATH: [(&str, &str); 6] = [
+    ("stock", "look up"),
+    ("stock", "serve"),
+    ("inner", "kong.balancer"),
+    ("inner", "kong"),
+    ("edge", "kong.balancer"),
+    ("edge", "kong"),
 ];
 
 /// A collector that listens for OTLP. It is killed when this is dropped.
@@ -139,8 +184,13 @@ fn free(port: u16) -> Result<SocketAddr, String> {
 /// Builds the collector. Go keeps what it has built.
 pub(crate) fn build(go: &Go) -> Result<PathBuf, Trouble> {
     let module = shell::root().join(FOLDER);
-    go.fetch(&module, ".")?;
+    go.fetch(&module, "./...")?;
     Ok(go.make(&module, &["build", "."], "collector")?)
+}
+
+fn build_upstream(go: &Go) -> Result<PathBuf, String> {
+    let module = shell::root().join(FOLDER);
+    go.make(&module, &["build", "./upstream"], "instrumented-upstream")
 }
 
 pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
@@ -148,12 +198,35 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
         eprintln!("note: the suite collector has no server of its own");
         return Ok(Vec::new());
     };
-    let program = build(bench.go)?;
+    let collector = build(bench.go)?;
+    let upstream = build_upstream(bench.go)?;
+    let run = |(way, protocol)| {
+        let outcome = Outcome {
+            suite: "collector",
+            version: VERSION.to_owned(),
+            way,
+            ..Outcome::default()
+        };
+        one_way(gateway, &collector, &upstream, protocol, outcome)
+    };
+    WAYS.into_iter().map(run).collect()
+}
+
+/// Runs all cases over one transport.
+fn one_way(
+    gateway: &Path,
+    collector: &Path,
+    upstream: &Path,
+    protocol: Option<&str>,
+    mut outcome: Outcome,
+) -> Result<Outcome, String> {
     let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let collector = Collector::start(&program, directory.path(), false)?;
-    let echo = Echo::start();
+    let collector = Collector::start(collector, directory.path(), false)?;
+    let mut command = Command::new(upstream);
+    let command = command.arg(collector.grpc.to_string());
+    let (_upstream, address) = Process::start_until(command, "listening on ")?;
     let start = |name: &str, upstream: &str| {
-        let text = configuration(name, upstream, &collector);
+        let text = configuration(name, upstream, &collector, protocol);
         Launch::new(gateway)
             .set("tracing_instrumentations", "all")
             .set("tracing_sampling_rate", "1")
@@ -161,18 +234,12 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
             .try_start()
             .map_err(|log| format!("the gateway did not start:\n{log}"))
     };
-    let inner = start("inner", &echo.url())?;
+    let inner = start("inner", &format!("http://{address}"))?;
     let edge = start("edge", &format!("http://{}", inner.proxy))?;
     let context = format!("00-{TRACE}-{PARENT}-01");
     let headers = [("traceparent", context.as_str()), ("apikey", "alice-key")];
     let answer = edge.get("/orders", &headers);
     let broken = edge.get("/broken", &headers);
-    let mut outcome = Outcome {
-        suite: "collector",
-        version: VERSION.to_owned(),
-        way: "OTLP/HTTP",
-        ..Outcome::default()
-    };
     outcome.count(
         "the request is answered",
         (answer.status != 200).then(|| answer.line.clone()),
@@ -180,12 +247,13 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
     for (name, texts) in ARRIVALS {
         outcome.count(name, collector.receives(texts).err());
     }
+    let joined = collector.wait(|said| printed::path(said, TRACE, PATH[0]) == joined());
     outcome.count(
-        "the spans of two gateways are one trace",
-        collector
-            .wait(is_joined)
-            .err()
-            .map(|_| "the root of the inner gateway has no parent in the outer one".to_owned()),
+        "the spans of two gateways and of an SDK are one trace",
+        joined.err().map(|said| {
+            let path = printed::path(&said, TRACE, PATH[0]);
+            format!("from the upstream's span up there are {path:?}")
+        }),
     );
     outcome.count(
         "the log line of a failed request arrives",
@@ -193,60 +261,51 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
             .then(|| broken.line.clone())
             .or_else(|| collector.receives(&["LogRecord #0"]).err()),
     );
-    let seen = echo.seen();
-    let passed_on = seen
-        .iter()
-        .any(|request| request.to_string().contains(TRACE));
     outcome.count(
-        "the upstream gets the trace",
-        (!passed_on).then(|| "it has no header with the trace id".to_owned()),
+        "nothing was refused, lost or sent twice",
+        troubles([&edge, &inner]).err(),
     );
-    Ok(vec![outcome])
+    Ok(outcome)
 }
 
-/// A span as the collector prints it.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Span<'t> {
-    trace: &'t str,
-    parent: &'t str,
-    id: &'t str,
-    name: &'t str,
+/// The path that is to be found.
+fn joined() -> Vec<(String, String)> {
+    let spans = PATH.map(|(service, name)| (service.to_owned(), name.to_owned()));
+    let client = (String::new(), PARENT.to_owned());
+    spans.into_iter().chain([client]).collect()
 }
 
-/// Parses the spans. Each begins with a line such as `Span #0`, and has lines such as `    Name           : kong`.
-fn spans(said: &str) -> Vec<Span<'_>> {
-    let mut spans: Vec<Span<'_>> = Vec::new();
-    for line in said.lines() {
-        if line.starts_with("Span #") {
-            spans.push(Span::default());
+/// Looks at the counters of the plugins' queues.
+fn troubles(gateways: [&Gateway; 2]) -> Result<(), String> {
+    for gateway in gateways {
+        let page = gateway.admin_get("/metrics").text();
+        let lines = page.lines().filter(|line| {
+            line.starts_with("silverback_plugin_queue_") && line.contains("opentelemetry")
+        });
+        let lines: Vec<&str> = lines.collect();
+        let counts = |line: &&&str| !line.ends_with(" 0");
+        let lost = |line: &&&str| line.contains("_dropped_") || line.contains("_retries_");
+        if let Some(line) = lines.iter().filter(lost).find(counts) {
+            return Err((*line).to_owned());
         }
-        let (Some(span), Some((name, value))) = (spans.last_mut(), line.split_once(" : ")) else {
-            continue;
-        };
-        match name.trim() {
-            "Trace ID" => span.trace = value,
-            "Parent ID" => span.parent = value,
-            "ID" => span.id = value,
-            "Name" => span.name = value,
-            _ => {}
+        let sent = |line: &&&str| line.contains("_sent_");
+        if lines.iter().filter(sent).find(counts).is_none() {
+            return Err(format!("nothing is counted as sent: {lines:?}"));
         }
     }
-    spans
+    Ok(())
 }
 
-/// Whether the trace of the client has two roots of gateways, one of which is below a span of the other.
-fn is_joined(said: &str) -> bool {
-    let mut of_trace = spans(said);
-    of_trace.retain(|span| span.trace == TRACE);
-    let roots = of_trace.iter().filter(|span| span.name == "kong");
-    let below = |root: &&Span<'_>| of_trace.iter().any(|span| span.id == root.parent);
-    let outer = roots.clone().any(|root| root.parent == PARENT);
-    let inner = roots.clone().any(|root| below(&root));
-    outer && inner
-}
-
-fn configuration(name: &str, upstream: &str, collector: &Collector) -> String {
-    let http = collector.http;
+fn configuration(
+    name: &str,
+    upstream: &str,
+    collector: &Collector,
+    protocol: Option<&str>,
+) -> String {
+    let (address, protocol) = match protocol {
+        None => (collector.http, String::new()),
+        Some(protocol) => (collector.grpc, format!("protocol: {protocol}")),
+    };
     format!(
         r#"
 _format_version: "3.0"
@@ -267,29 +326,16 @@ consumers:
   - username: alice
     keyauth_credentials: [{{ key: alice-key }}]
 plugins:
+  - name: prometheus
+    config: {{ status_code_metrics: true }}
   - name: opentelemetry
     config:
-      traces_endpoint: http://{http}/v1/traces
-      logs_endpoint: http://{http}/v1/logs
+      traces_endpoint: http://{address}/v1/traces
+      logs_endpoint: http://{address}/v1/logs
+      metrics_endpoint: http://{address}/v1/metrics
+      metrics_interval: 1
       resource_attributes: {{ service.name: {name} }}
+      {protocol}
 "#
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_trace_is_joined_if_the_inner_root_is_below_a_span_of_the_outer_gateway() {
-        let span = |parent: &str, id: &str, name: &str| {
-            format!(
-                "Span #0\n    Trace ID       : {TRACE}\n    Parent ID      : {parent}\n    ID             : {id}\n    Name           : {name}\n"
-            )
-        };
-        let outer = span(PARENT, "a", "kong") + &span("a", "b", "kong.balancer");
-        assert!(is_joined(&(outer.clone() + &span("b", "c", "kong"))));
-        assert!(!is_joined(&(outer.clone() + &span("x", "c", "kong"))));
-        assert!(!is_joined(&outer));
-    }
 }

@@ -1,0 +1,90 @@
+//! Tests of requests by HTTP/2.
+
+use super::*;
+
+/// Answers each request of a connection with its path and a trailer, until the client has gone.
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let mut connection = h2::server::handshake(stream).await.unwrap();
+    while let Some(Ok((request, mut respond))) = connection.accept().await {
+        let head = ::http::Response::new(());
+        let mut body = respond.send_response(head, false).unwrap();
+        let path = request.uri().path().to_owned();
+        body.send_data(path.into(), false).unwrap();
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-end", "yes".parse().unwrap());
+        body.send_trailers(trailers).unwrap();
+    }
+}
+
+fn options() -> Options {
+    Options {
+        http2: true,
+        ..Options::default()
+    }
+}
+
+fn get(server: &Server, scheme: &str, path: &str) -> Request {
+    Request {
+        options: options(),
+        ..Request::new(Method::GET, server.url(scheme, "127.0.0.1", path))
+    }
+}
+
+#[tokio::test]
+async fn requests_share_a_connection_and_responses_have_trailers() {
+    let (server, client) = (Server::new().await, client());
+    let serving = async { serve(server.accept().await).await };
+    let asking = async {
+        let send = |path| client.send(get(&server, "http", path));
+        let (first, second) = tokio::join!(send("/a"), send("/b"));
+        let third = send("/c").await;
+        for (response, path) in [(first, "/a"), (second, "/b"), (third, "/c")] {
+            let response = response.unwrap();
+            assert_eq!(
+                (&*response.body, response.truncated),
+                (path.as_bytes(), false)
+            );
+            assert_eq!(response.trailers["x-end"], "yes");
+        }
+    };
+    tokio::select! {
+        () = serving => panic!("the connection ends early"),
+        () = asking => {}
+    }
+}
+
+#[tokio::test]
+async fn over_tls_the_protocol_is_offered_and_certificates_are_verified() {
+    let identity = identity("collector.test");
+    let mut config = ServerConfig::clone(identity.acceptor.config());
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    for (client, is_trusted) in [(trusting(&identity), true), (client(), false)] {
+        let server = Server::new().await;
+        let mut request = get(&server, "https", "/a");
+        request.options.server_name = Some("collector.test".into());
+        let serving = async {
+            let Ok(stream) = acceptor.accept(server.accept().await).await else {
+                return;
+            };
+            assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+            serve(stream).await;
+        };
+        let (response, ()) = tokio::join!(
+            async {
+                let response = client.send(request).await;
+                // The connection ends with its client.
+                drop(client);
+                response
+            },
+            serving
+        );
+        match is_trusted {
+            true => assert_eq!(response.unwrap().body, "/a"),
+            false => {
+                let kind = response.unwrap_err().kind;
+                assert!(matches!(kind, HttpErrorKind::Connect(ConnectError::Tls(_))));
+            }
+        }
+    }
+}
