@@ -11,7 +11,8 @@ use crate::storage;
 use model::entities::{Config, Route};
 use net::listen::{Listen, bind};
 use net::tls::ServerTls;
-use plugin::{Entities, NoEntities, Node, PluginDef};
+use plugin::trace::Tracing;
+use plugin::{Entities, NoEntities, Node, NodeIdentity, PluginDef};
 use proxy::session::{self, DataPlane, Entrances, SessionSettings, Stop};
 use proxy::snapshot::{BuildSettings, Live, Snapshot};
 use std::net::SocketAddr;
@@ -74,6 +75,7 @@ pub(crate) struct Setup {
     /// The plugins that the gateway knows.
     pub(crate) plugins: Vec<Arc<PluginDef>>,
     pub(crate) entities: Option<(TempDir, Arc<dyn Entities>)>,
+    pub(crate) tracing: Tracing,
     /// The requests that the client sends in turn.
     pub(crate) requests: Vec<Vec<u8>>,
     /// The upstream's response, in pieces that the gateway reads one by one.
@@ -94,6 +96,7 @@ impl Setup {
             }),
             plugins: plugins::bundled().to_vec(),
             entities: None,
+            tracing: Tracing::default(),
             requests: vec![get("/users/42", 0)],
             answer: with_length(SMALL),
         }
@@ -188,7 +191,8 @@ impl Running {
         let stream = runtime.block_on(async {
             let upstream = start_upstream(setup.answer).await?;
             let config = (setup.config)(upstream);
-            let gateway = start_gateway(config, setup.plugins, entities, stopped);
+            let plugins = (setup.plugins, setup.tracing);
+            let gateway = start_gateway(config, plugins, entities, stopped);
             TcpStream::connect(gateway).await
         })?;
         stream.set_nodelay(true)?;
@@ -208,11 +212,14 @@ impl Running {
 
 fn start_gateway(
     config: Config,
-    plugins: Vec<Arc<PluginDef>>,
+    (plugins, tracing): (Vec<Arc<PluginDef>>, Tracing),
     entities: Arc<dyn Entities>,
     stopped: watch::Receiver<Stop>,
 ) -> SocketAddr {
+    let mut identity = NodeIdentity::default();
+    identity.tracing = tracing;
     let settings = BuildSettings {
+        node: identity.clone(),
         plugins: plugins.clone(),
         ..build_settings()
     };
@@ -223,7 +230,10 @@ fn start_gateway(
     let mut sockets = bind(&listen, 1).expect("a free port can be listened on");
     let socket = sockets.remove(0);
     let address = socket.local_addr().expect("the socket is bound");
-    let node = Node::with_entities(entities).expect("a thread can be started");
+    let mut node = Node::with_entities(entities).expect("a thread can be started");
+    if let Some(node) = Arc::get_mut(&mut node) {
+        node.identity = identity;
+    }
     let settings = SessionSettings::default();
     let plane = Arc::new(DataPlane::new(live, settings, node, plugins, 1));
     tokio::spawn(session::serve(

@@ -240,6 +240,7 @@ impl Trace {
         self.is_used = true;
     }
 
+    #[inline]
     pub fn add(&mut self, span: Span) {
         self.is_used = true;
         if self.spans.len() < MAX_SPANS {
@@ -317,17 +318,22 @@ impl Trace {
     }
 
     fn clear_used(&mut self) {
-        let (mut spans, mut tried) = (
-            std::mem::take(&mut self.spans),
-            std::mem::take(&mut self.tried),
-        );
-        spans.clear();
-        tried.clear();
-        *self = Self {
+        let Self {
+            id,
+            forms,
+            records,
+            is_used,
+            open,
             spans,
             tried,
-            ..Self::default()
-        };
+            lookup,
+            debug,
+        } = self;
+        spans.clear();
+        tried.clear();
+        (*id, *forms, *records) = (None, 0, Instrumentations::NONE);
+        (*open, *lookup, *debug) = (None, None, None);
+        *is_used = false;
     }
 }
 

@@ -1,6 +1,10 @@
 //! Sends batches of texts to an HTTP server, for opentelemetry and zipkin: spans and log lines, which wait in a queue of
 //! the node and are sent in the background. [`deliver`] is also that of http-log.
 
+mod texts;
+
+pub(crate) use texts::Texts;
+
 use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use compact_str::CompactString;
@@ -87,6 +91,11 @@ impl<F: Format> Exporter<F> {
             node.queues
                 .get(plugin, &self.name, self.params.clone(), sender)
         })
+    }
+
+    /// Returns where the texts of a request are written.
+    pub(crate) fn texts(&self, plugin: &str, node: &Node) -> Texts<'_> {
+        Texts::new(self.queue(plugin, node), self.params.most_together())
     }
 }
 

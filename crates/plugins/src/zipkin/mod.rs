@@ -188,8 +188,8 @@ impl Plugin for Zipkin {
         };
         let decision = *self.decision(cx.request, own);
         if decision.sampled {
-            let queue = exporter.queue(NAME, cx.node);
-            spans::of_request(self, cx, &decision, |span| queue.push_text(SEPARATOR, span));
+            let mut texts = exporter.texts(NAME, cx.node);
+            spans::of_request(self, cx, &decision, &mut texts);
         }
     }
 
@@ -199,8 +199,8 @@ impl Plugin for Zipkin {
         };
         let decision = self.decide(None);
         if decision.sampled {
-            let queue = exporter.queue(NAME, cx.node);
-            spans::of_stream(self, cx, &decision, |span| queue.push_text(SEPARATOR, span));
+            let mut texts = exporter.texts(NAME, cx.node);
+            spans::of_stream(self, cx, &decision, &mut texts);
         }
     }
 }
