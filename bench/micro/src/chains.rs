@@ -47,6 +47,11 @@ pub(crate) fn shares() -> Vec<Operation> {
     prefixes.collect()
 }
 
+/// Returns the gateway of the chain with keys, and its plugins.
+pub(crate) fn keys() -> (Setup, Vec<Plugin>) {
+    (Chain::Keys.set_up(usize::MAX), Chain::Keys.plugins())
+}
+
 fn operation(name: String, chain: Chain, count: usize) -> Operation {
     exchange(&name, move || chain.set_up(count))
 }

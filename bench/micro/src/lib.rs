@@ -21,6 +21,7 @@ mod routing;
 pub mod rules;
 mod snapshots;
 mod storage;
+mod traces;
 
 // The gateway's binary is not a library that could be a dependency, so these modules are included by path.
 #[allow(dead_code, reason = "not all of it is measured")]
@@ -45,6 +46,7 @@ pub fn operations() -> Vec<Operation> {
         storage::operations(),
         requests::operations(),
         chains::operations(),
+        traces::operations(),
     ]
     .into_iter()
     .flatten()
@@ -56,13 +58,14 @@ pub fn long_operations() -> Vec<Operation> {
     history::operations()
 }
 
-/// Returns operations that show how the router's cost grows, those that show the share of each plugin in a chain, and
-/// those of Lua, whose count depends on what LuaJIT decides to compile. They are timed, and counted only if they are
+/// Returns operations that show how the router's cost grows, those that show the share of each plugin in a chain
+/// and of traces, and those of Lua, whose count depends on what LuaJIT decides to compile. They are timed, and counted only if they are
 /// named.
 pub fn scaling_operations() -> Vec<Operation> {
     let mut operations = routing::scaling();
     operations.extend(logs::scaling());
     operations.extend(chains::shares());
+    operations.extend(traces::whole(chains::keys));
     operations.extend(functions::operations());
     operations
 }

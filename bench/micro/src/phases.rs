@@ -157,7 +157,7 @@ fn phases<Own: Count>(name: &str) -> Operation {
     })
 }
 
-fn response_head() -> ResponseHead {
+pub(crate) fn response_head() -> ResponseHead {
     let text = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 512\r\n\r\n";
     let parsed = ResponseHead::parse(text.as_bytes(), false, &Limits::default());
     let (head, _) = parsed

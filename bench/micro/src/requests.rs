@@ -11,7 +11,8 @@ use crate::storage;
 use model::entities::{Config, Route};
 use net::listen::{Listen, bind};
 use net::tls::ServerTls;
-use plugin::{Entities, NoEntities, Node, PluginDef};
+use plugin::trace::Tracing;
+use plugin::{Entities, NoEntities, Node, NodeIdentity, PluginDef};
 use proxy::plugins::publish;
 use proxy::session::{self, DataPlane, Entrances, SessionSettings, Stop};
 use proxy::snapshot::{BuildSettings, Live, Snapshot};
@@ -78,6 +79,7 @@ pub(crate) struct Setup {
     /// The plugins that the gateway knows.
     pub(crate) plugins: Vec<Arc<PluginDef>>,
     pub(crate) entities: Option<(TempDir, Arc<dyn Entities>)>,
+    pub(crate) tracing: Tracing,
     /// The requests that the client sends in turn.
     pub(crate) requests: Vec<Vec<u8>>,
     /// The upstream's response, in pieces that the gateway reads one by one.
@@ -98,6 +100,7 @@ impl Setup {
             }),
             plugins: plugins::bundled().to_vec(),
             entities: None,
+            tracing: Tracing::default(),
             requests: vec![get("/users/42", 0)],
             answer: with_length(SMALL),
         }
@@ -192,7 +195,8 @@ impl Running {
         let stream = runtime.block_on(async {
             let upstream = start_upstream(setup.answer).await?;
             let config = (setup.config)(upstream);
-            let gateway = start_gateway(config, setup.plugins, entities, stopped);
+            let plugins = (setup.plugins, setup.tracing);
+            let gateway = start_gateway(config, plugins, entities, stopped);
             TcpStream::connect(gateway).await
         })?;
         stream.set_nodelay(true)?;
@@ -212,17 +216,23 @@ impl Running {
 
 fn start_gateway(
     config: Config,
-    plugins: Vec<Arc<PluginDef>>,
+    (plugins, tracing): (Vec<Arc<PluginDef>>, Tracing),
     entities: Arc<dyn Entities>,
     stopped: watch::Receiver<Stop>,
 ) -> SocketAddr {
+    let mut identity = NodeIdentity::default();
+    identity.tracing = tracing;
     let settings = BuildSettings {
+        node: identity.clone(),
         plugins: plugins.clone(),
         ..build_settings()
     };
     let snapshot = Snapshot::build(config, 1, None, &settings);
     let snapshot = snapshot.expect("the configuration can be served");
-    let node = Node::with_entities(entities).expect("a thread can be started");
+    let mut node = Node::with_entities(entities).expect("a thread can be started");
+    if let Some(node) = Arc::get_mut(&mut node) {
+        node.identity = identity;
+    }
     publish(None, snapshot.instances(), &[], &node);
     let live = Live::new(snapshot);
     let tls = ServerTls::new(Arc::new(live.clone())).expect("no certificate is needed");

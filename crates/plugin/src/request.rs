@@ -69,6 +69,8 @@ pub struct Request<'r> {
     /// The route. `None` before routing, and if no route matches.
     pub route: Option<EntityRef<'r>>,
     pub service: Option<EntityRef<'r>>,
+    /// The first path of the route, for plugins that show it. Empty if it has none.
+    pub route_path: &'r str,
     /// The place of the route for what a plugin has prepared for it.
     pub slot: Option<&'r RouteSlot>,
     /// The captures of the route's path regex.
@@ -362,6 +364,7 @@ impl<'r> Request<'r> {
             tls: None,
             route: None,
             service: None,
+            route_path: "",
             slot: None,
             captures: Vec::new(),
             routed: RoutedUri::default(),
@@ -499,6 +502,17 @@ impl Request<'_> {
     /// decisions use [`Request::header_pairs`].
     pub fn first_header_pairs(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.header_pairs_among(MAX_HEADERS)
+    }
+
+    /// Does what [`Self::first_header_pairs`] does, without the client's lines of headers that the gateway handles itself.
+    #[inline]
+    pub fn first_other_pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let edits = &self.upstream.headers;
+        let read = self.head.fields().take(MAX_HEADERS);
+        let read = read.filter(|(known, ..)| *known == KnownHeader::Other);
+        let kept = read.filter(|(_, name, _)| !edits.drops(name));
+        let added = edits.added().map(|(name, value)| (name.as_bytes(), value));
+        kept.map(|(_, name, value)| (name, value)).chain(added)
     }
 
     fn header_pairs_among(&self, looked_at: usize) -> impl Iterator<Item = (&str, &[u8])> {

@@ -243,6 +243,7 @@ impl Trace {
         self.is_used = true;
     }
 
+    #[inline]
     pub fn add(&mut self, span: Span) {
         self.is_used = true;
         if self.spans.len() < MAX_SPANS {
@@ -312,6 +313,7 @@ impl Trace {
 
     /// Adds a form in which log records show the id.
     pub fn show(&mut self, form: IdForm) {
+        self.is_used = true;
         self.forms |= 1 << form as u8;
     }
 
@@ -337,17 +339,23 @@ impl Trace {
     }
 
     fn clear_used(&mut self) {
-        let (mut spans, mut tried) = (
-            std::mem::take(&mut self.spans),
-            std::mem::take(&mut self.tried),
-        );
-        spans.clear();
-        tried.clear();
-        *self = Self {
+        let Self {
+            id,
+            forms,
+            records,
+            is_used,
+            open,
             spans,
             tried,
-            ..Self::default()
-        };
+            lookup,
+            custom,
+            debug,
+        } = self;
+        spans.clear();
+        tried.clear();
+        (*id, *forms, *records) = (None, 0, Instrumentations::NONE);
+        (*open, *lookup, *custom, *debug) = (None, None, None, None);
+        *is_used = false;
     }
 }
 

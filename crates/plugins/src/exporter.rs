@@ -4,6 +4,9 @@
 mod grpc;
 #[cfg(test)]
 mod tests;
+mod texts;
+
+pub(crate) use texts::Texts;
 
 use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -121,6 +124,11 @@ impl<F: Format> Exporter<F> {
             node.queues
                 .get(plugin, &self.name, self.params.clone(), sender)
         })
+    }
+
+    /// Returns where the texts of a request are written.
+    pub(crate) fn texts(&self, plugin: &str, node: &Node) -> Texts<'_> {
+        Texts::new(self.queue(plugin, node), self.params.most_together())
     }
 }
 

@@ -59,6 +59,8 @@ pub struct RouteInfo {
     pub id: RouteId,
     pub name: Option<Arc<str>>,
     pub plan: Arc<Plan>,
+    /// The first path of the route, for spans. Empty if it has none.
+    pub path: Arc<str>,
     /// What a plugin has prepared for the route.
     pub slot: RouteSlot,
     /// Index in the table of services.

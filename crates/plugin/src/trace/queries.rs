@@ -1,7 +1,7 @@
 //! The reads of the store during a call of a plugin. What reads the store does not know the request, so the thread keeps
 //! them until the data plane takes them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::time::Instant;
 
@@ -13,24 +13,40 @@ pub struct Query {
     pub end: Instant,
 }
 
+/// What the thread keeps. Most calls of plugins read nothing, so this alone is looked at for them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// Nobody wants reads.
+    Nothing,
+    /// There was no read yet.
+    NoneYet,
+    Some,
+}
+
 thread_local! {
-    /// `None` if nobody wants them.
-    static QUERIES: RefCell<Option<Vec<Query>>> = const { RefCell::new(None) };
+    static KEPT: Cell<Kept> = const { Cell::new(Kept::Nothing) };
+    static QUERIES: RefCell<Vec<Query>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Begins to keep the reads of this thread.
+#[inline]
 pub fn start() {
-    QUERIES.set(Some(Vec::new()));
+    drop(take());
+    KEPT.set(Kept::NoneYet);
 }
 
 /// Returns the reads since [`start`], and keeps no more.
+#[inline]
 pub fn take() -> Vec<Query> {
-    QUERIES.take().unwrap_or_default()
+    match KEPT.replace(Kept::Nothing) {
+        Kept::Some => QUERIES.take(),
+        Kept::Nothing | Kept::NoneYet => Vec::new(),
+    }
 }
 
 /// Reads the store. The statement is written only if somebody wants it, and has no values, which can be secrets.
 pub fn measure<T>(statement: fmt::Arguments<'_>, read: impl FnOnce() -> T) -> T {
-    if QUERIES.with_borrow(Option::is_none) {
+    if KEPT.get() == Kept::Nothing {
         return read();
     }
     let start = Instant::now();
@@ -40,11 +56,11 @@ pub fn measure<T>(statement: fmt::Arguments<'_>, read: impl FnOnce() -> T) -> T 
         start,
         end: Instant::now(),
     };
-    QUERIES.with_borrow_mut(|queries| {
-        if let Some(queries) = queries {
-            queries.push(query);
-        }
-    });
+    // The read may itself have ended what was begun.
+    if KEPT.get() != Kept::Nothing {
+        KEPT.set(Kept::Some);
+        QUERIES.with_borrow_mut(|queries| queries.push(query));
+    }
     found
 }
 

@@ -1,12 +1,12 @@
 //! Spans of Lua code, written for OTLP. They are rare and of any form, so that they are messages of prost.
 
 use super::protobuf;
-use super::spans::Ids;
+use super::spans::{Ids, WITH_ATTRIBUTES};
+use crate::exporter::Texts;
 use plugin::Trace;
 use plugin::trace::custom::{Additions, CustomSpan};
 use prost::{Message, Oneof};
 use serde_json::{Map, Value as Json};
-use services::queue::{Queue, Text};
 
 #[derive(Clone, PartialEq, Message)]
 struct Span {
@@ -94,15 +94,16 @@ struct Pairs {
     pairs: Vec<KeyValue>,
 }
 
-/// Sends the spans that Lua code has made for a request.
-pub(super) fn send(trace: &Trace, ids: Ids, queue: &Queue<Text>) {
+/// Writes the spans that Lua code has made for a request.
+pub(super) fn write(trace: &Trace, ids: Ids, texts: &mut Texts<'_>) {
     let Some(custom) = trace.custom() else {
         return;
     };
     for span in custom.spans() {
-        let mut out = Vec::new();
-        let start = protobuf::delimited(&mut out, |out| write(span, ids, out));
-        queue.push_text(protobuf::ENTRY, out.get(start..).unwrap_or_default());
+        protobuf::message(protobuf::ENTRY, WITH_ATTRIBUTES, &mut texts.out, |out| {
+            write_span(span, ids, out);
+        });
+        texts.end();
     }
 }
 
@@ -113,7 +114,7 @@ pub(super) fn write_root(trace: &Trace, out: &mut Vec<u8>) {
     }
 }
 
-fn write(span: &CustomSpan, ids: Ids, out: &mut Vec<u8>) {
+fn write_span(span: &CustomSpan, ids: Ids, out: &mut Vec<u8>) {
     let message = Span {
         trace: ids.trace.to_be_bytes().to_vec(),
         id: span.id.to_be_bytes().to_vec(),

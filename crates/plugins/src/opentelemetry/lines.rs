@@ -40,24 +40,24 @@ impl Tap for Others {
 
 fn push(line: &LogLine, ids: Option<(Ids, bool)>, queue: &Queue<Text>) {
     let mut out = Vec::new();
-    let start = write(line, ids, &mut out);
-    queue.push_text(protobuf::ENTRY, out.get(start..).unwrap_or_default());
+    write(line, ids, &mut out);
+    queue.push_texts(1, &out);
 }
 
-/// Writes a record with its length in front of it, and returns where it begins.
-pub(super) fn write(line: &LogLine, ids: Option<(Ids, bool)>, out: &mut Vec<u8>) -> usize {
+/// Writes a record as an entry of an export.
+pub(super) fn write(line: &LogLine, ids: Option<(Ids, bool)>, out: &mut Vec<u8>) {
     let time = line.time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let (number, name) = severity(line.level);
-    protobuf::delimited(out, |out| {
+    protobuf::message(protobuf::ENTRY, 2, out, |out| {
         protobuf::fixed(field::TIME, time, out);
         protobuf::integer(field::SEVERITY_NUMBER, number, out);
         protobuf::bytes(field::SEVERITY_TEXT, name.as_bytes(), out);
-        protobuf::message(field::BODY, out, |out| {
+        protobuf::message(field::BODY, 1, out, |out| {
             protobuf::bytes(1, line.text.as_bytes(), out);
         });
         if let Some(id) = &line.request_id {
-            let id = Attribute::Text(id.as_bytes());
+            let id = Attribute::Text(id);
             protobuf::attribute(field::ATTRIBUTES, "request.id", id, out);
         }
         if let Some(number) = line.source_line {
@@ -71,7 +71,7 @@ pub(super) fn write(line: &LogLine, ids: Option<(Ids, bool)>, out: &mut Vec<u8>)
             protobuf::bytes(field::SPAN_ID, &ids.root.to_be_bytes(), out);
         }
         protobuf::fixed(field::OBSERVED_TIME, time, out);
-    })
+    });
 }
 
 /// Returns the number and the name of nginx's level.

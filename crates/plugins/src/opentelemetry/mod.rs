@@ -3,7 +3,7 @@
 //!
 //! The kinds of spans are a setting of the node (`tracing_instrumentations`). Whether a request is sampled is decided
 //! before its access phase, so that a request that is not sampled costs only its header. Its spans are written in the log
-//! phase, each once, into the queue of the collector.
+//! phase, one after the other, and copied into the queue of the collector together.
 
 mod checks;
 mod collector;
@@ -21,7 +21,7 @@ pub(crate) use source::SOURCE;
 
 use crate::exporter::Exporter;
 use crate::propagation::fields::{self, Fields};
-use crate::propagation::{Incoming, Outgoing, Propagation, random_span, random_trace};
+use crate::propagation::{Format, Incoming, Outgoing, Propagation, random_span, random_trace};
 use bytes::Bytes;
 use collector::Signal;
 use compact_str::CompactString;
@@ -34,20 +34,11 @@ use plugin::{
 };
 use protobuf::Envelope;
 use services::log_lines::Tapped;
-use spans::{Ids, Writer};
-use std::cell::RefCell;
+use spans::Ids;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const NAME: &str = "opentelemetry";
-
-/// Capacity above which the buffer of a worker is freed.
-const KEPT_CAPACITY: usize = 64 * 1024;
-
-thread_local! {
-    /// The span that is being written. Its memory is reused, so that it is in the cache.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 pub(crate) fn def() -> PluginDef {
     let phases = Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG);
@@ -86,18 +77,24 @@ struct Tail {
 /// What is known about the trace of a request.
 #[derive(Debug, Default)]
 struct Own {
-    /// Set before the access phase. It counts if the access phase of this plugin runs.
-    early: Option<Decision>,
-    /// Set in the access phase of this plugin, or later if it did not run.
     decision: Option<Decision>,
+    /// Whether the decision was made before the access phases. It counts if that of this plugin runs.
+    is_early: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Decision {
-    incoming: Option<Incoming>,
     trace: TraceId,
     /// Whether `trace` is the client's.
     is_foreign: bool,
+    /// The client's span, if the trace is the client's.
+    parent: Option<u64>,
+    /// The format of the client's context, if it has sent one.
+    format: Option<Format>,
+    /// Whether the client has decided about sampling.
+    is_told: bool,
+    /// Whether the client asks for a debug trace.
+    debug: bool,
     root: u64,
     last_try: u64,
     sampled: bool,
@@ -179,7 +176,8 @@ impl Plugin for OpenTelemetry {
             return Instrumentations::NONE;
         }
         let decision = self.decide(request, node);
-        own.early = Some(decision);
+        own.decision = Some(decision);
+        own.is_early = true;
         match decision.sampled || self.tail.is_some() {
             true => kinds,
             false => Instrumentations::NONE,
@@ -198,18 +196,19 @@ impl Plugin for OpenTelemetry {
             ..
         } = cx;
         // Plugins that ran meanwhile may have changed the headers of the trace.
-        let early = own
-            .early
-            .filter(|_| !fields::are_changed(&request.upstream.headers));
-        let decision = early.unwrap_or_else(|| self.decide(request, node).after(own.early));
+        let decision = match own.decision {
+            Some(early) if !fields::are_changed(&request.upstream.headers) => early,
+            early => self.decide(request, node).after(early),
+        };
         own.decision = Some(decision);
+        own.is_early = false;
         let kinds = node.identity.tracing.instrumentations;
         if decision.sampled {
             state.trace.record(kinds);
         }
         state.trace.identify(decision.trace);
         let outgoing = decision.outgoing(kinds);
-        let format = decision.incoming.map(|incoming| incoming.format);
+        let format = decision.format;
         let headers = &mut request.upstream.headers;
         self.propagation
             .inject(&outgoing, format, headers, &mut state.trace);
@@ -232,9 +231,8 @@ impl Plugin for OpenTelemetry {
     fn log(&self, cx: &mut LogCx<'_, '_>, own: &mut Own) {
         if let Some(logs) = &self.logs {
             let queue = logs.queue(NAME, cx.node);
-            let ids = own
-                .decision
-                .map(|decision| (decision.ids(), decision.sampled));
+            let decided = own.decision.filter(|_| !own.is_early);
+            let ids = decided.map(|decision| (decision.ids(), decision.sampled));
             lines::of_request(cx.request.request_id, ids, queue);
         }
         let Some(traces) = &self.traces else {
@@ -246,11 +244,9 @@ impl Plugin for OpenTelemetry {
         }
         let decision = own.decision(cx.node);
         if decision.sampled || self.tail.as_ref().is_some_and(|tail| tail.keeps(cx)) {
-            let queue = traces.queue(NAME, cx.node);
-            write(cx, decision.ids(), kinds, |span| {
-                queue.push_text(protobuf::ENTRY, span);
-            });
-            custom::send(&cx.state.trace, decision.ids(), queue);
+            let mut texts = traces.texts(NAME, cx.node);
+            spans::write(cx, decision.ids(), kinds, &mut texts);
+            custom::write(&cx.state.trace, decision.ids(), &mut texts);
         }
     }
 }
@@ -285,11 +281,13 @@ impl OpenTelemetry {
 impl Own {
     /// Returns the decision. A request that ended before this plugin's access phase has a trace of its own, as in Kong.
     fn decision(&mut self, node: &Node) -> Decision {
-        *self.decision.get_or_insert_with(|| {
-            let mut decision = Decision::new(None);
-            decision.sampled = is_sampled(decision.trace, node.identity.tracing.sampling_rate);
-            decision
-        })
+        if let Some(decision) = self.decision.filter(|_| !self.is_early) {
+            return decision;
+        }
+        let mut decision = Decision::new(None);
+        decision.sampled = is_sampled(decision.trace, node.identity.tracing.sampling_rate);
+        (self.decision, self.is_early) = (Some(decision), false);
+        decision
     }
 }
 
@@ -297,7 +295,12 @@ impl Decision {
     fn new(incoming: Option<Incoming>) -> Self {
         let foreign = incoming.and_then(|incoming| incoming.trace);
         Self {
-            incoming,
+            parent: incoming
+                .filter(|_| foreign.is_some())
+                .and_then(|incoming| incoming.span),
+            format: incoming.map(|incoming| incoming.format),
+            is_told: incoming.is_some_and(|incoming| incoming.sampled.is_some()),
+            debug: incoming.is_some_and(|incoming| incoming.debug),
             trace: foreign.unwrap_or_else(|| random_trace(false)),
             is_foreign: foreign.is_some(),
             root: random_span(),
@@ -309,14 +312,16 @@ impl Decision {
     /// Keeps the ids of an earlier decision if they are the gateway's own in both, so that one request has one trace.
     fn after(self, early: Option<Self>) -> Self {
         match early {
-            Some(early) if !early.is_foreign && !self.is_foreign => {
-                let is_told = self.incoming.is_some_and(|one| one.sampled.is_some());
-                Self {
-                    sampled: if is_told { self.sampled } else { early.sampled },
-                    incoming: self.incoming,
-                    ..early
-                }
-            }
+            Some(early) if !early.is_foreign && !self.is_foreign => Self {
+                trace: early.trace,
+                root: early.root,
+                last_try: early.last_try,
+                sampled: match self.is_told {
+                    true => self.sampled,
+                    false => early.sampled,
+                },
+                ..self
+            },
             _ => self,
         }
     }
@@ -325,13 +330,9 @@ impl Decision {
         Ids {
             trace: self.trace.number,
             root: self.root,
-            parent: self.parent_of_root(),
+            parent: self.parent,
             last_try: self.last_try,
         }
-    }
-
-    fn parent_of_root(self) -> Option<u64> {
-        self.incoming.filter(|_| self.is_foreign)?.span
     }
 
     /// What the upstream gets: the span of the last try as its parent if there is one, and otherwise the root span.
@@ -344,10 +345,10 @@ impl Decision {
             parent: if has_try {
                 Some(self.root)
             } else {
-                self.parent_of_root()
+                self.parent
             },
             sampled: Some(self.sampled),
-            debug: self.incoming.is_some_and(|incoming| incoming.debug),
+            debug: self.debug,
         }
     }
 }
@@ -378,20 +379,4 @@ fn is_sampled(trace: TraceId, rate: f64) -> bool {
     let number = if high == 0 { trace.number as u64 } else { high };
     const ALL: f64 = 18_446_744_073_709_551_616.0;
     rate >= 1.0 || (number.swap_bytes() as f64) < rate * ALL
-}
-
-/// Writes the spans of a request one by one.
-fn write(cx: &LogCx<'_, '_>, ids: Ids, kinds: Instrumentations, push: impl FnMut(&[u8])) {
-    // The buffer is taken out and put back, so that nothing is borrowed while the spans are written.
-    let mut out = BUFFER.take();
-    Writer {
-        cx,
-        ids,
-        kinds,
-        out: &mut out,
-    }
-    .write(push);
-    if out.capacity() <= KEPT_CAPACITY {
-        BUFFER.set(out);
-    }
 }

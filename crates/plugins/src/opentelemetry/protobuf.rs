@@ -1,13 +1,14 @@
-//! Writes the messages of OTLP. They are written by hand, in one pass: a message that is built in memory first would
-//! cost more than the request spends on the rest of its trace. Source: opentelemetry-proto, `trace.proto`,
+//! Writes the messages of OTLP. They are written by hand, in one pass and in one place: a message that is built in memory
+//! first would cost more than the request spends on the rest of its trace. Source: opentelemetry-proto, `trace.proto`,
 //! `logs.proto`, `common.proto`, `resource.proto`.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// The value of an attribute.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Attribute<'a> {
-    Text(&'a [u8]),
+    Text(&'a str),
     Integer(u64),
     /// Kong's numbers are of this type.
     Number(f64),
@@ -17,16 +18,27 @@ pub(super) enum Attribute<'a> {
 const VARINT: u8 = 0;
 const FIXED_64: u8 = 1;
 const BYTES: u8 = 2;
+const FIXED_32: u8 = 5;
 
 /// Maximum number of bytes of a length.
-const MOST_LENGTH: usize = 5;
+const MOST_LENGTH: usize = 10;
+/// Below this, a number has one byte.
+const SHORT: usize = 128;
+
+pub(super) const fn tag_of_bytes(field: u8) -> u8 {
+    tag(field, BYTES)
+}
+
+pub(super) const fn tag_of_integer(field: u8) -> u8 {
+    tag(field, VARINT)
+}
 
 const fn tag(field: u8, wire: u8) -> u8 {
     field << 3 | wire
 }
 
-/// The tag of an entry of `ScopeSpans.spans` and of `ScopeLogs.log_records`.
-pub(super) const ENTRY: u8 = tag(2, BYTES);
+/// The field of an entry in `ScopeSpans.spans` and in `ScopeLogs.log_records`.
+pub(super) const ENTRY: u8 = 2;
 
 #[inline]
 pub(super) fn varint(mut number: u64, out: &mut Vec<u8>) {
@@ -59,7 +71,6 @@ pub(super) fn fixed(field: u8, number: u64, out: &mut Vec<u8>) {
 /// Writes a field of 32 bits.
 #[inline]
 pub(super) fn fixed_32(field: u8, number: u32, out: &mut Vec<u8>) {
-    const FIXED_32: u8 = 5;
     out.push(tag(field, FIXED_32));
     out.extend_from_slice(&number.to_le_bytes());
 }
@@ -73,10 +84,10 @@ pub(super) fn bytes(field: u8, value: &[u8], out: &mut Vec<u8>) {
 
 /// Replaces what is not UTF-8. Collectors refuse a whole batch for one such text.
 #[inline]
-pub(super) fn text(value: &[u8]) -> Cow<'_, [u8]> {
+pub(super) fn text(value: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(value) {
-        Ok(_) => Cow::Borrowed(value),
-        Err(_) => Cow::Owned(String::from_utf8_lossy(value).into_owned().into_bytes()),
+        Ok(value) => Cow::Borrowed(value),
+        Err(_) => Cow::Owned(String::from_utf8_lossy(value).into_owned()),
     }
 }
 
@@ -85,10 +96,9 @@ pub(super) fn text(value: &[u8]) -> Cow<'_, [u8]> {
 pub(super) fn attribute(field: u8, key: &str, value: Attribute<'_>, out: &mut Vec<u8>) {
     match value {
         Attribute::Text(value) => {
-            let value = text(value);
-            let any = 1 + size(value.len()) + value.len();
-            begin_attribute(field, key, any, out);
-            bytes(1, &value, out);
+            text_attribute(field, key, value.len(), out, |out| {
+                out.extend_from_slice(value.as_bytes());
+            });
         }
         Attribute::Integer(number) => {
             let digits = size(usize::try_from(number).unwrap_or(usize::MAX));
@@ -102,6 +112,30 @@ pub(super) fn attribute(field: u8, key: &str, value: Attribute<'_>, out: &mut Ve
     }
 }
 
+/// Writes a `KeyValue` whose text has this length and is written by `write`.
+#[inline]
+pub(super) fn text_attribute(
+    field: u8,
+    key: &str,
+    length: usize,
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
+    let whole = key.len() + length + 6;
+    if whole < SHORT {
+        // All lengths have one byte.
+        let [key_length, any, length] = [key.len(), 2 + length, length].map(|length| length as u8);
+        out.extend_from_slice(&[tag(field, BYTES), whole as u8, tag(1, BYTES), key_length]);
+        out.extend_from_slice(key.as_bytes());
+        out.extend_from_slice(&[tag(2, BYTES), any, tag(1, BYTES), length]);
+    } else {
+        begin_attribute(field, key, 1 + size(length) + length, out);
+        out.push(tag(1, BYTES));
+        varint(length as u64, out);
+    }
+    write(out);
+}
+
 /// Writes what comes before the `AnyValue` of this size.
 #[inline]
 fn begin_attribute(field: u8, key: &str, any: usize, out: &mut Vec<u8>) {
@@ -113,31 +147,33 @@ fn begin_attribute(field: u8, key: &str, any: usize, out: &mut Vec<u8>) {
     varint(any as u64, out);
 }
 
-/// Writes a message with its length in front of it, and returns where it begins in `out`, whose content is replaced.
-/// The message is written once and not moved.
+/// Writes a message into a field. Its length is written after it: `expected` is the number of bytes that the length
+/// probably has, and if it has another one, the message is moved.
 #[inline]
-pub(super) fn delimited(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> usize {
-    out.clear();
-    out.extend_from_slice(&[0; MOST_LENGTH]);
+pub(super) fn message(
+    field: u8,
+    expected: usize,
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
+    out.push(tag(field, BYTES));
+    let start = out.len();
+    out.resize(start + expected, 0);
     write(out);
-    let length = out.len() - MOST_LENGTH;
-    let start = MOST_LENGTH - size(length);
-    let mut rest = length;
-    for at in start..MOST_LENGTH {
-        let more = if at + 1 < MOST_LENGTH { 0x80 } else { 0 };
-        if let Some(byte) = out.get_mut(at) {
-            *byte = (rest & 0x7f) as u8 | more;
-        }
-        rest >>= 7;
+    let mut length = out.len() - start - expected;
+    let needed = size(length);
+    if needed != expected {
+        make_room(start..start + expected, needed, out);
     }
-    start
+    for (byte, rest) in out.iter_mut().skip(start).zip((0..needed).rev()) {
+        *byte = (length & 0x7f) as u8 | if rest > 0 { 0x80 } else { 0 };
+        length >>= 7;
+    }
 }
 
-/// Writes a message into a field of another one.
-pub(super) fn message(field: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    let mut inner = Vec::new();
-    write(&mut inner);
-    bytes(field, &inner, out);
+#[cold]
+fn make_room(place: Range<usize>, needed: usize, out: &mut Vec<u8>) {
+    out.splice(place, [0; MOST_LENGTH].into_iter().take(needed));
 }
 
 /// What comes before the entries of an export: `resource_spans` (or `resource_logs`) with the resource and the scope.
@@ -152,12 +188,12 @@ pub(super) struct Envelope {
 impl Envelope {
     pub(super) fn new<'a>(attributes: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let (mut resource, mut scope) = (Vec::new(), Vec::new());
-        message(1, &mut resource, |out| {
+        message(1, 2, &mut resource, |out| {
             for (key, value) in attributes {
-                attribute(1, key, Attribute::Text(value.as_bytes()), out);
+                attribute(1, key, Attribute::Text(value), out);
             }
         });
-        message(1, &mut scope, |out| {
+        message(1, 1, &mut scope, |out| {
             bytes(1, b"kong-internal", out);
             bytes(2, b"0.1.0", out);
         });

@@ -1,14 +1,28 @@
-//! The spans of a finished request, written for OTLP. Spans of tries and of name resolution are made from the times that
-//! the log phase has anyway.
+//! The spans of a finished request, written for OTLP one after the other into the buffer of the worker. Spans of tries and
+//! of name resolution are made from the times that the log phase has anyway.
 
 use super::custom;
-use super::protobuf::{self, Attribute, attribute};
-use model::EntityKind;
-use plugin::trace::{PluginPhase, SpanKind, is_name};
-use plugin::{Entity, Instrumentations, LogCx, Request, Try, TryEnd, redact};
-use serde::Deserialize;
+use super::protobuf::{self, Attribute, attribute, text_attribute};
+use crate::exporter::Texts;
+use crate::propagation::random_span;
+use plugin::trace::{FailedLookup, PluginPhase, Span, SpanKind, is_name};
+use plugin::{Instrumentations, LogCx, Request, Try, TryEnd, redact};
 use std::net::IpAddr;
 use std::time::{Duration, Instant, UNIX_EPOCH};
+
+/// Fields of `Span`.
+mod field {
+    pub(super) const TRACE_ID: u8 = 1;
+    pub(super) const SPAN_ID: u8 = 2;
+    pub(super) const PARENT_SPAN_ID: u8 = 4;
+    pub(super) const NAME: u8 = 5;
+    pub(super) const KIND: u8 = 6;
+    pub(super) const START: u8 = 7;
+    pub(super) const END: u8 = 8;
+    pub(super) const ATTRIBUTES: u8 = 9;
+    pub(super) const EVENTS: u8 = 11;
+    pub(super) const STATUS: u8 = 15;
+}
 
 /// The trace context of a request.
 #[derive(Debug, Clone, Copy)]
@@ -30,65 +44,90 @@ enum Kind {
 }
 
 /// A span without its attributes.
-struct Base<'a> {
+struct Base<'n> {
     id: u64,
     parent: Option<u64>,
-    name: (&'a str, &'a str),
+    /// The name in two parts.
+    name: (&'n str, &'n str),
     kind: Kind,
     /// Nanoseconds since 1970.
     start: u64,
     end: u64,
 }
 
-/// The part of a route that the root span shows.
-#[derive(Debug, Deserialize)]
-struct RoutePaths {
-    paths: Option<Vec<Box<str>>>,
-}
-
-impl Entity for RoutePaths {
-    const KIND: EntityKind = EntityKind::Routes;
-}
-
 /// The writer of a request's spans.
-pub(super) struct Writer<'a, 'c, 'r> {
-    pub(super) cx: &'a LogCx<'c, 'r>,
-    pub(super) ids: Ids,
-    pub(super) kinds: Instrumentations,
-    /// The buffer for one span.
-    pub(super) out: &'a mut Vec<u8>,
+struct Writer<'a, 'q> {
+    texts: &'a mut Texts<'q>,
+    ids: Ids,
+    /// The field of the trace id, and what comes before the span id: the begin of each span.
+    begin: [u8; 20],
+    /// When the request has begun, in nanoseconds since 1970 and on the clock of the spans.
+    started_at: u64,
+    started: Instant,
 }
 
-impl Writer<'_, '_, '_> {
-    /// Passes each span to `push`, with its length in front of it.
-    pub(super) fn write(mut self, mut push: impl FnMut(&[u8])) {
-        self.root(&mut push);
-        self.recorded(&mut push);
-        let tries = self.cx.entry.tries;
+/// Number of bytes that the length of a message has, mostly: of a span without attributes, and of one with some.
+const BARE: usize = 1;
+pub(super) const WITH_ATTRIBUTES: usize = 2;
+
+/// Writes the spans of a request.
+pub(super) fn write(cx: &LogCx<'_, '_>, ids: Ids, kinds: Instrumentations, texts: &mut Texts<'_>) {
+    let mut begin = [0; 20];
+    let [tag, length, rest @ ..] = &mut begin;
+    (*tag, *length) = (protobuf::tag_of_bytes(field::TRACE_ID), 16);
+    let (trace, span) = rest.split_at_mut(16);
+    trace.copy_from_slice(&ids.trace.to_be_bytes());
+    span.copy_from_slice(&[protobuf::tag_of_bytes(field::SPAN_ID), 8]);
+    let started_at = cx.entry.started_at.duration_since(UNIX_EPOCH);
+    let mut writer = Writer {
+        texts,
+        ids,
+        begin,
+        started_at: nanoseconds(started_at.unwrap_or_default()),
+        started: cx.request.started,
+    };
+    writer.root(cx);
+    let trace = &cx.state.trace;
+    for span in trace.spans() {
+        writer.recorded(span, kinds);
+    }
+    if kinds.intersects(Instrumentations::DNS_QUERY.with(Instrumentations::BALANCER)) {
+        let tries = cx.entry.tries;
         for (at, one) in tries.iter().enumerate() {
-            if self.kinds.intersects(Instrumentations::DNS_QUERY) {
-                self.resolution(at, one, &mut push);
+            let server = trace.server_of_try(at).unwrap_or_default();
+            if kinds.intersects(Instrumentations::DNS_QUERY) {
+                writer.resolution(one, server);
             }
-            if self.kinds.intersects(Instrumentations::BALANCER) {
-                self.attempt(at, one, at + 1 == tries.len(), &mut push);
+            if kinds.intersects(Instrumentations::BALANCER) {
+                writer.attempt(at + 1, one, server, at + 1 == tries.len());
             }
-        }
-        if self.kinds.intersects(Instrumentations::DNS_QUERY) {
-            self.failed_resolution(&mut push);
         }
     }
+    if kinds.intersects(Instrumentations::DNS_QUERY)
+        && let Some(lookup) = trace.failed_lookup()
+    {
+        writer.failed_resolution(lookup);
+    }
+}
 
+fn nanoseconds(time: Duration) -> u64 {
+    let whole = time.as_secs().saturating_mul(1_000_000_000);
+    whole.saturating_add(time.subsec_nanos().into())
+}
+
+impl Writer<'_, '_> {
     /// Nanoseconds since 1970 of a time since the start of the request.
+    #[inline]
     fn at(&self, after: Duration) -> u64 {
-        let started = self.cx.entry.started_at.duration_since(UNIX_EPOCH);
-        let started = started.unwrap_or_default();
-        u64::try_from((started + after).as_nanos()).unwrap_or(u64::MAX)
+        self.started_at.saturating_add(nanoseconds(after))
     }
 
+    #[inline]
     fn instant(&self, at: Instant) -> u64 {
-        self.at(at.saturating_duration_since(self.cx.request.started))
+        self.at(at.saturating_duration_since(self.started))
     }
 
+    #[inline]
     fn child<'n>(
         &self,
         name: (&'n str, &'n str),
@@ -96,7 +135,7 @@ impl Writer<'_, '_, '_> {
         (start, end): (u64, u64),
     ) -> Base<'n> {
         Base {
-            id: crate::propagation::random_span(),
+            id: random_span(),
             parent: Some(self.ids.root),
             name,
             kind,
@@ -105,190 +144,154 @@ impl Writer<'_, '_, '_> {
         }
     }
 
-    fn span(
-        &mut self,
-        base: &Base<'_>,
-        push: &mut impl FnMut(&[u8]),
-        rest: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let trace = self.ids.trace;
-        let start = protobuf::delimited(self.out, |out| {
-            protobuf::bytes(1, &trace.to_be_bytes(), out);
-            protobuf::bytes(2, &base.id.to_be_bytes(), out);
+    /// Writes a span. `rest` writes its attributes.
+    #[inline]
+    fn span(&mut self, base: &Base<'_>, length: usize, rest: impl FnOnce(&mut Vec<u8>)) {
+        let begin = &self.begin;
+        protobuf::message(protobuf::ENTRY, length, &mut self.texts.out, |out| {
+            out.extend_from_slice(begin);
+            out.extend_from_slice(&base.id.to_be_bytes());
             if let Some(parent) = base.parent {
-                protobuf::bytes(4, &parent.to_be_bytes(), out);
+                protobuf::bytes(field::PARENT_SPAN_ID, &parent.to_be_bytes(), out);
             }
             let (first, second) = base.name;
-            out.push(5 << 3 | 2);
+            out.push(protobuf::tag_of_bytes(field::NAME));
             protobuf::varint((first.len() + second.len()) as u64, out);
             out.extend_from_slice(first.as_bytes());
             out.extend_from_slice(second.as_bytes());
-            protobuf::integer(6, base.kind as u64, out);
-            protobuf::fixed(7, base.start, out);
-            protobuf::fixed(8, base.end.max(base.start), out);
+            let kind = [protobuf::tag_of_integer(field::KIND), base.kind as u8];
+            out.extend_from_slice(&kind);
+            protobuf::fixed(field::START, base.start, out);
+            protobuf::fixed(field::END, base.end.max(base.start), out);
             rest(out);
         });
-        push(self.out.get(start..).unwrap_or_default());
+        self.texts.end();
     }
 
-    fn root(&mut self, push: &mut impl FnMut(&[u8])) {
+    fn root(&mut self, cx: &LogCx<'_, '_>) {
         let LogCx {
             request,
             entry,
             node,
             state,
             ..
-        } = self.cx;
+        } = cx;
         let base = Base {
             id: self.ids.root,
             parent: self.ids.parent,
             name: ("kong", ""),
             kind: Kind::Server,
-            start: self.at(Duration::ZERO),
+            start: self.started_at,
             end: self.at(entry.latencies.request),
         };
-        // A store that cannot be read is reported by those that need it.
-        let route = request.route.and_then(|route| {
-            let found = node.entities.by_id::<RoutePaths>(route.id);
-            found.ok().flatten()
-        });
-        let paths = route.as_deref().and_then(|route| route.paths.as_deref());
-        let path = paths
-            .and_then(|paths| paths.first())
-            .map_or("", |path| path);
-        self.span(&base, push, |out| {
-            let mut text = |key, value: &[u8]| attribute(9, key, Attribute::Text(value), out);
-            text("http.method", request.method_bytes());
-            text("http.host", request.host.as_bytes());
-            text("http.scheme", request.scheme.name().as_bytes());
-            text("http.flavor", flavor(request).as_bytes());
-            text("kong.request.id", request.request_id.as_bytes());
-            text("http.route", path.as_bytes());
-            url(request, node.redacts_records, &mut text);
-            address("http.client_ip", request.client.ip, &mut text);
-            address("net.peer.ip", request.peer.ip(), &mut text);
-            attribute(
-                9,
-                "http.status_code",
-                Attribute::Integer(entry.status.into()),
-                out,
-            );
+        self.span(&base, WITH_ATTRIBUTES, |out| {
+            show("http.method", &protobuf::text(request.method_bytes()), out);
+            show("http.host", request.host, out);
+            show("http.scheme", request.scheme.name(), out);
+            show("http.flavor", flavor(request), out);
+            show("kong.request.id", request.request_id, out);
+            show("http.route", request.route_path, out);
+            show_url(request, node.redacts_records, out);
+            show_address("http.client_ip", request.client.ip, out);
+            show_address("net.peer.ip", request.peer.ip(), out);
+            show_status(entry.status, out);
             custom::write_root(&state.trace, out);
         });
     }
 
-    fn recorded(&mut self, push: &mut impl FnMut(&[u8])) {
-        for span in self.cx.state.trace.spans() {
-            let (name, kinds) = match &span.kind {
-                SpanKind::Router => (("kong.router", ""), Instrumentations::ROUTER),
-                SpanKind::Query { .. } => (("kong.database.query", ""), Instrumentations::DB_QUERY),
-                SpanKind::Plugin { phase, name, .. } => {
-                    let prefix = match phase {
-                        PluginPhase::Rewrite => "kong.rewrite.plugin.",
-                        PluginPhase::Access => "kong.access.plugin.",
-                        PluginPhase::HeaderFilter => "kong.header_filter.plugin.",
-                    };
-                    ((prefix, name.as_str()), phase.instrumentation())
-                }
-            };
-            if !self.kinds.intersects(kinds) {
-                continue;
+    /// Writes a span that the data plane has recorded.
+    fn recorded(&mut self, span: &Span, kinds: Instrumentations) {
+        let (name, of) = match &span.kind {
+            SpanKind::Router => (("kong.router", ""), Instrumentations::ROUTER),
+            SpanKind::Query { .. } => (("kong.database.query", ""), Instrumentations::DB_QUERY),
+            SpanKind::Plugin { phase, name, .. } => {
+                let prefix = match phase {
+                    PluginPhase::Rewrite => "kong.rewrite.plugin.",
+                    PluginPhase::Access => "kong.access.plugin.",
+                    PluginPhase::HeaderFilter => "kong.header_filter.plugin.",
+                };
+                ((prefix, name.as_str()), phase.instrumentation())
             }
-            let times = (self.instant(span.start), self.instant(span.end));
-            let base = self.child(name, Kind::Internal, times);
-            self.span(&base, push, |out| {
-                if let SpanKind::Query { statement } = &span.kind {
-                    attribute(9, "db.system", Attribute::Text(b"lmdb"), out);
-                    attribute(
-                        9,
-                        "db.statement",
-                        Attribute::Text(statement.as_bytes()),
-                        out,
-                    );
-                }
-                if let Some(error) = &span.error {
-                    failure(error, times.1, out);
-                }
-            });
+        };
+        if !kinds.intersects(of) {
+            return;
         }
+        let times = (self.instant(span.start), self.instant(span.end));
+        let base = self.child(name, Kind::Internal, times);
+        self.span(&base, BARE, |out| {
+            if let SpanKind::Query { statement } = &span.kind {
+                show("db.system", "lmdb", out);
+                show("db.statement", statement, out);
+            }
+            if let Some(error) = &span.error {
+                show_failure(error, times.1, out);
+            }
+        });
     }
 
-    fn attempt(&mut self, at: usize, one: &Try, is_last: bool, push: &mut impl FnMut(&[u8])) {
-        let server = self.cx.state.trace.server_of_try(at).unwrap_or_default();
+    /// Writes the span of a try, whose number is counted from 1.
+    fn attempt(&mut self, number: usize, one: &Try, server: &str, is_last: bool) {
         let times = (self.at(one.after), self.at(one.after + one.took));
         let mut base = self.child(("kong.balancer", ""), Kind::Client, times);
         if is_last {
             base.id = self.ids.last_try;
         }
-        self.span(&base, push, |out| {
-            attribute(9, "try_count", Attribute::Number((at + 1) as f64), out);
+        self.span(&base, WITH_ATTRIBUTES, |out| {
+            show_number("try_count", number as f64, out);
             if let Some(socket) = one.address {
-                address("net.peer.ip", socket.ip(), |key, value| {
-                    attribute(9, key, Attribute::Text(value), out);
-                });
-                let port = Attribute::Number(socket.port().into());
-                attribute(9, "net.peer.port", port, out);
+                show_address("net.peer.ip", socket.ip(), out);
+                show_number("net.peer.port", socket.port().into(), out);
             }
             if !server.is_empty() {
-                attribute(9, "net.peer.name", Attribute::Text(server.as_bytes()), out);
+                show("net.peer.name", server, out);
             }
             if let TryEnd::Failed(status) = one.end {
-                attribute(
-                    9,
-                    "http.status_code",
-                    Attribute::Integer(status.into()),
-                    out,
-                );
+                show_status(status, out);
                 status_of_error(out);
             }
         });
     }
 
-    /// The time in which the server of a try was found, if it has a name.
-    fn resolution(&mut self, at: usize, one: &Try, push: &mut impl FnMut(&[u8])) {
-        let server = self.cx.state.trace.server_of_try(at);
-        let (Some(server), Some(found)) = (server.filter(|name| is_name(name)), one.address) else {
+    /// Writes the time in which the server of a try was found, if it has a name.
+    fn resolution(&mut self, one: &Try, server: &str) {
+        let Some(found) = one.address else {
             return;
         };
+        if server.is_empty() || !is_name(server) {
+            return;
+        }
         let times = (self.at(one.after), self.at(one.after + one.choosing));
         let base = self.child(("kong.dns", ""), Kind::Client, times);
-        self.span(&base, push, |out| {
-            attribute(
-                9,
-                "dns.record.domain",
-                Attribute::Text(server.as_bytes()),
-                out,
-            );
-            attribute(
-                9,
-                "dns.record.port",
-                Attribute::Number(found.port().into()),
-                out,
-            );
-            address("dns.record.ip", found.ip(), |key, value| {
-                attribute(9, key, Attribute::Text(value), out);
-            });
+        self.span(&base, WITH_ATTRIBUTES, |out| {
+            show("dns.record.domain", server, out);
+            show_number("dns.record.port", found.port().into(), out);
+            show_address("dns.record.ip", found.ip(), out);
         });
     }
 
-    fn failed_resolution(&mut self, push: &mut impl FnMut(&[u8])) {
-        let Some(lookup) = self.cx.state.trace.failed_lookup() else {
-            return;
-        };
+    fn failed_resolution(&mut self, lookup: &FailedLookup) {
         let times = (self.instant(lookup.start), self.instant(lookup.end));
         let base = self.child(("kong.dns", ""), Kind::Client, times);
-        self.span(&base, push, |out| {
-            let name = Attribute::Text(lookup.name.as_bytes());
-            attribute(9, "dns.record.domain", name, out);
-            attribute(
-                9,
-                "dns.record.port",
-                Attribute::Number(lookup.port.into()),
-                out,
-            );
-            failure(&lookup.error, times.1, out);
+        self.span(&base, WITH_ATTRIBUTES, |out| {
+            show("dns.record.domain", &lookup.name, out);
+            show_number("dns.record.port", lookup.port.into(), out);
+            show_failure(&lookup.error, times.1, out);
         });
     }
+}
+
+#[inline]
+fn show(key: &str, value: &str, out: &mut Vec<u8>) {
+    attribute(field::ATTRIBUTES, key, Attribute::Text(value), out);
+}
+
+fn show_number(key: &str, number: f64, out: &mut Vec<u8>) {
+    attribute(field::ATTRIBUTES, key, Attribute::Number(number), out);
+}
+
+fn show_status(status: u16, out: &mut Vec<u8>) {
+    let status = Attribute::Integer(status.into());
+    attribute(field::ATTRIBUTES, "http.status_code", status, out);
 }
 
 fn flavor(request: &Request<'_>) -> &'static str {
@@ -299,57 +302,64 @@ fn flavor(request: &Request<'_>) -> &'static str {
     }
 }
 
-/// Passes scheme, host, path and query without a copy on the heap, as long as they are short. With `redacts`, credentials
-/// in the query are hidden.
-fn url(request: &Request<'_>, redacts: bool, text: &mut impl FnMut(&'static str, &[u8])) {
-    let mut url = smallvec::SmallVec::<[u8; 256]>::new();
-    url.extend_from_slice(request.scheme.name().as_bytes());
-    url.extend_from_slice(b"://");
-    url.extend_from_slice(request.host.as_bytes());
-    url.extend_from_slice(request.head.path_bytes());
-    if let Some(query) = request.head.query_bytes() {
-        url.push(b'?');
-        match redacts {
-            true => redact::query(query, |piece| url.extend_from_slice(piece)),
-            false => url.extend_from_slice(query),
-        }
-    }
-    text("http.url", &url);
-}
-
-/// Passes an address as a text.
-fn address(key: &'static str, ip: IpAddr, mut text: impl FnMut(&'static str, &[u8])) {
-    let mut out = smallvec::SmallVec::<[u8; 48]>::new();
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => {
-            // The standard library's form is the same, but takes several times as long.
-            for (at, part) in ip.octets().into_iter().enumerate() {
-                if at > 0 {
-                    out.push(b'.');
-                }
-                out.extend_from_slice(itoa::Buffer::new().format(part).as_bytes());
+/// Shows scheme, host, path and query. With `redacts`, credentials in the query are hidden.
+fn show_url(request: &Request<'_>, redacts: bool, out: &mut Vec<u8>) {
+    const KEY: &str = "http.url";
+    let (scheme, path) = (request.scheme.name(), request.head.path_bytes());
+    let query = request.head.query_bytes();
+    let query_length = query.map_or(0, |query| query.len() + 1);
+    let length = scheme.len() + "://".len() + request.host.len() + path.len() + query_length;
+    let write = |redacts: bool, out: &mut Vec<u8>| {
+        out.extend_from_slice(scheme.as_bytes());
+        out.extend_from_slice(b"://");
+        out.extend_from_slice(request.host.as_bytes());
+        out.extend_from_slice(path);
+        if let Some(query) = query {
+            out.push(b'?');
+            match redacts {
+                true => redact::query(query, |piece| out.extend_from_slice(piece)),
+                false => out.extend_from_slice(query),
             }
         }
-        IpAddr::V6(ip) => out.extend_from_slice(ip.to_string().as_bytes()),
+    };
+    let changes = redacts && query.is_some();
+    if !changes && path.is_ascii() && query.is_none_or(<[u8]>::is_ascii) {
+        text_attribute(field::ATTRIBUTES, KEY, length, out, |out| write(false, out));
+    } else {
+        let mut url = Vec::with_capacity(length);
+        write(redacts, &mut url);
+        show(KEY, &protobuf::text(&url), out);
     }
-    text(key, &out);
+}
+
+fn show_address(key: &str, ip: IpAddr, out: &mut Vec<u8>) {
+    let octets = match ip.to_canonical() {
+        // The standard library's form is the same, but takes several times as long.
+        IpAddr::V4(ip) => ip.octets(),
+        IpAddr::V6(ip) => return show(key, &ip.to_string(), out),
+    };
+    let digits = |octet: &u8| 1 + usize::from(*octet >= 10) + usize::from(*octet >= 100);
+    let length = 3 + octets.iter().map(digits).sum::<usize>();
+    text_attribute(field::ATTRIBUTES, key, length, out, |out| {
+        for (at, octet) in octets.into_iter().enumerate() {
+            if at > 0 {
+                out.push(b'.');
+            }
+            out.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
+        }
+    });
 }
 
 /// Writes the event `exception` and the status of an error.
-fn failure(error: &str, at: u64, out: &mut Vec<u8>) {
-    protobuf::message(11, out, |out| {
+fn show_failure(error: &str, at: u64, out: &mut Vec<u8>) {
+    protobuf::message(field::EVENTS, 1, out, |out| {
         protobuf::fixed(1, at, out);
         protobuf::bytes(2, b"exception", out);
-        attribute(
-            3,
-            "exception.message",
-            Attribute::Text(error.as_bytes()),
-            out,
-        );
+        attribute(3, "exception.message", Attribute::Text(error), out);
     });
     status_of_error(out);
 }
 
 fn status_of_error(out: &mut Vec<u8>) {
-    protobuf::bytes(15, &[3 << 3, 2], out);
+    protobuf::bytes(field::STATUS, &[3 << 3, 2], out);
 }

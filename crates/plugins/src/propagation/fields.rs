@@ -88,16 +88,16 @@ pub struct Fields<'r> {
 impl<'r> Fields<'r> {
     /// Collects the headers as the upstream would get them. Like all plugins of Kong's, it sees the first hundred lines.
     pub fn of(request: &'r Request<'_>) -> Self {
-        Self::collect(request.first_header_pairs())
+        Self::collect(request.first_other_pairs())
     }
 
-    pub fn collect(pairs: impl Iterator<Item = (&'r str, &'r [u8])>) -> Self {
+    pub fn collect<N: AsRef<[u8]>>(pairs: impl Iterator<Item = (N, &'r [u8])>) -> Self {
         let mut fields = Self::default();
-        for (name, value) in pairs {
-            if let Some(name) = Name::of(name.as_bytes()) {
+        pairs.for_each(|(name, value)| {
+            if let Some(name) = Name::of(name.as_ref()) {
                 fields.add(name, value);
             }
-        }
+        });
         fields
     }
 

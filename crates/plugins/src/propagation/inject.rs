@@ -41,7 +41,11 @@ fn digits(span: u64) -> Digits<16> {
 impl Outgoing {
     pub(super) fn write(&self, format: Format, headers: &mut HeaderEdits) {
         match format {
-            Format::W3c => headers.set("traceparent", self.w3c()),
+            Format::W3c => {
+                let value = self.w3c();
+                let value = std::str::from_utf8(&value).unwrap_or_default();
+                headers.set("traceparent", value);
+            }
             Format::B3 => self.write_b3(headers),
             Format::B3Single => headers.set("b3", &*self.b3()),
             Format::Jaeger => headers.set("uber-trace-id", &*self.jaeger()),
@@ -73,14 +77,14 @@ impl Outgoing {
     }
 
     /// The form of nearly all requests, made without an intermediate text.
-    fn w3c(&self) -> HeaderValue {
+    fn w3c(&self) -> [u8; 55] {
         let mut value = *b"00-00000000000000000000000000000000-0000000000000000-00";
         value[3..35].copy_from_slice(&self.trace.hex());
         write_hex(&self.span.to_be_bytes(), &mut value[36..52]);
         if self.sampled == Some(true) {
             value[54] = b'1';
         }
-        HeaderValue::Text(std::str::from_utf8(&value).unwrap_or_default().into())
+        value
     }
 
     fn write_b3(&self, headers: &mut HeaderEdits) {

@@ -189,8 +189,8 @@ impl Plugin for Zipkin {
         };
         let decision = *self.decision(cx.request, own);
         if decision.sampled {
-            let queue = exporter.queue(NAME, cx.node);
-            spans::of_request(self, cx, &decision, |span| queue.push_text(SEPARATOR, span));
+            let mut texts = exporter.texts(NAME, cx.node);
+            spans::of_request(self, cx, &decision, &mut texts);
         }
     }
 
@@ -200,8 +200,8 @@ impl Plugin for Zipkin {
         };
         let decision = self.decide(None);
         if decision.sampled {
-            let queue = exporter.queue(NAME, cx.node);
-            spans::of_stream(self, cx, &decision, |span| queue.push_text(SEPARATOR, span));
+            let mut texts = exporter.texts(NAME, cx.node);
+            spans::of_stream(self, cx, &decision, &mut texts);
         }
     }
 }

@@ -1,12 +1,12 @@
 //! A span in Zipkin's JSON, version 2.
 
-use compact_str::CompactString;
 use plugin::trace::{TraceId, write_hex};
 use serde::{Serialize, Serializer};
+use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use uuid::Uuid;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -51,16 +51,59 @@ pub(super) struct Annotation {
     pub(super) timestamp: u64,
 }
 
-/// The tags of a span. A name occurs once, and empty values are left out.
-#[derive(Debug, Default, Serialize)]
-#[serde(transparent)]
-pub(super) struct Tags<'a>(BTreeMap<CompactString, Cow<'a, str>>);
+/// The tags of a span. A name occurs once, and empty values are left out. They are searched one by one: a span has few,
+/// and those of a client are limited in number.
+#[derive(Debug, Default)]
+pub(super) struct Tags<'a>(SmallVec<[(Cow<'a, str>, Tag<'a>); 12]>);
+
+/// The value of a tag, which becomes a text only when it is written.
+#[derive(Debug)]
+pub(super) enum Tag<'a> {
+    Text(Cow<'a, str>),
+    Id(Uuid),
+    Number(u64),
+}
+
+impl<'a> From<Cow<'a, str>> for Tag<'a> {
+    fn from(text: Cow<'a, str>) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a str> for Tag<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl Serialize for Tag<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Text(text) => serializer.serialize_str(text),
+            Self::Id(id) => {
+                let mut text = [0; 36];
+                serializer.serialize_str(id.hyphenated().encode_lower(&mut text))
+            }
+            Self::Number(number) => serializer.serialize_str(itoa::Buffer::new().format(*number)),
+        }
+    }
+}
+
+impl Serialize for Tags<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
 
 impl<'a> Tags<'a> {
-    pub(super) fn set(&mut self, name: &str, value: impl Into<Cow<'a, str>>) {
-        let value = value.into();
-        if !value.is_empty() {
-            self.0.insert(name.into(), value);
+    pub(super) fn set(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Tag<'a>>) {
+        let (name, value) = (name.into(), value.into());
+        if matches!(&value, Tag::Text(text) if text.is_empty()) {
+            return;
+        }
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known = value,
+            None => self.0.push((name, value)),
         }
     }
 

@@ -2,10 +2,10 @@
 //! upstream, and one for each try.
 
 use super::config::{Flavor, SpanName};
-use super::model::{Annotation, Endpoint, Span, Tags, micros};
-use super::{Decision, Zipkin};
+use super::model::{Annotation, Endpoint, Span, Tag, Tags, micros};
+use super::{Decision, SEPARATOR, Zipkin};
+use crate::exporter::Texts;
 use crate::propagation::random_span;
-use compact_str::CompactString;
 use plugin::{Client, EndedStreamCx, EntityRef, LogCx, Request, Try, TryEnd};
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -35,12 +35,12 @@ struct Moments {
     end: Duration,
 }
 
-/// Passes the spans of a request, each as JSON.
+/// Writes the spans of a request.
 pub(super) fn of_request(
     zipkin: &Zipkin,
     cx: &LogCx<'_, '_>,
     decision: &Decision,
-    push: impl FnMut(&[u8]),
+    texts: &mut Texts<'_>,
 ) {
     let (request, entry) = (cx.request, cx.entry);
     let method = text(request.method_bytes());
@@ -60,16 +60,16 @@ pub(super) fn of_request(
     };
     let mut tags = client_tags(zipkin, request);
     for tag in &zipkin.static_tags {
-        tags.set(&tag.name, tag.value.as_str());
+        tags.set(tag.name.as_str(), tag.value.as_str());
     }
     tags.set("http.method", method);
     tags.set("http.host", request.host);
     tags.set("http.path", path);
     tags.set("http.protocol", protocol(request));
-    tags.set("http.status_code", entry.status.to_string());
+    tags.set("http.status_code", Tag::Number(entry.status.into()));
     shape.common_tags(&mut tags, &cx.node.identity.id);
     if let Some(consumer) = &cx.state.consumer {
-        tags.set("kong.consumer", consumer.id.0.to_string());
+        tags.set("kong.consumer", Tag::Id(consumer.id.0));
     }
     if let Some(credential) = cx
         .state
@@ -77,7 +77,7 @@ pub(super) fn of_request(
         .as_ref()
         .filter(|_| zipkin.shows_credential)
     {
-        tags.set("kong.credential", credential.id.to_string());
+        tags.set("kong.credential", Tag::Id(credential.id));
     }
     let at = |instant: Option<std::time::Instant>| {
         instant.map(|instant| instant.saturating_duration_since(request.started))
@@ -98,15 +98,15 @@ pub(super) fn of_request(
     let Client { ip, port } = request.client;
     let client = Endpoint::of(None, Some(SocketAddr::new(ip, port)));
     let server = |at| cx.state.trace.server_of_try(at);
-    shape.write(tags, client, server, moments.as_ref(), push);
+    shape.write(tags, client, server, moments.as_ref(), texts);
 }
 
-/// Passes the spans of a session, each as JSON.
+/// Writes the spans of a session.
 pub(super) fn of_stream(
     zipkin: &Zipkin,
     cx: &EndedStreamCx<'_>,
     decision: &Decision,
-    push: impl FnMut(&[u8]),
+    texts: &mut Texts<'_>,
 ) {
     let (session, entry) = (cx.session, cx.entry);
     let shape = Shape {
@@ -121,12 +121,12 @@ pub(super) fn of_stream(
     };
     let mut tags = Tags::default();
     for tag in &zipkin.static_tags {
-        tags.set(&tag.name, tag.value.as_str());
+        tags.set(tag.name.as_str(), tag.value.as_str());
     }
     shape.common_tags(&mut tags, &cx.node.identity.id);
     let Client { ip, port } = session.client;
     let client = Endpoint::of(None, Some(SocketAddr::new(ip, port)));
-    shape.write(tags, client, |_| None, None, push);
+    shape.write(tags, client, |_| None, None, texts);
 }
 
 impl<'a> Shape<'a> {
@@ -141,13 +141,13 @@ impl<'a> Shape<'a> {
         client: Option<Endpoint<'a>>,
         server_of_try: impl Fn(usize) -> Option<&'a str>,
         moments: Option<&Moments>,
-        mut push: impl FnMut(&[u8]),
+        texts: &mut Texts<'_>,
     ) {
         let mut push = |span: &Span<'_>| {
+            texts.out.push(SEPARATOR);
             // Texts and numbers can always be written.
-            if let Ok(json) = serde_json::to_vec(span) {
-                push(&json);
-            }
+            let _ = serde_json::to_writer(&mut texts.out, span);
+            texts.end();
         };
         let whole = (Duration::ZERO, self.took);
         let mut request = self.span("", "SERVER", whole);
@@ -191,14 +191,16 @@ impl<'a> Shape<'a> {
     fn attempt(&self, one: &Try, number: usize, is_last: bool) -> Span<'a> {
         let suffix = format!(" (balancer try {number})");
         let mut span = self.span(&suffix, "CLIENT", (one.after, one.after + one.took));
-        span.tags.set("kong.balancer.try", number.to_string());
+        let tag = Tag::Number(number as u64);
+        span.tags.set("kong.balancer.try", tag);
         // The response of the last try is the request's, whatever it is, as in Kong.
         if let TryEnd::Failed(status) = one.end
             && !is_last
         {
             span.tags.set("error", "true");
             span.tags.set("kong.balancer.state", "failed");
-            span.tags.set("http.status_code", status.to_string());
+            span.tags
+                .set("http.status_code", Tag::Number(status.into()));
         }
         self.entity_tags(&mut span.tags);
         span.remote_endpoint = self.server(one.address);
@@ -238,11 +240,11 @@ impl<'a> Shape<'a> {
 
     fn entity_tags(&self, tags: &mut Tags<'a>) {
         if let Some(service) = self.service {
-            tags.set("kong.service", service.id.to_string());
+            tags.set("kong.service", Tag::Id(service.id));
             tags.set("kong.service_name", service.name.unwrap_or_default());
         }
         if let Some(route) = self.route {
-            tags.set("kong.route", route.id.to_string());
+            tags.set("kong.route", Tag::Id(route.id));
             tags.set("kong.route_name", route.name.unwrap_or_default());
         }
     }
@@ -282,8 +284,8 @@ impl<'a> Shape<'a> {
             }
             Flavor::Tags => {
                 let took = micros(end.saturating_sub(start)) as f64 / 1000.0;
-                span.tags
-                    .set(&format!("kong.{phase}.duration_ms"), took.to_string());
+                let name = format!("kong.{phase}.duration_ms");
+                span.tags.set(name, Cow::from(took.to_string()));
             }
         }
     }
@@ -300,7 +302,7 @@ fn client_tags<'a>(zipkin: &'a Zipkin, request: &'a Request<'_>) -> Tags<'a> {
         };
         let (name, value) = (text(name.trim_ascii()), text(value.trim_ascii()));
         if !name.is_empty() && tags.len() < MAX_CLIENT_TAGS {
-            tags.set(&CompactString::from(name), value);
+            tags.set(name, value);
         }
     }
     tags

@@ -128,7 +128,7 @@ fn text_of(error: &PluginError) -> Box<str> {
 impl Chain<'_> {
     /// Lets the plugin that traces decide about the spans of the request, and ends the span of its routing, which has
     /// begun at `since`. Returns whether the access phase is timed.
-    #[cold]
+    #[inline(never)]
     pub fn begin_trace(&mut self, plan: &Plan, request: &Request<'_>, since: Instant) -> bool {
         let (instances, node) = (self.instances, self.node);
         let Some(memory) = self.memory_mut() else {

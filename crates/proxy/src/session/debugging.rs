@@ -107,7 +107,7 @@ impl Connection {
 }
 
 /// Notes the name of the server of a try, or that it could not be resolved.
-#[cold]
+#[inline(never)]
 pub(super) fn note_try(
     trace: &mut Trace,
     target: &Target,

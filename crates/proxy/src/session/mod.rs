@@ -270,6 +270,7 @@ impl Connection {
                     let request = &mut handling.request;
                     let route = routed.route(snapshot);
                     request.route = route.map(|route| route.as_ref());
+                    request.route_path = route.map_or("", |route| &route.path);
                     request.slot = route.map(|route| &route.slot);
                     request.service = routed.service(snapshot).map(|service| service.as_ref());
                     self.dispatch(snapshot, &opening, &routed, &mut handling)

@@ -72,6 +72,7 @@ impl<'h> Opening<'h> {
             tls: arrival.tls.as_deref(),
             route: None,
             service: None,
+            route_path: "",
             slot: None,
             captures: Vec::new(),
             routed: RoutedUri::default(),

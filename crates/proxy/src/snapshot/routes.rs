@@ -208,6 +208,7 @@ fn route_info(
         id: route.id,
         name: route.name.as_deref().map(Arc::from),
         plan: planner.plan(Some(route.id), route.service),
+        path: route.paths.first().map_or("", |path| path).into(),
         slot: RouteSlot::default(),
         service,
         https_redirect_status_code: route.https_redirect_status_code,

@@ -4,7 +4,8 @@
 //!
 //! - [`Queue::push`] never waits and never fails. It costs a short critical section and allocates nothing (growth of the
 //!   buffer apart), and it wakes the background only if a batch can start.
-//! - Texts are copied into chunks ([`Queue::push_text`]), and a batch of texts has few pieces ([`Text`]).
+//! - Texts are copied into chunks ([`Queue::push_text`]), and a batch of texts has few pieces ([`Text`]). Texts that are
+//!   pushed together stay together, and each of them counts as an entry.
 //! - A batch is sent when it has `max_batch_size` entries, or when `max_coalescing_delay` has passed since the queue began
 //!   to collect it. The sender gets the entries in the order of their pushes.
 //! - A failed batch is sent again with exponential back-off, or later if the receiver asks for it. It is given up after
@@ -40,7 +41,7 @@ use crate::background::Background;
 use crate::http::without_userinfo;
 use drain::Drain;
 use futures_util::future::{BoxFuture, join_all};
-use state::{Listed, State};
+use state::{Listed, Size, State};
 use std::any::{Any, TypeId};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -328,7 +329,7 @@ impl<T> Queue<T> {
     /// Adds an entry, whose size counts against `max_bytes`. It never waits for the receiver of the entries.
     #[inline]
     pub fn push(&self, entry: T, bytes: usize) {
-        self.state.push(bytes, |_, _| entry);
+        self.state.push(Size::new(1, bytes), |_, _| entry);
     }
 
     pub fn counts(&self) -> Counts {

@@ -99,6 +99,11 @@ impl QueueParams {
         self.max_bytes.unwrap_or(DEFAULT_MAX_BYTES)
     }
 
+    /// Returns how many texts can be pushed together, so that neither a batch nor the queue is larger than configured.
+    pub fn most_together(&self) -> usize {
+        self.batch_size().min(self.max_entries.max(1))
+    }
+
     pub(super) fn batch_size(&self) -> usize {
         match self.concurrency_limit {
             Concurrency::One => self.max_batch_size.max(1),

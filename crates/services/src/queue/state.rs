@@ -17,12 +17,10 @@ use tokio::time::Instant;
 
 /// Minimum time between two messages of the same kind about one queue.
 pub const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum number of entries that the task moves while pushes wait for the lock.
+/// Maximum number of items that the task moves while pushes wait for the lock.
 const TAKEN_AT_ONCE: usize = 256;
 /// Capacity above which the buffer of an empty queue is freed.
 const KEPT_CAPACITY: usize = 1024;
-/// Size that a larger entry counts as, so that sums do not overflow.
-const LARGEST_ENTRY: usize = u32::MAX as usize;
 /// Maximum length of a sender's error in the log.
 const LOGGED_ERROR: usize = 1000;
 
@@ -40,7 +38,9 @@ pub(super) struct State<T> {
 }
 
 struct Locked<T> {
-    entries: VecDeque<(T, usize)>,
+    items: VecDeque<Item<T>>,
+    /// Number of entries of all items.
+    waiting: usize,
     /// The chunk into which texts are copied. Queues of other entries do not use it.
     chunk: Chunk,
     /// Number of waiting entries at which a push wakes the task; `usize::MAX` while the task does not wait for entries.
@@ -55,7 +55,7 @@ struct Locked<T> {
     closed: bool,
     /// Whether the task has ended. A queue that has ended accepts nothing.
     ended: bool,
-    /// The counters, except `waiting`, which is the length of `entries`.
+    /// The counters, except `waiting`.
     counts: Counts,
     /// Whether the queue has been above the warning level since the last warning.
     warned: bool,
@@ -64,8 +64,41 @@ struct Locked<T> {
     reports: Reports,
 }
 
-/// Entries to drop without the lock. Usually one: the entry that a new one replaces.
-type Victims<T> = SmallVec<[(T, usize); 1]>;
+/// What one push has added: an entry, or several texts that stay together.
+struct Item<T> {
+    of: T,
+    size: Size,
+}
+
+/// The size of an item. Both numbers are limited where it is made, so that sums do not overflow.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    entries: u32,
+    bytes: u32,
+}
+
+impl Size {
+    pub(super) fn new(entries: usize, bytes: usize) -> Self {
+        let limited = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Self {
+            entries: limited(entries),
+            bytes: limited(bytes),
+        }
+    }
+
+    #[inline]
+    fn entries(self) -> usize {
+        self.entries as usize
+    }
+
+    #[inline]
+    fn bytes(self) -> usize {
+        self.bytes as usize
+    }
+}
+
+/// Items to drop without the lock. Usually one: the entry that a new one replaces.
+type Victims<T> = SmallVec<[Item<T>; 1]>;
 
 /// A message about a push that was not smooth.
 enum Notice {
@@ -143,7 +176,8 @@ impl<T> State<T> {
             name: name.into(),
             tag: format!("[{plugin}] queue {name}").into(),
             locked: Mutex::new(Locked {
-                entries: VecDeque::new(),
+                items: VecDeque::new(),
+                waiting: 0,
                 chunk: Chunk::default(),
                 wake_at: 1,
                 warn_at: params.warn_at(),
@@ -167,47 +201,47 @@ impl<T> State<T> {
         (state, first)
     }
 
-    /// Adds the entry that `make` returns. `make` gets the chunk of the queue and the size of all entries.
+    /// Adds the item that `make` returns. `make` gets the chunk of the queue and the size of all entries.
     #[inline]
-    pub(super) fn push(&self, bytes: usize, make: impl FnOnce(&mut Chunk, u64) -> T) {
-        let bytes = bytes.min(LARGEST_ENTRY);
+    pub(super) fn push(&self, size: Size, make: impl FnOnce(&mut Chunk, u64) -> T) {
         let mut locked = self.lock();
-        locked.counts.pushed += 1;
-        if !locked.has_room(bytes) {
-            return self.push_slow(locked, bytes, make);
+        locked.counts.pushed += size.entries() as u64;
+        if !locked.has_room(size) {
+            return self.push_slow(locked, size, make);
         }
-        let wake = locked.add(bytes, make);
+        let wake = locked.add(size, make);
         drop(locked);
         if wake {
             self.wake.notify_one();
         }
     }
 
-    /// Adds an entry to a queue that is nearly full, full, or has ended.
+    /// Adds an item to a queue that is nearly full, full, or has ended.
     #[cold]
     fn push_slow(
         &self,
         mut locked: MutexGuard<'_, Locked<T>>,
-        bytes: usize,
+        size: Size,
         make: impl FnOnce(&mut Chunk, u64) -> T,
     ) {
         let mut victims = Victims::new();
         let mut notices: SmallVec<[Notice; 2]> = SmallVec::new();
         let max = locked.params.max_bytes();
+        let (entries, bytes) = (size.entries() as u64, size.bytes());
         let mut wake = false;
         if locked.ended {
-            locked.counts.dropped_shutdown += 1;
+            locked.counts.dropped_shutdown += entries;
         } else if bytes > max {
-            locked.counts.refused += 1;
-            let refused = locked.reports.too_large.count(1);
+            locked.counts.refused += entries;
+            let refused = locked.reports.too_large.count(entries);
             notices.extend(refused.map(|refused| Notice::TooLarge {
                 bytes,
                 max,
                 refused,
             }));
         } else {
-            locked.make_room(bytes, max, &mut victims, &mut notices);
-            wake = locked.add(bytes, make);
+            locked.make_room(size, max, &mut victims, &mut notices);
+            wake = locked.add(size, make);
         }
         drop(locked);
         if wake {
@@ -307,7 +341,7 @@ impl<T> State<T> {
             locked.wake_at = usize::MAX;
             return Next::Wait(None);
         }
-        if locked.entries.is_empty() {
+        if locked.items.is_empty() {
             *collecting = None;
             if locked.closed && sends == 0 {
                 locked.ended = true;
@@ -316,7 +350,7 @@ impl<T> State<T> {
             locked.wake_at = 1;
             return Next::Wait(None);
         }
-        let (waiting, full) = (locked.entries.len(), locked.params.batch_size());
+        let (waiting, full) = (locked.waiting, locked.params.batch_size());
         if waiting < full && !draining && !locked.closed {
             let began = *collecting.get_or_insert_with(Instant::now);
             let until = began + locked.params.coalescing_delay();
@@ -330,8 +364,8 @@ impl<T> State<T> {
         Next::Send(waiting.min(full))
     }
 
-    /// Takes the oldest entries, at most `number`. The first value is how many there are: the batch has fewer if entries
-    /// were joined.
+    /// Takes the oldest items that have together at most this number of entries, or a single one. The first value is how
+    /// many entries there are: the batch has fewer values if items were joined.
     pub(super) fn take(&self, number: usize) -> (usize, Vec<T>) {
         let (mut taken, mut batch) = (0, Vec::new());
         let mut moved = Vec::with_capacity(number.min(TAKEN_AT_ONCE));
@@ -339,20 +373,22 @@ impl<T> State<T> {
         let _freed;
         loop {
             let mut locked = self.lock();
-            let wanted = (number - taken).min(TAKEN_AT_ONCE);
-            let there = wanted.min(locked.entries.len());
-            for _ in 0..there {
-                moved.extend(locked.remove_oldest().map(|(entry, _)| entry));
+            let before = taken;
+            while moved.len() < TAKEN_AT_ONCE
+                && (locked.oldest()).is_some_and(|next| taken == 0 || taken + next <= number)
+                && let Some(Item { of, size }) = locked.remove_oldest()
+            {
+                taken += size.entries();
+                moved.push(of);
             }
-            locked.counts.sending += there as u64;
-            taken += there;
+            locked.counts.sending += (taken - before) as u64;
             let join = locked.sender.join;
-            if taken < number && there > 0 {
+            if moved.len() == TAKEN_AT_ONCE {
                 drop(locked);
                 append(&mut batch, &mut moved, join);
                 continue;
             }
-            locked.warned &= locked.entries.len() >= locked.warn_at;
+            locked.warned &= locked.waiting >= locked.warn_at;
             let dropped = std::mem::take(&mut locked.dropping);
             resumed = dropped && locked.reports.resumed.count(1).is_some();
             _freed = locked.spare_buffer();
@@ -426,8 +462,9 @@ impl<T> State<T> {
     pub(super) fn end(&self) {
         let mut locked = self.lock();
         locked.ended = true;
-        let rest = std::mem::take(&mut locked.entries);
-        let lost = rest.len() as u64 + std::mem::take(&mut locked.counts.sending);
+        let rest = std::mem::take(&mut locked.items);
+        let waiting = std::mem::take(&mut locked.waiting);
+        let lost = waiting as u64 + std::mem::take(&mut locked.counts.sending);
         locked.counts.dropped_shutdown += lost;
         locked.counts.bytes = 0;
         // The sender can hold anything, and the registry keeps the state for its counters.
@@ -446,7 +483,7 @@ impl<T> State<T> {
     pub(super) fn counts(&self) -> Counts {
         let locked = self.lock();
         Counts {
-            waiting: locked.entries.len() as u64,
+            waiting: locked.waiting as u64,
             ..locked.counts
         }
     }
@@ -457,55 +494,51 @@ impl<T> State<T> {
 }
 
 impl<T> Locked<T> {
-    /// Whether an entry can be added without looking at the limits.
+    /// Whether an item can be added without looking at the limits.
     #[inline]
-    fn has_room(&self, bytes: usize) -> bool {
-        let fits = self.counts.bytes as usize + bytes <= self.params.max_bytes();
-        fits && self.entries.len() < self.warn_at && !self.ended
+    fn has_room(&self, size: Size) -> bool {
+        let fits = self.counts.bytes as usize + size.bytes() <= self.params.max_bytes();
+        fits && self.waiting + size.entries() <= self.warn_at && !self.ended
     }
 
-    /// Adds an entry. Returns whether the task must be woken.
+    /// Adds an item. Returns whether the task must be woken.
     #[inline]
-    fn add(&mut self, bytes: usize, make: impl FnOnce(&mut Chunk, u64) -> T) -> bool {
-        let entry = make(&mut self.chunk, self.counts.bytes);
-        self.entries.push_back((entry, bytes));
-        self.counts.bytes += bytes as u64;
-        let wake = self.entries.len() >= self.wake_at;
+    fn add(&mut self, size: Size, make: impl FnOnce(&mut Chunk, u64) -> T) -> bool {
+        let of = make(&mut self.chunk, self.counts.bytes);
+        self.items.push_back(Item { of, size });
+        self.waiting += size.entries();
+        self.counts.bytes += size.bytes() as u64;
+        let wake = self.waiting >= self.wake_at;
         if wake {
             self.wake_at = usize::MAX;
         }
         wake
     }
 
-    /// Drops the oldest entries until there is room for one of this size.
+    /// Drops the oldest items until there is room for one of this size.
     fn make_room(
         &mut self,
-        bytes: usize,
+        size: Size,
         max_bytes: usize,
         victims: &mut Victims<T>,
         notices: &mut SmallVec<[Notice; 2]>,
     ) {
-        if self.entries.len() >= self.warn_at
+        if self.waiting >= self.warn_at
             && !std::mem::replace(&mut self.warned, true)
             && self.reports.nearly_full.count(1).is_some()
         {
             notices.push(Notice::NearlyFull);
         }
-        let before = victims.len();
-        while self.entries.len() >= self.params.max_entries.max(1) {
-            self.drop_oldest(victims);
-        }
-        let dropped = (victims.len() - before) as u64;
+        let most = self.params.max_entries.max(1);
+        let dropped = self.drop_while(victims, |queue| queue.waiting + size.entries() > most);
         if dropped > 0 {
             self.counts.dropped_entries += dropped;
             let report = self.reports.full.count(dropped);
             notices.extend(report.map(|dropped| Notice::Full { dropped }));
         }
-        let before = victims.len();
-        while !self.entries.is_empty() && self.counts.bytes as usize + bytes > max_bytes {
-            self.drop_oldest(victims);
-        }
-        let dropped = (victims.len() - before) as u64;
+        let dropped = self.drop_while(victims, |queue| {
+            queue.counts.bytes as usize + size.bytes() > max_bytes
+        });
         if dropped > 0 {
             self.counts.dropped_bytes += dropped;
             let report = self.reports.bytes.count(dropped);
@@ -513,16 +546,27 @@ impl<T> Locked<T> {
         }
     }
 
-    fn drop_oldest(&mut self, victims: &mut Victims<T>) {
-        if let Some(oldest) = self.remove_oldest() {
+    /// Drops the oldest items as long as there is too much. Returns the number of their entries.
+    fn drop_while(&mut self, victims: &mut Victims<T>, is_full: impl Fn(&Self) -> bool) -> u64 {
+        let before = self.waiting;
+        while is_full(self)
+            && let Some(oldest) = self.remove_oldest()
+        {
             self.dropping = true;
             victims.push(oldest);
         }
+        (before - self.waiting) as u64
     }
 
-    fn remove_oldest(&mut self) -> Option<(T, usize)> {
-        let oldest = self.entries.pop_front()?;
-        self.counts.bytes -= oldest.1 as u64;
+    /// Returns the number of entries of the oldest item.
+    fn oldest(&self) -> Option<usize> {
+        self.items.front().map(|item| item.size.entries())
+    }
+
+    fn remove_oldest(&mut self) -> Option<Item<T>> {
+        let oldest = self.items.pop_front()?;
+        self.waiting -= oldest.size.entries();
+        self.counts.bytes -= oldest.size.bytes() as u64;
         Some(oldest)
     }
 
@@ -535,13 +579,13 @@ impl<T> Locked<T> {
     }
 
     /// Returns the buffer of an empty queue if it is large, so that it is freed without the lock.
-    fn spare_buffer(&mut self) -> Option<VecDeque<(T, usize)>> {
-        let large = self.entries.is_empty() && self.entries.capacity() > KEPT_CAPACITY;
-        large.then(|| std::mem::take(&mut self.entries))
+    fn spare_buffer(&mut self) -> Option<VecDeque<Item<T>>> {
+        let large = self.items.is_empty() && self.items.capacity() > KEPT_CAPACITY;
+        large.then(|| std::mem::take(&mut self.items))
     }
 
     fn is_idle(&self) -> bool {
-        self.entries.is_empty() && self.counts.sending == 0
+        self.items.is_empty() && self.counts.sending == 0
     }
 }
 

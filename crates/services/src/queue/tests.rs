@@ -744,3 +744,48 @@ async fn texts_of_every_size_are_sent_whole_and_dropped_ones_are_not() {
     assert_eq!(sizes, [0, 5000, 100_000, 17_000, 65_536, 3]);
     assert_eq!(queue.counts().lost(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn texts_that_were_pushed_together_stay_together() {
+    let bench = Bench::new([]);
+    let (queue, received) = text_queue(&bench, batches_of(5));
+    for texts in [",1,2", ",3,4", ",5,6", ",7,8"] {
+        queue.push_texts(2, texts.as_bytes());
+    }
+    sleep(2 * SECOND).await;
+    let batches: Vec<Vec<u8>> = received.try_iter().map(|batch| batch.concat()).collect();
+    // A third pair would make the batch larger than configured.
+    assert_eq!(batches, [*b",1,2,3,4", *b",5,6,7,8"]);
+    assert_eq!((queue.counts().pushed, queue.counts().sent), (8, 8));
+}
+
+#[tokio::test(start_paused = true)]
+async fn texts_that_were_pushed_together_are_dropped_together() {
+    let bench = Bench::new([]);
+    let params = QueueParams {
+        max_entries: 5,
+        max_batch_size: 100,
+        ..QueueParams::default()
+    };
+    let (queue, received) = text_queue(&bench, params);
+    for texts in [",1,2", ",3,4", ",5,6"] {
+        queue.push_texts(2, texts.as_bytes());
+    }
+    assert_eq!(queue.counts().waiting, 4);
+    sleep(2 * SECOND).await;
+    assert_eq!(received.try_recv().unwrap().concat(), b",3,4,5,6");
+    let counts = queue.counts();
+    assert_eq!((counts.dropped_entries, counts.lost()), (2, 2));
+    assert_complete(counts);
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_texts_together_than_a_batch_has_are_a_batch_of_their_own() {
+    let bench = Bench::new([]);
+    let (queue, received) = text_queue(&bench, batches_of(2));
+    queue.push_texts(3, b",1,2,3");
+    queue.push_text(b',', b"4");
+    sleep(2 * SECOND).await;
+    let batches: Vec<Vec<u8>> = received.try_iter().map(|batch| batch.concat()).collect();
+    assert_eq!(batches, [b",1,2,3".to_vec(), b",4".to_vec()]);
+}

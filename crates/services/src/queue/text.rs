@@ -4,6 +4,7 @@
 //! whole. Texts that were pushed one after the other are next to each other in memory. When the task takes them, it
 //! joins them again without a copy, so that a batch of a thousand records is a few pieces.
 
+use super::state::Size;
 use super::{Queue, SendError, Sender};
 use bytes::{Bytes, BytesMut};
 use std::fmt;
@@ -27,29 +28,28 @@ pub struct Text {
 pub(super) struct Chunk(BytesMut);
 
 impl Chunk {
-    /// Copies a text that has three parts: what comes before it, itself, and what comes after it. `waiting` is the size
-    /// of the texts that wait.
+    /// Copies texts that are given in three parts. `waiting` is the size of the texts that wait.
     #[inline]
-    fn add(&mut self, parts: [&[u8]; 3], waiting: u64) -> Text {
+    fn add(&mut self, entries: usize, parts: [&[u8]; 3], waiting: u64) -> Text {
         if self.0.capacity() < size(parts) {
-            return self.add_slow(parts, waiting);
+            return self.add_slow(entries, parts, waiting);
         }
         for part in parts {
             self.0.extend_from_slice(part);
         }
         let bytes = self.0.split();
-        Text { bytes, entries: 1 }
+        Text { bytes, entries }
     }
 
     #[cold]
-    fn add_slow(&mut self, parts: [&[u8]; 3], waiting: u64) -> Text {
+    fn add_slow(&mut self, entries: usize, parts: [&[u8]; 3], waiting: u64) -> Text {
         let needed = size(parts);
         if needed > LARGEST_TEXT {
             let mut bytes = BytesMut::with_capacity(needed);
             for part in parts {
                 bytes.extend_from_slice(part);
             }
-            return Text { bytes, entries: 1 };
+            return Text { bytes, entries };
         }
         let size = (waiting as usize).clamp(SMALLEST_CHUNK, LARGEST_CHUNK);
         let size = size.next_power_of_two().max(needed);
@@ -57,7 +57,7 @@ impl Chunk {
         if !self.0.try_reclaim(size) {
             self.0 = BytesMut::with_capacity(size);
         }
-        self.add(parts, waiting)
+        self.add(entries, parts, waiting)
     }
 }
 
@@ -123,19 +123,29 @@ impl Queue<Text> {
     /// waits for the receiver of the texts.
     #[inline]
     pub fn push_text(&self, separator: u8, text: &[u8]) {
-        self.state.push(text.len(), |chunk, waiting| {
-            chunk.add([&[separator], text, b""], waiting)
+        self.state.push(Size::new(1, text.len()), |chunk, waiting| {
+            chunk.add(1, [&[separator], text, b""], waiting)
         });
+    }
+
+    /// Adds a copy of this number of texts, each of which has its separator in front of it. They are sent or dropped
+    /// together, so there should not be more of them than [`super::QueueParams::most_together`] returns.
+    #[inline]
+    pub fn push_texts(&self, number: usize, texts: &[u8]) {
+        self.state
+            .push(Size::new(number, texts.len()), |chunk, waiting| {
+                chunk.add(number, [texts, b"", b""], waiting)
+            });
     }
 
     /// Adds a copy of one or several lines, which follow a prefix. They are given without the last line end. Like
     /// [`Self::push_text`].
     #[inline]
     pub fn push_lines(&self, prefix: &[u8], lines: &[u8]) {
-        self.state
-            .push(prefix.len() + lines.len(), |chunk, waiting| {
-                chunk.add([prefix, lines, b"\n"], waiting)
-            });
+        let size = Size::new(1, prefix.len() + lines.len());
+        self.state.push(size, |chunk, waiting| {
+            chunk.add(1, [prefix, lines, b"\n"], waiting)
+        });
     }
 }
 

@@ -195,6 +195,48 @@ fn a_batch_has_the_resource_once() {
 }
 
 #[test]
+fn spans_of_a_request_fit_into_batches() {
+    for (size, expected) in [(1, vec![1, 1]), (2, vec![2])] {
+        let sink = Sink::start(&[]);
+        let case = case(&sink, json!({"queue": {"max_batch_size": size}}));
+        let all = Tracing {
+            instrumentations: Instrumentations::ALL,
+            sampling_rate: 1.0,
+        };
+        case.tracing(all).request("GET /").run_now();
+        let spans = expected
+            .iter()
+            .map(|_| otlp::spans(&sink.next().body).len());
+        assert_eq!(spans.collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn the_root_span_shows_the_request() {
+    let sink = Sink::start(&[]);
+    let long = "x".repeat(20_000);
+    let case = case(&sink, json!({}));
+    case.request("GET /short")
+        .client("192.0.2.100:77")
+        .run_now();
+    case.request(&format!("PUT /a%ff?b={long}"))
+        .client("[2001:db8::1]:77")
+        .run_now();
+    let shown = |span: Span| otlp::attributes(&span.attributes);
+    let text = |text: &str| otlp::Value::Text(text.to_owned());
+    let short = shown(next_span(&sink));
+    assert_eq!(short["http.url"], text("http://a.test/short"));
+    assert_eq!(short["http.client_ip"], text("192.0.2.100"));
+    assert_eq!(short["http.flavor"], text("1.1"));
+    let long_one = shown(next_span(&sink));
+    let url = format!("http://a.test/a%ff?b={long}");
+    assert_eq!(long_one["http.url"], text(&url));
+    assert_eq!(long_one["http.method"], text("PUT"));
+    assert_eq!(long_one["net.peer.ip"], text("2001:db8::1"));
+    assert_eq!(long_one["http.status_code"], otlp::Value::Integer(200));
+}
+
+#[test]
 fn only_status_200_is_a_success() {
     let sink = Sink::start(&[202, 302]);
     let more = json!({"queue": {"max_batch_size": 1, "initial_retry_delay": 0.001}});

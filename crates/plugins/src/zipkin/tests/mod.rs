@@ -166,6 +166,16 @@ fn what_is_not_sampled_is_passed_on_and_not_sent() {
 }
 
 #[test]
+fn spans_are_sent_one_by_one_if_batches_have_one() {
+    let sink = Sink::start(&[]);
+    let case = case(&sink, json!({"queue": {"max_batch_size": 1}}));
+    case.request("GET /").run_now();
+    for _ in 0..3 {
+        assert_eq!(sink.next().records().len(), 1);
+    }
+}
+
+#[test]
 fn tags_of_a_client_are_bounded() {
     let sink = Sink::start(&[]);
     let tags: String = (0..1000).map(|number| format!("t{number}=v;")).collect();
