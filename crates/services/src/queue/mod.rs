@@ -14,14 +14,17 @@
 //!   and logged in Kong's words at most once per [`LOG_INTERVAL`].
 //! - A queue is found by plugin and name, so it outlives changes of the configuration that do not concern it. It uses the
 //!   newest parameters and sender. When its last handle is dropped, it sends what it holds at once and ends. If it is
-//!   asked for again before that, it continues.
+//!   asked for again before that, it continues. A receiver that then accepts nothing for 10 seconds, or not all
+//!   within 60, loses the rest.
 //! - [`Queues::drain`] sends what all queues hold, without waiting for batches to fill up. What is left at the deadline is
-//!   dropped, counted and logged.
+//!   dropped, counted and logged, and before that what a receiver that accepts nothing for 5 seconds should
+//!   get.
 //!
 //! With [`Concurrency::Unlimited`], Kong keeps no queue at all and its memory is not bounded. Here at most
 //! [`MAX_SENDS`] entries are sent at once, and the others wait within the limits of the queue.
 
 mod drain;
+mod ending;
 mod params;
 mod state;
 mod statistics;

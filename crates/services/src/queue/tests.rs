@@ -18,6 +18,8 @@ enum Reply {
     Fail,
     Panic,
     Stall,
+    /// Accepts the batch after four seconds.
+    Late,
 }
 
 /// A receiver of batches that records each attempt with its time.
@@ -51,6 +53,10 @@ impl Sink {
                     Reply::Fail => Err(SendError::new("status 500")),
                     Reply::Panic => panic!("on purpose"),
                     Reply::Stall => pending().await,
+                    Reply::Late => {
+                        sleep(4 * SECOND).await;
+                        Ok(())
+                    }
                 }
             }
         })
@@ -407,19 +413,20 @@ async fn a_drain_sends_incomplete_batches_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_starts_waiting_retries_at_once_and_retries_until_the_deadline() {
-    let bench = Bench::new([Reply::Fail; 4]);
+async fn a_drain_starts_waiting_retries_at_once_and_gives_up_a_receiver_that_accepts_nothing() {
+    let bench = Bench::new([Reply::Fail; 9]);
     let params = QueueParams {
-        initial_retry_delay: 10 * SECOND,
+        initial_retry_delay: 3 * SECOND,
+        max_retry_delay: 3 * SECOND,
         ..QueueParams::default()
     };
     let queue = bench.queue(params);
     push(&queue, [1, 2]);
-    sleep(5 * SECOND).await;
-    let lost = bench.queues.drain(Instant::now() + 15 * SECOND).await;
-    assert_eq!(bench.start.elapsed(), 20 * SECOND);
+    sleep(4 * SECOND).await;
+    let lost = bench.queues.drain(Instant::now() + 30 * SECOND).await;
+    assert_eq!(bench.start.elapsed(), 9 * SECOND);
     let times: Vec<u64> = bench.sink.attempts().iter().map(|(at, _)| *at).collect();
-    assert_eq!(times, [0, 5000, 15_000]);
+    assert_eq!(times, [0, 3000, 4000, 7000]);
     assert_eq!((lost, queue.counts().dropped_shutdown), (2, 2));
     push(&queue, [3]);
     assert_eq!(
@@ -428,6 +435,59 @@ async fn a_drain_starts_waiting_retries_at_once_and_retries_until_the_deadline()
         "nothing is kept any more"
     );
     assert_complete(queue.counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_receiver_has_the_whole_time_of_a_drain() {
+    let bench = Bench::new([Reply::Late; 5]);
+    let queue = bench.queue(QueueParams::default());
+    push(&queue, 0..5);
+    let lost = bench.queues.drain(Instant::now() + 30 * SECOND).await;
+    assert_eq!((lost, bench.start.elapsed()), (0, 20 * SECOND));
+    assert_eq!(queue.counts().sent, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_without_holders_tries_for_the_last_time_and_drops_the_rest() {
+    let bench = Bench::new([Reply::Fail, Reply::Stall]);
+    let params = QueueParams {
+        initial_retry_delay: 30 * SECOND,
+        ..QueueParams::default()
+    };
+    let queue = bench.queue(params);
+    push(&queue, [1, 2, 3]);
+    sleep(SECOND).await;
+    drop(queue);
+    sleep(9 * SECOND).await;
+    assert_eq!(bench.sink.attempts(), [(0, vec![1]), (1000, vec![1])]);
+    assert_eq!(bench.counts().waiting, 2);
+    sleep(2 * SECOND).await;
+    assert_eq!(Arc::strong_count(&bench.sink), 1, "the sender is gone");
+    let (_, plugins) = bench.queues.0.all_counts();
+    let counts = plugins["http-log"];
+    assert_eq!((counts.dropped_unused, counts.waiting), (3, 0));
+    assert_complete(counts);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_without_holders_sends_to_a_slow_receiver_for_a_minute() {
+    let bench = Bench::new([Reply::Late; 99]);
+    let queue = bench.queue(QueueParams::default());
+    push(&queue, 0..99);
+    drop(queue);
+    sleep(59 * SECOND).await;
+    assert_eq!(
+        (bench.counts().sent, bench.counts().dropped_unused),
+        (14, 0)
+    );
+    sleep(2 * SECOND).await;
+    let log = bench
+        .queues
+        .get("http-log", "log", QueueParams::default(), {
+            bench.sink.sender(bench.start)
+        });
+    assert_eq!(log.counts(), Counts::default(), "the first queue has ended");
+    assert_eq!(Arc::strong_count(&bench.sink), 2);
 }
 
 #[tokio::test(start_paused = true)]
