@@ -4,9 +4,12 @@
 use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use compact_str::CompactString;
+use percent_encoding::percent_decode_str;
 use plugin::{BuildError, Node};
 use services::http::{Body, Client, Options, Request, Url};
 use services::queue::{Queue, QueueParams, SendError, Sender, Text};
+use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
@@ -16,6 +19,8 @@ use std::time::Duration;
 pub(crate) const MAX_BODY: usize = 64 * 1024;
 /// Maximum bytes of a response body that an error shows.
 const SHOWN_BODY: usize = 200;
+/// Length from which on a part of a URL may be a secret.
+const SHORTEST_TOKEN: usize = 5;
 
 /// What a server gets, and which of its answers is a success.
 pub(crate) trait Format: Send + Sync + 'static {
@@ -110,6 +115,7 @@ pub(crate) async fn deliver(
     is_success: impl Fn(u16) -> bool,
 ) -> Result<(), SendError> {
     let place = format!("{}:{}", request.url.host(), request.url.port());
+    let url = request.url.clone();
     let response = client.send(request).await;
     let response = response
         .map_err(|error| SendError::new(format!("failed request to {place}: {}", error.kind)))?;
@@ -117,11 +123,27 @@ pub(crate) async fn deliver(
     if is_success(status) {
         return Ok(());
     }
-    let shown = response.body.get(..SHOWN_BODY).unwrap_or(&response.body);
-    let shown = String::from_utf8_lossy(shown);
+    let shown = without_parts(&String::from_utf8_lossy(&response.body), &url);
+    let shown = &shown[..shown.floor_char_boundary(SHOWN_BODY)];
     Err(SendError::new(format!(
         "request to {place} returned status code {status} and body {shown:?}"
     )))
+}
+
+/// Hides in a text what is in a URL's path and query. They may have tokens, and many servers repeat them in their error
+/// pages.
+fn without_parts(text: &str, url: &Url) -> String {
+    let query = url.query().unwrap_or_default();
+    let parts = url.path().split('/').chain(query.split(['&', '=']));
+    let mut parts: Vec<Cow<'_, str>> = parts
+        .flat_map(|part| [part.into(), percent_decode_str(part).decode_utf8_lossy()])
+        .filter(|part| part.len() >= SHORTEST_TOKEN)
+        .collect();
+    // A part can be the beginning of another one.
+    parts.sort_by_key(|part| Reverse(part.len()));
+    parts.dedup();
+    let hide = |text: String, part: Cow<'_, str>| text.replace(&*part, "***");
+    parts.into_iter().fold(text.to_owned(), hide)
 }
 
 fn parse(target: &Target<'_>) -> Result<Url, BuildError> {
@@ -168,5 +190,26 @@ fn options([connect, send, read]: [Option<u64>; 3]) -> Options {
         server_name: None,
         keepalive: Duration::from_secs(60),
         max_body: MAX_BODY,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_show_nothing_of_the_path_and_the_query() {
+        let url = "https://log.test/in/TOKENS/TOKEN/b%C3%BCcher/v1?k=secret&x=y";
+        let url = Url::parse(url).expect("a URL");
+        for (text, shown) in [
+            (
+                "Cannot POST /in/TOKENS/TOKEN/b\u{fc}cher/v1",
+                "Cannot POST /in/***/***/***/v1",
+            ),
+            ("b%C3%BCcher?k=secret", "***?k=***"),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(without_parts(text, &url), shown);
+        }
     }
 }

@@ -286,17 +286,35 @@ impl Registry {
     }
 }
 
+/// Paths of receivers that have no secret.
+const KNOWN_PATHS: [&str; 6] = [
+    "/",
+    "/v1/traces",
+    "/v1/logs",
+    "/v1/metrics",
+    "/api/v1/spans",
+    "/api/v2/spans",
+];
+
 /// Returns the name of a queue for the log and for metrics: without what may be secret in a URL, which is its user
-/// information and its query. What follows a query cannot be told from it. So a hash keeps such names apart.
+/// information, its query, and its path, since webhooks and log services have tokens there. What follows a URL cannot be
+/// told from it. So a hash keeps such names apart.
 fn shown(name: &str) -> Cow<'_, str> {
     let shown = without_userinfo(name);
-    let query = shown.find("://").and_then(|_| shown.find('?'));
-    let Some(query) = query else {
+    let Some(start) = shown.find("://").map(|at| at + 3) else {
         return shown;
     };
+    let Some(end) = shown[start..].find(['/', '?', '#', '\\']) else {
+        return shown;
+    };
+    let (place, rest) = shown.split_at(start + end);
+    let path = rest.split(':').next().unwrap_or_default();
+    if KNOWN_PATHS.contains(&path) && !rest.contains('?') {
+        return shown;
+    }
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
-    format!("{}?***:{:x}", &shown[..query], hasher.finish()).into()
+    format!("{place}/***:{:x}", hasher.finish()).into()
 }
 
 fn count_ended(ended: &mut BTreeMap<Box<str>, Counts>, state: &dyn Listed) {
