@@ -75,6 +75,7 @@ fn the_last_records_are_written_at_shutdown_and_can_hide_credentials() {
 fn logs_hide_credentials_whose_names_the_configuration_says() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("requests.log");
+    let log = directory.path().join("access.log");
     let echo = Echo::start();
     let plugins = json!([
         {"name": "file-log", "config": {"path": path}},
@@ -95,7 +96,7 @@ fn logs_hide_credentials_whose_names_the_configuration_says() {
             "nginx_http_log_format",
             "a '$request $http_x_pass $http_x_proof $http_x_bearer $arg_proof $http_referer'",
         )
-        .set("proxy_access_log", "access.log a")
+        .set("proxy_access_log", format!("{} a", log.display()))
         .configuration(&configuration.to_string())
         .start();
     let target = "/?X_Pass=secret&proof[]=secret&%70roof=secret&plain=shown";
@@ -106,7 +107,6 @@ fn logs_hide_credentials_whose_names_the_configuration_says() {
         ("Referer", "http://a/?proof=secret&X-Amz-Signature=secret"),
     ];
     gateway.get(target, &headers);
-    let log = gateway.launch().prefix().join("access.log");
     assert!(gateway.stop().success());
     for log in [&path, &log] {
         let text = fs::read_to_string(log).expect("there is a file");
