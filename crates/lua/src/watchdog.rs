@@ -36,6 +36,8 @@ pub(crate) struct Slot {
     /// The slice that the watchdog saw last, and for how many ticks.
     seen: AtomicU64,
     ticks: AtomicU32,
+    /// Ticks after which a slice is stopped.
+    max_ticks: u32,
 }
 
 impl Slot {
@@ -48,6 +50,7 @@ impl Slot {
             thread: unsafe { libc::pthread_self() },
             seen: AtomicU64::new(0),
             ticks: AtomicU32::new(0),
+            max_ticks: max_ticks(),
         }
     }
 
@@ -74,7 +77,7 @@ impl Slot {
             self.ticks.store(0, Relaxed);
             return;
         }
-        if self.ticks.fetch_add(1, Relaxed) < MAX_TICKS {
+        if self.ticks.fetch_add(1, Relaxed) < self.max_ticks {
             return;
         }
         self.stopped.store(now, Relaxed);
@@ -82,6 +85,15 @@ impl Slot {
         // SAFETY: the thread runs, because it removes the slot under the lock before it ends.
         unsafe { libc::pthread_kill(self.thread, SIGNAL) };
     }
+}
+
+/// Returns the ticks after which slices of this thread are stopped.
+fn max_ticks() -> u32 {
+    #[cfg(test)]
+    if tests::IS_PATIENT.get() {
+        return u32::MAX;
+    }
+    MAX_TICKS
 }
 
 /// The workers that the watchdog looks at.
@@ -134,8 +146,15 @@ fn start() {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::{MAX_TICKS, Slot, start};
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Whether slices of this thread have all the time, for tests of other limits. It must be set before the thread
+        /// has a VM.
+        pub(crate) static IS_PATIENT: Cell<bool> = const { Cell::new(false) };
+    }
 
     #[test]
     fn only_the_slice_that_took_too_long_is_stopped() {

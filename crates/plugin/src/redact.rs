@@ -1,27 +1,48 @@
 //! Hides credentials in logs (`log_redact`): values of query fields, cookies, and headers with keys.
+//!
+//! Some names are known, and plugins add those that their configuration says ([`learn`]). A name is compared without
+//! case, and `_` is `-`: a header that clients send as `x-key` can be configured as `x_key`.
 
+use arc_swap::ArcSwapOption;
 use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a log shows in place of a credential.
 pub const REDACTED: &[u8] = b"REDACTED";
 
-/// Fields of a query whose values are credentials. The first six are those of OAuth 2.0 and of Kong's plugins.
-const FIELDS: [&[u8]; 11] = [
-    b"access_token",
-    b"client_secret",
+/// Fields of a query whose values are credentials: those of OAuth 2.0 and of Kong's plugins, and those of presigned URLs.
+const FIELDS: [&[u8]; 27] = [
+    b"access-token",
+    b"client-secret",
     b"code",
-    b"refresh_token",
+    b"refresh-token",
     b"jwt",
     b"apikey",
-    b"api_key",
-    b"id_token",
+    b"api-key",
+    b"id-token",
     b"assertion",
-    b"client_assertion",
+    b"client-assertion",
     b"password",
+    b"code-verifier",
+    b"provision-key",
+    b"token",
+    b"auth-token",
+    b"private-token",
+    b"session-token",
+    b"secret",
+    b"samlresponse",
+    b"signature",
+    b"sig",
+    b"x-amz-signature",
+    b"x-amz-credential",
+    b"x-amz-security-token",
+    b"x-goog-signature",
+    b"x-goog-credential",
+    b"x-oss-signature",
 ];
 
 /// Headers whose values are credentials. Kong hides the first two in log records.
-const HEADERS: [&[u8]; 11] = [
+const HEADERS: [&[u8]; 15] = [
     b"authorization",
     b"proxy-authorization",
     b"cookie",
@@ -33,32 +54,106 @@ const HEADERS: [&[u8]; 11] = [
     b"x-access-token",
     b"x-amz-security-token",
     b"x-vault-token",
+    b"x-goog-api-key",
+    b"private-token",
+    b"x-forwarded-access-token",
+    b"x-kong-request-debug-token",
 ];
 
 /// Headers whose values are URLs, with codes and tokens of OAuth 2.0 in their queries and fragments.
 const URL_HEADERS: [&[u8]; 4] = [b"referer", b"location", b"content-location", b"refresh"];
 
-/// Whether a field of a query has a credential. The name may be percent-encoded.
+/// Maximum number of names that plugins can add. A configuration changes them seldom, so only many changes lead to it.
+const MAX_LEARNT: usize = 10_000;
+
+/// The names that plugins have added. They stay when a plugin goes, because clients may still send their keys. There is
+/// one list per process, since a name that is secret in one place must not be shown by another.
+static LEARNT: ArcSwapOption<Learnt> = ArcSwapOption::const_empty();
+/// Held while names are added.
+static LEARNING: Mutex<()> = Mutex::new(());
+
+#[derive(Clone, Default)]
+struct Learnt {
+    /// In the order of [`letters`].
+    names: Vec<Box<[u8]>>,
+    /// A bit for each length of a name that occurs; the last one is for all longer names. Most names that are looked for
+    /// have another length.
+    lengths: u64,
+}
+
+/// Hides the values of headers and of query fields with these names from now on. Plugins call it when they start, with
+/// names from their configuration.
+pub fn learn<'n>(names: impl IntoIterator<Item = &'n str>) {
+    let _learning = LEARNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut learnt = LEARNT.load_full().unwrap_or_default();
+    let mut is_new = false;
+    for name in names {
+        if let Err(at) = learnt.find(name.as_bytes())
+            && learnt.names.len() < MAX_LEARNT
+        {
+            let learnt = Arc::make_mut(&mut learnt);
+            learnt.names.insert(at, name.as_bytes().into());
+            learnt.lengths |= length_bit(name.len());
+            is_new = true;
+        }
+    }
+    if is_new {
+        LEARNT.store(Some(learnt));
+    }
+}
+
+impl Learnt {
+    fn find(&self, name: &[u8]) -> Result<usize, usize> {
+        self.names
+            .binary_search_by(|other| letters(other).cmp(letters(name)))
+    }
+}
+
+fn length_bit(length: usize) -> u64 {
+    1 << length.min(63)
+}
+
+/// Returns the bytes of a name by which names are compared.
+fn letters(name: &[u8]) -> impl Iterator<Item = u8> {
+    name.iter().map(|byte| match byte {
+        b'_' => b'-',
+        byte => byte.to_ascii_lowercase(),
+    })
+}
+
+fn is_one_of(names: &[&[u8]], name: &[u8]) -> bool {
+    let is_same = |known: &&[u8]| known.len() == name.len() && letters(known).eq(letters(name));
+    names.iter().any(is_same)
+}
+
+fn is_learnt(name: &[u8]) -> bool {
+    let learnt = LEARNT.load();
+    let Some(learnt) = &*learnt else {
+        return false;
+    };
+    learnt.lengths & length_bit(name.len()) != 0 && learnt.find(name).is_ok()
+}
+
+/// Whether a field of a query has a credential. The name may be percent-encoded, and that of an array or of a member, as
+/// in `apikey[]` and `user[password]`.
 pub fn is_secret_field(name: &[u8]) -> bool {
     let name: Cow<'_, [u8]> = match name.contains(&b'%') {
         true => percent_encoding::percent_decode(name).into(),
         false => name.into(),
     };
-    FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field))
+    let is_secret = |name: &[u8]| is_one_of(&FIELDS, name) || is_learnt(name);
+    is_secret(&name)
+        || name.contains(&b'[') && name.split(|byte| b"[]".contains(byte)).any(is_secret)
 }
 
 /// Whether a header has a credential.
 pub fn is_secret_header(name: &[u8]) -> bool {
-    HEADERS
-        .iter()
-        .any(|header| name.eq_ignore_ascii_case(header))
+    is_one_of(&HEADERS, name) || is_learnt(name)
 }
 
 /// Whether the value of a header is a URL, which [`url`] shows without credentials.
 pub fn is_url_header(name: &[u8]) -> bool {
-    URL_HEADERS
-        .iter()
-        .any(|header| name.eq_ignore_ascii_case(header))
+    is_one_of(&URL_HEADERS, name)
 }
 
 /// Passes the pieces of a query to `out`, with values of secret fields hidden.
@@ -146,6 +241,18 @@ mod tests {
                 "/?x=1&Access_Token=REDACTED&y=2",
             ),
             ("/?%61pikey=k", "/?%61pikey=REDACTED"),
+            (
+                "/?apikey[]=a&apikey%5B0%5D=b&user[password]=c&a[b]=d&[]=e",
+                "/?apikey[]=REDACTED&apikey%5B0%5D=REDACTED&user[password]=REDACTED&a[b]=d&[]=e",
+            ),
+            (
+                "/o?X-Amz-Credential=a&X-Amz-Date=b&X-Amz-Signature=c&X-Amz-Security-Token=d",
+                "/o?X-Amz-Credential=REDACTED&X-Amz-Date=b&X-Amz-Signature=REDACTED&X-Amz-Security-Token=REDACTED",
+            ),
+            (
+                "/o?Expires=1&Signature=a&sig=b&X-Goog-Signature=c&sigma=d",
+                "/o?Expires=1&Signature=REDACTED&sig=REDACTED&X-Goog-Signature=REDACTED&sigma=d",
+            ),
             ("https://a/?jwt=a.b.c?d", "https://a/?jwt=REDACTED"),
             ("http://u:p@a/?b=c", "http://REDACTED@a/?b=c"),
         ] {
@@ -187,5 +294,26 @@ mod tests {
         assert!(is_secret_header(b"X-API-Key") && is_secret_header(b"Cookie"));
         assert!(!is_secret_header(b"x-api-key-id"));
         assert!(is_secret_field(b"CODE") && !is_secret_field(b"codes"));
+        assert!(is_secret_field(b"api-key") && is_secret_field(b"client_secret"));
+    }
+
+    #[test]
+    fn names_of_plugins_are_hidden_too() {
+        assert!(!is_secret_field(b"learnt_b") && !is_secret_header(b"learnt-b"));
+        learn(["learnt_b", "Learnt_A", "learnt_c"]);
+        learn(["learnt_a", &"x".repeat(100)]);
+        for name in ["LEARNT_A", "learnt_b", "learnt-c", "%6Cearnt_c[]"] {
+            assert!(is_secret_field(name.as_bytes()), "{name}");
+        }
+        assert!(is_secret_header(b"learnt-b"));
+        assert!(is_secret_header("X".repeat(100).as_bytes()));
+        assert!(!is_secret_header("x".repeat(99).as_bytes()) && !is_secret_field(b"learnt_d"));
+        let learnt = LEARNT.load_full().unwrap();
+        let same = |name: &&Box<[u8]>| letters(name).eq(letters(b"learnt-a"));
+        assert_eq!(learnt.names.iter().filter(same).count(), 1);
+        // A configuration that changes cannot add names without end.
+        let names: Vec<String> = (0..2 * MAX_LEARNT).map(|n| format!("many-{n}")).collect();
+        learn(names.iter().map(String::as_str));
+        assert_eq!(LEARNT.load_full().unwrap().names.len(), MAX_LEARNT);
     }
 }

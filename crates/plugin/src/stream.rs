@@ -1,7 +1,7 @@
 //! The contexts of TCP, TLS and UDP sessions, and of TLS handshakes. Kong calls a session of any of these a stream.
 
 use crate::configured::{Configured, Scope};
-use crate::log::{Latencies, Try};
+use crate::log::{Latencies, Reason, Try};
 use crate::node::Node;
 use crate::request::{Client, EntityRef};
 use crate::route_slot::RouteSlot;
@@ -155,4 +155,6 @@ pub struct StreamEntry<'c> {
     pub upstream_received: u64,
     /// Bytes sent to the upstream.
     pub upstream_sent: u64,
+    /// Why the gateway has ended the session. `None` if the client or the upstream ended it.
+    pub reason: Option<Reason>,
 }

@@ -11,9 +11,12 @@ pub(crate) use texts::Texts;
 use ::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use compact_str::CompactString;
+use percent_encoding::percent_decode_str;
 use plugin::{BuildError, Node};
 use services::http::{Body, Client, Options, Request, Response, Url};
 use services::queue::{Queue, QueueParams, SendError, Sender, Text};
+use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
@@ -23,6 +26,8 @@ use std::time::{Duration, SystemTime};
 pub(crate) const MAX_BODY: usize = 64 * 1024;
 /// Maximum bytes of a response body that an error shows.
 const SHOWN_BODY: usize = 200;
+/// Length from which on a part of a URL may be a secret.
+const SHORTEST_TOKEN: usize = 5;
 
 /// What a server gets, and which of its answers is a success.
 pub(crate) trait Format: Send + Sync + 'static {
@@ -148,16 +153,19 @@ impl<F: Format> Server<F> {
             body,
             options: self.options.clone(),
         };
-        let (place, response) = call(client, request).await?;
+        let (url, response) = call(client, request).await?;
         let answer = match self.is_grpc {
-            true => grpc::answer(&place, &response, entries)?,
-            false => answer(&place, &response, F::is_success)?,
+            true => grpc::answer(&place(&url), &response, entries)?,
+            false => answer(&url, &response, F::is_success)?,
         };
         match F::rejected(answer) {
             None => Ok(()),
             Some(Rejected { entries, reason }) => Err(SendError::lost(
                 entries,
-                format!("{place} has rejected {entries} of the entries: {reason:?}"),
+                format!(
+                    "{} has rejected {entries} of the entries: {reason:?}",
+                    place(&url)
+                ),
             )),
         }
     }
@@ -169,25 +177,31 @@ pub(crate) async fn deliver(
     request: Request,
     is_success: impl Fn(u16) -> bool,
 ) -> Result<(), SendError> {
-    let (place, response) = call(client, request).await?;
-    answer(&place, &response, is_success).map(drop)
+    let (url, response) = call(client, request).await?;
+    answer(&url, &response, is_success).map(drop)
 }
 
-/// Sends a request. Returns the host and the port of the server, and its response.
-async fn call(client: &Client, request: Request) -> Result<(String, Response), SendError> {
-    let place = format!("{}:{}", request.url.host(), request.url.port());
+/// Sends a request. Returns the URL of the server, and its response.
+async fn call(client: &Client, request: Request) -> Result<(Url, Response), SendError> {
+    let url = request.url.clone();
     match client.send(request).await {
-        Ok(response) => Ok((place, response)),
+        Ok(response) => Ok((url, response)),
         Err(error) => Err(SendError::new(format!(
-            "failed request to {place}: {}",
+            "failed request to {}: {}",
+            place(&url),
             error.kind
         ))),
     }
 }
 
+/// The host and the port of a server: what messages show of its URL.
+fn place(url: &Url) -> String {
+    format!("{}:{}", url.host(), url.port())
+}
+
 /// Returns the body of a success.
 fn answer<'r>(
-    place: &str,
+    url: &Url,
     response: &'r Response,
     is_success: impl Fn(u16) -> bool,
 ) -> Result<&'r [u8], SendError> {
@@ -195,8 +209,9 @@ fn answer<'r>(
     if is_success(status) {
         return Ok(&response.body);
     }
-    let shown = response.body.get(..SHOWN_BODY).unwrap_or(&response.body);
-    let shown = String::from_utf8_lossy(shown);
+    let shown = without_parts(&String::from_utf8_lossy(&response.body), url);
+    let shown = &shown[..shown.floor_char_boundary(SHOWN_BODY)];
+    let place = place(url);
     let error = SendError::new(format!(
         "request to {place} returned status code {status} and body {shown:?}"
     ));
@@ -215,6 +230,22 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let date = httpdate::parse_http_date(text).ok()?;
     // A date in the past asks for nothing.
     date.duration_since(SystemTime::now()).ok()
+}
+
+/// Hides in a text what is in a URL's path and query. They may have tokens, and many servers repeat them in their error
+/// pages.
+fn without_parts(text: &str, url: &Url) -> String {
+    let query = url.query().unwrap_or_default();
+    let parts = url.path().split('/').chain(query.split(['&', '=']));
+    let mut parts: Vec<Cow<'_, str>> = parts
+        .flat_map(|part| [part.into(), percent_decode_str(part).decode_utf8_lossy()])
+        .filter(|part| part.len() >= SHORTEST_TOKEN)
+        .collect();
+    // A part can be the beginning of another one.
+    parts.sort_by_key(|part| Reverse(part.len()));
+    parts.dedup();
+    let hide = |text: String, part: Cow<'_, str>| text.replace(&*part, "***");
+    parts.into_iter().fold(text.to_owned(), hide)
 }
 
 fn parse(target: &Target<'_>) -> Result<Url, BuildError> {

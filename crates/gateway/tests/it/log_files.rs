@@ -1,4 +1,4 @@
-//! Tests of file-log from end to end: rotation, shutdown, and records that hide credentials.
+//! Tests of file-log from end to end: rotation, shutdown, and logs that hide credentials.
 
 use crate::http_log::wait_for;
 use crate::launch;
@@ -69,4 +69,48 @@ fn the_last_records_are_written_at_shutdown_and_can_hide_credentials() {
     assert_eq!(uris(&path).len(), 100);
     let text = fs::read_to_string(&path).expect("there is a file");
     assert!(!text.contains("secret"), "{text}");
+}
+
+#[test]
+fn logs_hide_credentials_whose_names_the_configuration_says() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("requests.log");
+    let log = directory.path().join("access.log");
+    let echo = Echo::start();
+    let plugins = json!([
+        {"name": "file-log", "config": {"path": path}},
+        {"name": "key-auth", "config": {"key_names": ["x_pass"], "anonymous": "nobody"}},
+        {"name": "jwt", "config": {"uri_param_names": ["proof"], "header_names": ["x-proof"], "anonymous": "nobody"}},
+        {"name": "oauth2", "config": {"auth_header_name": "x-bearer", "enable_client_credentials": true,
+            "global_credentials": true, "anonymous": "nobody"}}
+    ]);
+    let configuration = json!({
+        "_format_version": "3.0",
+        "consumers": [{"username": "nobody"}],
+        "services": [{"name": "s", "url": echo.url(), "routes": [{"name": "r", "paths": ["/"]}]}],
+        "plugins": plugins,
+    });
+    let gateway = launch()
+        .set("log_redact", "all")
+        .set(
+            "nginx_http_log_format",
+            "a '$request $http_x_pass $http_x_proof $http_x_bearer $arg_proof $http_referer'",
+        )
+        .set("proxy_access_log", format!("{} a", log.display()))
+        .configuration(&configuration.to_string())
+        .start();
+    let target = "/?X_Pass=secret&proof[]=secret&%70roof=secret&plain=shown";
+    let headers = [
+        ("X-Pass", "secret"),
+        ("X-Proof", "secret"),
+        ("X-Bearer", "secret"),
+        ("Referer", "http://a/?proof=secret&X-Amz-Signature=secret"),
+    ];
+    gateway.get(target, &headers);
+    assert!(gateway.stop().success());
+    for log in [&path, &log] {
+        let text = fs::read_to_string(log).expect("there is a file");
+        assert!(text.contains("plain=shown"), "{text}");
+        assert!(!text.contains("secret"), "{text}");
+    }
 }

@@ -5,7 +5,7 @@ use crate::launch;
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 use testkit::upstream::{Scripted, refusing};
@@ -297,4 +297,110 @@ fn handshakes_with_clients_are_counted_by_outcome() {
     let _ = client.read_to_end(&mut Vec::new());
     let failed = "silverback_client_tls_handshakes_total{outcome=\"failed\"}";
     wait_for("it is counted", || sample(&gateway, failed) == 1.0);
+}
+
+/// A service of streams with a route for the address with this number. Only the third one does not wait long.
+fn stream_service(protocol: &str, to: SocketAddr, number: u8, more: &str) -> String {
+    let read_timeout = if number == 3 { 100 } else { 60_000 };
+    format!(
+        "  - {{name: s{number}, protocol: {protocol}, host: {}, port: {}, retries: 0, read_timeout: {read_timeout}, \
+         routes: [{{name: r{number}, protocols: [tcp, tls], destinations: [{{ip: 127.0.0.{number}}}]{more}}}]}}\n",
+        to.ip(),
+        to.port()
+    )
+}
+
+#[test]
+fn sessions_of_streams_have_reasons_too() {
+    let ends = Scripted::start(|mut stream| {
+        let _ = stream.write_all(b"nonsense");
+    });
+    let silent = Scripted::silent();
+    let services = [
+        stream_service("tcp", ends.address, 1, ""),
+        stream_service("tcp", refusing(), 2, ""),
+        stream_service("tcp", silent.address, 3, ""),
+        stream_service("tls", ends.address, 4, ""),
+        stream_service(
+            "tcp",
+            ends.address,
+            5,
+            ", plugins: [{name: ip-restriction, config: {deny: [127.0.0.0/8]}}]",
+        ),
+        stream_service("tcp", ends.address, 7, ""),
+    ];
+    let pool = "  - {name: s8, protocol: tcp, host: pool, port: 80, routes: [{name: r8, protocols: [tcp], \
+                destinations: [{ip: 127.0.0.8}]}]}\n";
+    let configuration = format!(
+        "_format_version: '3.0'\nupstreams: [{{name: pool}}]\nservices:\n{}{pool}routes: [{{name: r9, protocols: [tcp], \
+         destinations: [{{ip: 127.0.0.9}}]}}]\n",
+        services.concat()
+    );
+    let listen: Vec<String> = (1..=10)
+        .map(|number| match number {
+            7 => "127.0.0.7:0 ssl".to_owned(),
+            number => format!("127.0.0.{number}:0"),
+        })
+        .collect();
+    let gateway = launch()
+        .set("stream_listen", format!("{}, 127.0.0.1:0 udp", listen.join(", ")))
+        .set(
+            "nginx_http_log_format",
+            "s escape=json '{\"reason\":\"$kong_reason\",\"plugin\":\"$kong_plugin\",\"route\":\"$kong_route\",\"service\":\"$kong_service\"}'",
+        )
+        .set("proxy_stream_access_log", format!("{LOG} s"))
+        .configuration(&configuration)
+        .start();
+    let listening = ["stream", "stream_tls"]
+        .map(|kind| gateway.listening(kind))
+        .concat();
+    let ends = |reason: &str| {
+        let name = format!("silverback_stream_ends_total{{reason=\"{reason}\"}}");
+        sample(&gateway, &name)
+    };
+    for (position, (number, sent, reason, plugin)) in [
+        (1, "", "", ""),
+        (2, "", "connect_failed", ""),
+        (3, "", "read_timeout", ""),
+        (4, "", "tls_failed", ""),
+        (5, "", "plugin", "ip-restriction"),
+        (7, "GET / HTTP/1.0\r\n\r\n", "client_tls_failed", ""),
+        (7, "\x16\x03", "client_gone", ""),
+        (8, "", "no_healthy_target", ""),
+        (9, "", "no_service", ""),
+        (10, "", "no_route", ""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let ip = format!("127.0.0.{number}");
+        let mut addresses = listening.iter();
+        let address = addresses.find(|address| address.ip().to_string() == ip);
+        let mut client = TcpStream::connect(address.expect("it listens")).expect("connected");
+        client.write_all(sent.as_bytes()).expect("sent");
+        if reason == "client_gone" {
+            client.shutdown(Shutdown::Write).expect("it is open");
+        }
+        // An end or a reset.
+        let _ = client.read_to_end(&mut Vec::new());
+        drop(client);
+        let line = line(&gateway, position + 1);
+        assert_eq!(
+            (&line["reason"], &line["plugin"]),
+            (&reason.into(), &plugin.into()),
+            "{line}"
+        );
+        if (1..8).contains(&number) && reason != "client_gone" && reason != "client_tls_failed" {
+            assert_eq!(line["route"], format!("r{number}"));
+            assert_eq!(line["service"], format!("s{number}"));
+        }
+        if !reason.is_empty() {
+            assert_eq!(ends(reason), 1.0, "{reason}");
+        }
+    }
+    let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let address = gateway.listening("stream_udp")[0];
+    udp.send_to(b"x", address).expect("sent");
+    assert_eq!(line(&gateway, 11)["reason"], "no_route");
+    assert_eq!(ends("no_route"), 2.0);
 }

@@ -1,6 +1,7 @@
 //! Tests of tracing from end to end: the spans that a collector gets from the real program, traces that go on across two
 //! gateways, and the timings of a request for who debugs it.
 
+use crate::http_log::wait_for;
 use crate::launch;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -272,23 +273,44 @@ fn lines_about_a_request_go_to_the_collectors_of_its_route() {
 
 #[test]
 fn a_delivery_of_log_lines_leads_to_no_further_lines() {
+    /// Texts of lines that only the HTTP client writes.
+    const OF_CLIENT: [&str; 3] = [
+        "reuse idle connection",
+        "pooling idle connection",
+        "flushed",
+    ];
     let (echo, sink) = (Echo::start(), Sink::start(&[]));
     let logs = json!({"name": "opentelemetry", "config": {
         "logs_endpoint": format!("{}/v1/logs", sink.url()),
         "queue": {"max_batch_size": 1, "max_coalescing_delay": 0},
     }});
-    let route = json!({"name": "r", "paths": ["/a"], "plugins": [logs]});
+    let says = json!({"name": "pre-function", "config": {"access": ["kong.log.err('line ' .. kong.request.get_path())"]}});
+    let route = json!({"name": "r", "paths": ["/"], "plugins": [logs, says]});
     let service = json!({"name": "s", "url": echo.url(), "routes": [route]});
     let configuration = json!({"_format_version": "3.0", "services": [service]}).to_string();
     let gateway = launch()
         .configuration(&configuration)
         .set("log_level", "debug")
         .start();
-    assert_eq!(gateway.get("/a", &[]).status, 200);
-    std::thread::sleep(std::time::Duration::from_secs(1));
-    assert!(gateway.stop().success());
-    let deliveries = sink.arrived().len();
-    assert!((1..100).contains(&deliveries), "{deliveries}");
+    let texts = || -> Vec<String> {
+        let arrived = sink.arrived();
+        let records = arrived.iter().flat_map(|one| otlp::records(&one.body));
+        let bodies = records.filter_map(|record| record.body?.value);
+        bodies.map(|body| format!("{body:?}")).collect()
+    };
+    // Lines are delivered in their order. So those about the delivery of the first line come before the third one.
+    for number in 1..=3 {
+        assert_eq!(gateway.get(&format!("/{number}"), &[]).status, 200);
+        let line = format!("line /{number}");
+        wait_for("the line is delivered", || {
+            texts().iter().any(|text| text.contains(&line))
+        });
+    }
+    let log = gateway.log();
+    let is_of_client = |text: &str| OF_CLIENT.iter().any(|start| text.contains(start));
+    assert!(is_of_client(&log), "the client writes lines: {log}");
+    let texts = texts();
+    assert!(!texts.iter().any(|text| is_of_client(text)), "{texts:?}");
 }
 
 /// The tree of the response's header.

@@ -1,9 +1,9 @@
 //! The modules that snippets can load.
 
-use super::{on_worker, run};
+use super::{on_patient_worker, on_worker, run};
 
 fn check(text: &'static str) {
-    assert_eq!(on_worker(move || run(text)), Ok(()), "{text}");
+    assert_eq!(on_patient_worker(move || run(text)), Ok(()), "{text}");
 }
 
 #[test]

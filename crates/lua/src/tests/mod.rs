@@ -9,6 +9,7 @@ mod waits;
 
 use crate::abi::Code;
 use crate::vm::{self, Ran};
+use crate::watchdog::tests::IS_PATIENT;
 use crate::{Globals, Phase, Target};
 use plugin::Node;
 use std::sync::mpsc;
@@ -35,6 +36,14 @@ fn on_worker<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
             std::process::abort()
         }
     }
+}
+
+/// Like [`on_worker`], for code that needs time on a slow machine and is about another limit.
+fn on_patient_worker<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+    on_worker(|| {
+        IS_PATIENT.set(true);
+        run()
+    })
 }
 
 /// Runs a text without the sandbox, outside of requests. The error is that of the text.

@@ -1,6 +1,6 @@
 //! Why a client did not get an upstream's complete response.
 
-/// Why the gateway answered a request itself, or could not complete an upstream's response. Where Envoy has a response
+/// Why the gateway answered a request itself, could not complete an upstream's response, or ended a stream. Where Envoy has a response
 /// flag for the same thing, [`Reason::flag`] is that flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -19,6 +19,8 @@ pub enum Reason {
     ClientTimeout,
     /// The client disconnected before its response was complete.
     ClientGone,
+    /// The TLS handshake with the client of a stream failed.
+    ClientTlsFailed,
     /// A plugin answered.
     Plugin,
     /// A plugin failed.
@@ -58,7 +60,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub const COUNT: usize = 25;
+    pub const COUNT: usize = 26;
 
     /// All reasons in the order of the enum, with their names and flags.
     const TABLE: [(Self, &'static str, &'static str); Self::COUNT] = [
@@ -69,6 +71,7 @@ impl Reason {
         (Self::TooLarge, "too_large", "TL"),
         (Self::ClientTimeout, "client_timeout", "SI"),
         (Self::ClientGone, "client_gone", "DC"),
+        (Self::ClientTlsFailed, "client_tls_failed", "CTF"),
         (Self::Plugin, "plugin", "PL"),
         (Self::PluginFailed, "plugin_failed", "PF"),
         (Self::NoHealthyTarget, "no_healthy_target", "UH"),

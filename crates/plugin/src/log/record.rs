@@ -1,8 +1,9 @@
 //! The log record of a request: the JSON object of Kong's `kong.log.serialize`, written in one pass. Source:
 //! kong/pdk/log.lua.
 
-use super::{LogCx, LogEntry, RecordError, Try, TryEnd, entity, fields, headers, json};
+use super::{LogCx, LogEntry, Reason, RecordError, Try, TryEnd, entity, fields, headers, json};
 use crate::args::{self, Arg, MAX_ARGS};
+use crate::node::Node;
 use crate::redact;
 use crate::request::{Consumer, EntityRef, Request, RequestState};
 use crate::response::Origin;
@@ -94,10 +95,7 @@ fn write(cx: &LogCx<'_, '_>, out: &mut Vec<u8>) {
         Origin::Upstream => br#","source":"upstream""#,
         Origin::Gateway | Origin::Plugin => br#","source":"kong""#,
     });
-    if let Some(reason) = entry.reason.filter(|_| node.records_reason) {
-        out.extend_from_slice(br#","reason":"#);
-        json::string(reason.name().as_bytes(), out);
-    }
+    write_reason(node, entry.reason, out);
     write_workspace(entities, out);
     if state.trace.is_shown() {
         write_trace_id(&state.trace, out);
@@ -313,6 +311,14 @@ pub(super) fn write_tls(tls: Option<&TlsInfo>, out: &mut Vec<u8>) {
     out.extend_from_slice(br#","client_verify":"#);
     json::string(tls.client_verify.as_bytes(), out);
     out.push(b'}');
+}
+
+/// Writes the reason if that is wanted (`log_record_reason`).
+pub(super) fn write_reason(node: &Node, reason: Option<Reason>, out: &mut Vec<u8>) {
+    if let Some(reason) = reason.filter(|_| node.records_reason) {
+        out.extend_from_slice(br#","reason":"#);
+        json::string(reason.name().as_bytes(), out);
+    }
 }
 
 pub(super) fn write_started_at(started_at: Duration, out: &mut Vec<u8>) {

@@ -1,8 +1,8 @@
 //! The log record of a TCP, TLS or UDP session.
 
 use super::record::{
-    milliseconds, since_epoch, write_entities, write_started_at, write_tls, write_tries,
-    write_workspace, written,
+    milliseconds, since_epoch, write_entities, write_reason, write_started_at, write_tls,
+    write_tries, write_workspace, written,
 };
 use super::{RecordError, fields, json};
 use crate::request::LogField;
@@ -53,6 +53,7 @@ fn write(cx: &EndedStreamCx<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(br#","client_ip":"#);
     json::address(session.client.ip, out);
     write_started_at(since_epoch(entry.started_at), out);
+    write_reason(cx.node, entry.reason, out);
     write_workspace(entities, out);
 }
 

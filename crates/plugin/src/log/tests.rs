@@ -411,7 +411,7 @@ fn stream_record(
     tries: &[Try],
     tls: Option<&TlsInfo>,
     protocol: StreamProtocol,
-    route: Option<EntityRef<'_>>,
+    (route, records_reason): (Option<EntityRef<'_>>, bool),
 ) -> Json {
     let client = SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 5));
     let session = StreamSession {
@@ -441,8 +441,11 @@ fn stream_record(
         sent: 7,
         upstream_received: 8,
         upstream_sent: 9,
+        reason: Some(crate::Reason::ReadTimeout),
     };
-    let node = Node::bare().unwrap();
+    let mut node = Arc::into_inner(Node::bare().unwrap()).unwrap();
+    node.records_reason = records_reason;
+    let node = Arc::new(node);
     let cx = EndedStreamCx {
         session: &session,
         configured: StreamConfigured {
@@ -460,7 +463,7 @@ fn stream_record(
 fn a_session_has_a_record_of_its_own() {
     let answered = [attempt(81, TryEnd::Answered(200))];
     let route = Some(reference(1, Some("r")));
-    let record = stream_record(&answered, None, StreamProtocol::Tcp, route);
+    let record = stream_record(&answered, None, StreamProtocol::Tcp, (route, true));
     assert_eq!(
         record["session"],
         json!({"received": 6, "sent": 7, "status": 200, "server_port": 9000})
@@ -472,11 +475,13 @@ fn a_session_has_a_record_of_its_own() {
     assert_eq!(record["client_ip"], "::1");
     assert_eq!(record["started_at"], 1000);
     assert_eq!(record["workspace_name"], "default");
+    assert_eq!(record["reason"], "read_timeout");
 }
 
 #[test]
 fn a_session_with_tls_has_no_port() {
-    let record = stream_record(&[], Some(&TLS), StreamProtocol::Tls, None);
+    let record = stream_record(&[], Some(&TLS), StreamProtocol::Tls, (None, false));
+    assert!(record.get("reason").is_none());
     assert_eq!(record["session"]["tls"]["version"], "TLSv1.3");
     assert!(record["session"].get("server_port").is_none());
     assert_eq!(record["upstream"], json!({}));
@@ -490,7 +495,7 @@ fn failed_tries_of_a_session_have_no_status() {
         attempt(82, TryEnd::Answered(200)),
     ];
     let route = Some(reference(1, None));
-    let record = stream_record(&tries, None, StreamProtocol::Udp, route);
+    let record = stream_record(&tries, None, StreamProtocol::Udp, (route, false));
     assert_eq!(record["tries"][0]["code"], 0);
     assert_eq!(
         record["upstream"],

@@ -1,11 +1,11 @@
 //! Tests of what an exporter makes of answers.
 
-use super::{answer, grpc, retry_after};
+use super::{answer, grpc, retry_after, without_parts};
 use ::http::header::RETRY_AFTER;
 use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use bytes::Bytes;
 use data_encoding::{BASE64, BASE64_NOPAD};
-use services::http::{Body, Response};
+use services::http::{Body, Response, Url};
 use services::queue::SendError;
 use std::time::{Duration, SystemTime};
 
@@ -123,9 +123,10 @@ fn a_call_has_one_message_with_its_length() {
 
 #[test]
 fn a_server_of_http_can_ask_for_a_pause() {
+    let url = Url::parse("http://a.test").unwrap();
     let of_http = |status: u16, value: &str| {
         let response = response(status, &[("retry-after", value)], &[]);
-        answer("a.test:80", &response, |status| status == 200).unwrap_err()
+        answer(&url, &response, |status| status == 200).unwrap_err()
     };
     let plain = |status: u16| {
         SendError::new(format!(
@@ -153,4 +154,20 @@ fn a_pause_can_end_at_a_date() {
     // A date has whole seconds.
     assert!(pause > hour / 2 && pause <= hour);
     assert_eq!(until(SystemTime::now() - hour), None);
+}
+
+#[test]
+fn errors_show_nothing_of_the_path_and_the_query() {
+    let url = "https://log.test/in/TOKENS/TOKEN/b%C3%BCcher/v1?k=secret&x=y";
+    let url = Url::parse(url).expect("a URL");
+    for (text, shown) in [
+        (
+            "Cannot POST /in/TOKENS/TOKEN/b\u{fc}cher/v1",
+            "Cannot POST /in/***/***/***/v1",
+        ),
+        ("b%C3%BCcher?k=secret", "***?k=***"),
+        ("plain", "plain"),
+    ] {
+        assert_eq!(without_parts(text, &url), shown);
+    }
 }

@@ -18,8 +18,8 @@ use members::Member;
 use model::Value;
 use plugin::auth::{self, Attempt};
 use plugin::{
-    BuildCx, BuildError, Consumer, Credential, HeaderValue, Owned, Phases, Plugin, PluginDef,
-    PluginError, RequestCx, Response, Scopes, Step,
+    BuildCx, BuildError, Consumer, Credential, HeaderValue, Node, Owned, Phases, Plugin, PluginDef,
+    PluginError, RequestCx, Response, Scopes, Step, redact,
 };
 use search::Found;
 use serde::Serialize;
@@ -69,6 +69,17 @@ impl Plugin for Jwt {
             challenge_with_error: format!("{challenge} error=\"invalid_token\"").into(),
             challenge: challenge.into(),
         })
+    }
+
+    fn start(&self, _: &Arc<Node>) {
+        let Config {
+            uri_param_names,
+            cookie_names,
+            header_names,
+            ..
+        } = &self.config;
+        let names = [uri_param_names, cookie_names, header_names];
+        redact::learn(names.into_iter().flatten().flatten().map(|name| &**name));
     }
 
     fn access<'a>(

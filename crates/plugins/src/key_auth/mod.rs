@@ -10,10 +10,11 @@ use credential::KeyauthCredential;
 use plugin::auth::{self, Attempt};
 use plugin::{
     BuildCx, BuildError, Credential, Field, HeaderValue, Node, Owned, ParsedBody, Phases, Plugin,
-    PluginDef, PluginError, Request, RequestBody, RequestCx, Response, Scopes, Step,
+    PluginDef, PluginError, Request, RequestBody, RequestCx, Response, Scopes, Step, redact,
 };
 use std::borrow::Cow;
 use std::cell::LazyCell;
+use std::sync::Arc;
 
 pub(crate) fn def() -> PluginDef {
     PluginDef::bundled::<KeyAuth>("key-auth", 1250, Phases::ACCESS, Scopes::NO_CONSUMER)
@@ -35,6 +36,10 @@ impl Plugin for KeyAuth {
             None => HeaderValue::from_static("Key"),
         };
         Ok(Self { config, challenge })
+    }
+
+    fn start(&self, _: &Arc<Node>) {
+        redact::learn(self.config.key_names.iter().map(|name| &**name));
     }
 
     fn access<'a>(

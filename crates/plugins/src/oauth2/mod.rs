@@ -32,7 +32,7 @@ use own::keys::Keys;
 use plugin::auth;
 use plugin::{
     BuildCx, BuildError, Node, PerWorker, Phases, Plugin, PluginDef, PluginError, RequestCx,
-    Scopes, Step,
+    Scopes, Step, redact,
 };
 use secrets::Secrets;
 use std::sync::{Arc, OnceLock};
@@ -72,6 +72,7 @@ impl Plugin for Oauth2 {
     }
 
     fn start(&self, node: &Arc<Node>) {
+        redact::learn([self.config.header_name()]);
         let secrets = node.shared.get_or_try_insert(NAME, "secrets", Secrets::new);
         match secrets {
             Ok(secrets) => {

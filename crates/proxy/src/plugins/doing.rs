@@ -22,6 +22,8 @@ pub enum PhaseMark {
     HeaderFilter,
     BodyFilter,
     Log,
+    /// The log phase of a stream.
+    StreamLog,
 }
 
 /// A handler of a plugin that runs.
@@ -30,11 +32,11 @@ pub struct Running {
     /// Position of the plugin in the execution order.
     pub plugin: u16,
     pub phase: PhaseMark,
-    /// Index of the request's route in the router.
+    /// Index of the route in the router of requests, or in that of streams ([`PhaseMark::is_of_streams`]).
     pub route: Option<u32>,
 }
 
-const PHASES: [PhaseMark; 9] = [
+const PHASES: [PhaseMark; 10] = [
     PhaseMark::Certificate,
     PhaseMark::Preread,
     PhaseMark::Rewrite,
@@ -44,6 +46,7 @@ const PHASES: [PhaseMark; 9] = [
     PhaseMark::HeaderFilter,
     PhaseMark::BodyFilter,
     PhaseMark::Log,
+    PhaseMark::StreamLog,
 ];
 
 impl PhaseMark {
@@ -57,8 +60,13 @@ impl PhaseMark {
             Self::Response => "response",
             Self::HeaderFilter => "header_filter",
             Self::BodyFilter => "body_filter",
-            Self::Log => "log",
+            Self::Log | Self::StreamLog => "log",
         }
+    }
+
+    /// Whether only streams have this phase.
+    pub fn is_of_streams(self) -> bool {
+        matches!(self, Self::Preread | Self::StreamLog)
     }
 }
 

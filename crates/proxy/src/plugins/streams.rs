@@ -21,6 +21,7 @@ use std::sync::Arc;
 pub struct Closed {
     pub plugin: Cow<'static, str>,
     pub end: StreamEnd,
+    pub has_failed: bool,
 }
 
 impl fmt::Display for Closed {
@@ -82,12 +83,13 @@ impl<'s> Installed<'s> {
         })
     }
 
-    fn mark(self, phase: PhaseMark, chosen: &Chosen<'_>) -> Mark<'s> {
-        self.doing.mark(phase, chosen.order, RouteMark::default())
-    }
-
     /// Runs the `preread` phase of a plan, in order, until a plugin closes the session.
-    pub async fn preread(self, plan: &Plan, session: &StreamSession<'_>) -> Result<(), Closed> {
+    pub async fn preread(
+        self,
+        plan: &Plan,
+        session: &StreamSession<'_>,
+        mark: RouteMark,
+    ) -> Result<(), Closed> {
         let (route, service) = ids(session);
         for chosen in self.with(plan, Phases::PREREAD, route, service) {
             let configured = StreamConfigured {
@@ -99,7 +101,7 @@ impl<'s> Installed<'s> {
                 configured,
                 node: self.node,
             };
-            let mark = self.mark(PhaseMark::Preread, &chosen);
+            let mark = self.doing.mark(PhaseMark::Preread, chosen.order, mark);
             mark.begin();
             let step = chosen.instance.plugin.preread(cx);
             decide("preread", chosen.instance, step, mark).await?;
@@ -120,7 +122,8 @@ impl<'s> Installed<'s> {
                 plugin: chosen.order,
                 names: self.names,
             };
-            let mark = self.mark(PhaseMark::Certificate, &chosen);
+            let none = RouteMark::default();
+            let mark = (self.doing).mark(PhaseMark::Certificate, chosen.order, none);
             mark.begin();
             let step = chosen.instance.plugin.certificate(cx(configured));
             decide("certificate", chosen.instance, step, mark).await?;
@@ -128,11 +131,11 @@ impl<'s> Installed<'s> {
         Ok(())
     }
 
-    /// Returns the plugins of a plan that log a session.
+    /// Returns the plugins of a plan that log a session. `mark` is that of the route.
     pub fn loggers(
         self,
         plan: &Plan,
-        route: Option<RouteId>,
+        (route, mark): (Option<RouteId>, RouteMark),
         service: Option<ServiceId>,
     ) -> Loggers {
         if !plan.has(Phases::LOG) {
@@ -141,12 +144,16 @@ impl<'s> Installed<'s> {
         let chosen = self.with(plan, Phases::LOG, route, service);
         let loggers = chosen.map(|chosen| Logger {
             plugin: chosen.instance.plugin.clone(),
+            order: chosen.order,
             scope: chosen.scope,
             name: chosen
                 .name
                 .map(|name| (name.id, name.instance_name.map(Box::from))),
         });
-        Loggers(loggers.collect())
+        Loggers {
+            all: loggers.collect(),
+            route: mark,
+        }
     }
 }
 
@@ -178,39 +185,53 @@ async fn decide(
         }
         Err(error) => Err(error),
     };
-    let end = match flow {
+    let (end, has_failed) = match flow {
         Ok(StreamFlow::Continue) => return Ok(()),
-        Ok(StreamFlow::Close(end)) => end,
+        Ok(StreamFlow::Close(end)) => (end, false),
         Err(error) => {
             report(phase, &instance.def, &error);
-            StreamEnd::silent(500)
+            (StreamEnd::silent(500), true)
         }
     };
     Err(Closed {
         plugin: instance.def.name.clone(),
         end,
+        has_failed,
     })
 }
 
 /// The plugins that log a session. They are kept apart from their snapshot, which a session of several days must not
 /// keep in memory.
 #[derive(Default)]
-pub struct Loggers(Box<[Logger]>);
+pub struct Loggers {
+    all: Box<[Logger]>,
+    /// The route of the session. Its index is that of the configuration in which the session began.
+    route: RouteMark,
+}
 
 struct Logger {
     plugin: Arc<dyn Handler>,
+    /// Position of the plugin in the execution order.
+    order: u16,
     scope: Scope,
     name: Option<(PluginId, Option<Box<str>>)>,
 }
 
 impl Loggers {
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
-    /// Runs the log phase of a session, in order.
-    pub fn log(&self, session: &StreamSession<'_>, node: &Arc<Node>, entry: &StreamEntry<'_>) {
-        for logger in &self.0 {
+    /// Runs the log phase of a session, in order. `doing` is where the worker notes which handler runs.
+    pub fn log(
+        &self,
+        session: &StreamSession<'_>,
+        (node, doing): (&Arc<Node>, &Doing),
+        entry: &StreamEntry<'_>,
+    ) {
+        let _ends = doing.ends();
+        for logger in &self.all {
+            doing.begin(PhaseMark::StreamLog, logger.order, self.route);
             let name = logger.name.as_ref();
             let name = name.map(|(id, instance_name)| ConfiguredName {
                 id: *id,

@@ -29,6 +29,8 @@ pub(super) struct Counters {
     pub(super) request_times: Times,
     /// Responses that are not an upstream's complete one, by reason.
     pub(super) answers: [Counter; Reason::COUNT],
+    /// Sessions of streams that the gateway has ended, by reason.
+    pub(super) stream_ends: [Counter; Reason::COUNT],
     /// By position of the plugin in the execution order. The cells of a plugin are there once it has answered.
     plugin_answers: Box<[OnceLock<StatusCells>]>,
     pub(super) retries: Counter,
@@ -99,6 +101,7 @@ impl Counters {
             requests: Default::default(),
             request_times: Times::default(),
             answers: std::array::from_fn(|_| Counter::default()),
+            stream_ends: std::array::from_fn(|_| Counter::default()),
             plugin_answers: (0..plugins).map(|_| OnceLock::new()).collect(),
             retries: Counter::default(),
             connections: Arc::default(),

@@ -58,6 +58,15 @@ impl DataPlane {
             page.sample(&[("reason", reason.name())], count as f64);
         }
         page.family(
+            "silverback_stream_ends_total",
+            "Sessions of TCP, TLS and UDP that the gateway has ended, by reason.",
+            Kind::Counter,
+        );
+        for reason in Reason::all() {
+            let count = self.sum(|counters| &counters.stream_ends[reason as usize]);
+            page.sample(&[("reason", reason.name())], count as f64);
+        }
+        page.family(
             "silverback_plugin_answers_total",
             "Requests that a plugin has answered, or for which it has failed, by status.",
             Kind::Counter,

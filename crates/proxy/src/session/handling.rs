@@ -137,6 +137,7 @@ impl<'r> Handling<'r> {
         request.route = routed.route(snapshot).map(|route| route.as_ref());
         request.service = routed.service(snapshot).map(|service| service.as_ref());
         self.chain.go_on(memory);
+        self.chain.set_route(routed.index());
         routed
     }
 

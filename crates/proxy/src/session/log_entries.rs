@@ -6,7 +6,7 @@ use super::worker;
 use crate::access_log::{Facts, Headers, RequestLine};
 use model::entities::Consumer;
 use net::http1::{RequestHead, Version};
-use plugin::{Client, EntityRef, Latencies, LogEntry, Reason, Request, RequestState};
+use plugin::{Client, EntityRef, Latencies, LogEntry, Reason, Request, RequestState, Try};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ impl Connection {
 }
 
 /// A finished TCP or UDP session, for the log.
-pub(super) struct EndedStream {
+pub(super) struct EndedStream<'s> {
     /// `TCP` or `UDP`.
     pub(super) protocol: &'static str,
     pub(super) client: SocketAddr,
@@ -106,12 +106,21 @@ pub(super) struct EndedStream {
     pub(super) received: u64,
     pub(super) sent: u64,
     pub(super) took: Duration,
+    pub(super) route: Option<EntityRef<'s>>,
+    pub(super) service: Option<EntityRef<'s>>,
+    pub(super) sni: &'s str,
+    pub(super) tries: &'s [Try],
+    /// The plugin that has ended the session, or has failed.
+    pub(super) plugin: &'s str,
+    /// Why the gateway has ended the session.
+    pub(super) reason: Option<Reason>,
 }
 
-pub(super) fn log_stream(plane: &DataPlane, stream: &EndedStream) {
+pub(super) fn log_stream(plane: &DataPlane, stream: &EndedStream<'_>) {
     if plane.settings.stream_log.is_none() {
         return;
     }
+    let (mut route, mut service) = ([0; 36], [0; 36]);
     let facts = Facts {
         client: stream.client,
         peer: stream.client,
@@ -126,6 +135,12 @@ pub(super) fn log_stream(plane: &DataPlane, stream: &EndedStream) {
         },
         request_size: stream.received,
         response_size: stream.sent,
+        route: name_of(stream.route, &mut route),
+        service: name_of(stream.service, &mut service),
+        sni: stream.sni,
+        tries: stream.tries,
+        plugin: stream.plugin,
+        reason: stream.reason,
         ..Facts::default()
     };
     worker::with(|worker| worker.log_access(&facts));

@@ -4,6 +4,7 @@
 
 use super::plane::DataPlane;
 use crate::plugins::Running;
+use model::entities::RouteId;
 use std::fmt::{self, Display};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -234,10 +235,17 @@ fn report(plane: &DataPlane, worker: usize, watched: &Watched, took: Duration) {
 fn name(plane: &DataPlane, running: Running) -> Doing {
     let plugin = plane.plugin_name(usize::from(running.plugin));
     let snapshot = plane.snapshot.load();
-    let route = running.route.and_then(|index| snapshot.route_at(index));
-    let route = route.map(|route| match &route.name {
-        Some(name) => name.to_string(),
-        None => route.id.0.to_string(),
+    let shown = |name: Option<&str>, id: RouteId| match name {
+        Some(name) => name.to_owned(),
+        None => id.0.to_string(),
+    };
+    let route = running.route.and_then(|index| {
+        if running.phase.is_of_streams() {
+            let route = snapshot.stream_routes().get(index as usize)?;
+            return Some(shown(route.name.as_deref(), route.id));
+        }
+        let route = snapshot.route_at(index)?;
+        Some(shown(route.name.as_deref(), route.id))
     });
     Doing {
         plugin: plugin.unwrap_or_default().to_owned(),

@@ -29,6 +29,8 @@ pub(super) struct Streams {
 /// The properties of a matched stream route.
 #[derive(Debug)]
 pub struct StreamRoute {
+    /// Its position among the stream routes.
+    pub index: RouteIndex,
     pub id: RouteId,
     pub name: Option<Arc<str>>,
     pub plan: Arc<Plan>,
@@ -96,10 +98,11 @@ impl Streams {
         };
         let routes = self.routes.iter().map(|(_, route)| &**route);
         let served: Vec<&Route> = routes.filter(is_served).collect();
-        let indexed = (0..).map(RouteIndex).zip(served.iter().copied());
-        let (router, problems) = StreamRouter::build(indexed, settings.router);
+        let indexed = || (0..).map(RouteIndex).zip(served.iter().copied());
+        let (router, problems) = StreamRouter::build(indexed(), settings.router);
         warn_of(&problems);
-        let info = |route: &&Route| StreamRoute {
+        let info = |(index, route): (RouteIndex, &Route)| StreamRoute {
+            index,
             id: route.id,
             name: route.name.as_deref().map(Arc::from),
             plan: planner.plan(Some(route.id), route.service),
@@ -108,7 +111,7 @@ impl Streams {
             preserve_host: route.preserve_host,
             service: route.service.and_then(|id| services.index(id)),
         };
-        self.infos = served.iter().map(info).collect();
+        self.infos = indexed().map(info).collect();
         self.router = Arc::new(router);
     }
 

@@ -11,6 +11,8 @@
 //!   A request that meets a pooled connection which the server has closed meanwhile is sent on another one, if nothing of
 //!   it was sent yet.
 //! - [`Options::timeout`] limits the whole request, from the resolution of the name to the last byte of the body.
+//! - At most [`MAX_INTERIM`] interim responses (1xx) come before a response. A server that sends more would keep the
+//!   background busy until the time limit.
 //! - A response body is read up to [`Options::max_body`] bytes. The rest is discarded with its connection.
 //! - Names are resolved by the gateway's resolver. Certificates are verified with the authorities of its settings.
 //! - Neither errors nor logs contain the user information of a URL, headers or bodies.
@@ -39,9 +41,13 @@ use pools::{PoolKey, Pools};
 use std::error::Error as _;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
+
+/// Maximum number of interim responses (1xx) before a response.
+const MAX_INTERIM: usize = 32;
 
 /// Sends requests. Clones share their connections.
 #[derive(Clone)]
@@ -205,7 +211,15 @@ async fn exchange(pools: &Pools, request: Request) -> Result<Response, HttpError
     // The length is that of the body, whatever the caller says.
     message.headers_mut().remove(CONTENT_LENGTH);
     message.headers_mut().remove(TRANSFER_ENCODING);
-    let response = pool.request(message).await.map_err(failure)?;
+    let excess = count_interim(&mut message);
+    let response = tokio::select! {
+        response = pool.request(message) => response.map_err(failure)?,
+        // This drops the request, which closes the connection.
+        () = excess.notified() => {
+            let reason = format!("more than {MAX_INTERIM} interim responses");
+            return Err(HttpErrorKind::Malformed(reason.into()));
+        }
+    };
     let (parts, body) = response.into_parts();
     let mut response = Response {
         status: parts.status,
@@ -216,6 +230,18 @@ async fn exchange(pools: &Pools, request: Request) -> Result<Response, HttpError
     };
     response.read(body, options.max_body).await?;
     Ok(response)
+}
+
+/// Returns what is notified when the response to this message has more than [`MAX_INTERIM`] interim ones before it.
+fn count_interim(message: &mut ::http::Request<Body>) -> Arc<Notify> {
+    let excess = Arc::new(Notify::new());
+    let (notify, count) = (Arc::clone(&excess), AtomicUsize::new(0));
+    hyper::ext::on_informational(message, move |_| {
+        if count.fetch_add(1, Ordering::Relaxed) == MAX_INTERIM {
+            notify.notify_one();
+        }
+    });
+    excess
 }
 
 impl Response {

@@ -83,6 +83,36 @@ async fn answer_new(server: &Server, response: &str) -> (String, TcpStream) {
 }
 
 #[tokio::test]
+async fn interim_responses_are_skipped_up_to_a_number() {
+    let (server, client) = (Server::new().await, client());
+    let some = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"
+        .repeat(MAX_INTERIM / 2);
+    let answer = format!("{some}{OK}");
+    let (response, _) = tokio::join!(client.send(server.get()), answer_new(&server, &answer));
+    assert_eq!(response.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_server_that_sends_interim_responses_without_end_is_given_up() {
+    let (server, client) = (Server::new().await, client());
+    let mut request = server.get();
+    request.options.timeout = Duration::from_secs(3600);
+    let endless = async {
+        let mut stream = server.accept().await;
+        read_request(&mut stream).await;
+        while stream
+            .write_all(b"HTTP/1.1 100 Continue\r\n\r\n")
+            .await
+            .is_ok()
+        {}
+    };
+    let (response, ()) = tokio::join!(client.send(request), endless);
+    let error = response.unwrap_err().kind;
+    assert!(matches!(error, HttpErrorKind::Malformed(_)), "{error}");
+    assert!(error.to_string().contains("interim"), "{error}");
+}
+
+#[tokio::test]
 async fn a_request_is_sent_as_given_and_its_response_is_read() {
     let (server, client) = (Server::new().await, client());
     let mut request = Request::new(

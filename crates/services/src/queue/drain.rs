@@ -4,15 +4,23 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 #[derive(Default)]
-pub(super) struct Drain(watch::Sender<Option<Instant>>);
+pub(super) struct Drain(watch::Sender<Option<Order>>);
+
+#[derive(Clone, Copy)]
+struct Order {
+    begun: Instant,
+    deadline: Instant,
+}
 
 impl Drain {
     pub(super) fn begin(&self, deadline: Instant) {
-        self.0.send_replace(Some(deadline));
+        let begun = self.since().unwrap_or_else(Instant::now);
+        self.0.send_replace(Some(Order { begun, deadline }));
     }
 
-    pub(super) fn has_begun(&self) -> bool {
-        self.0.borrow().is_some()
+    /// Returns the time at which the drain began, if it did.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.0.borrow().map(|order| order.begun)
     }
 
     /// Waits until the drain begins.
@@ -25,7 +33,7 @@ impl Drain {
     pub(super) async fn over(&self) {
         let mut deadline = self.0.subscribe();
         loop {
-            let at = *deadline.borrow_and_update();
+            let at = deadline.borrow_and_update().map(|order| order.deadline);
             tokio::select! {
                 () = sleep_until(at.unwrap_or_else(Instant::now)), if at.is_some() => return,
                 _ = deadline.changed() => {}

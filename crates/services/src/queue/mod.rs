@@ -15,14 +15,17 @@
 //!   and logged in Kong's words at most once per [`LOG_INTERVAL`].
 //! - A queue is found by plugin and name, so it outlives changes of the configuration that do not concern it. It uses the
 //!   newest parameters and sender. When its last handle is dropped, it sends what it holds at once and ends. If it is
-//!   asked for again before that, it continues.
+//!   asked for again before that, it continues. A receiver that then accepts nothing for 10 seconds, or not all
+//!   within 60, loses the rest.
 //! - [`Queues::drain`] sends what all queues hold, without waiting for batches to fill up. What is left at the deadline is
-//!   dropped, counted and logged.
+//!   dropped, counted and logged, and before that what a receiver that accepts nothing for 5 seconds should
+//!   get.
 //!
 //! With [`Concurrency::Unlimited`], Kong keeps no queue at all and its memory is not bounded. Here at most
 //! [`MAX_SENDS`] entries are sent at once, and the others wait within the limits of the queue.
 
 mod drain;
+mod ending;
 mod params;
 mod state;
 mod statistics;
@@ -297,17 +300,35 @@ impl Registry {
     }
 }
 
+/// Paths of receivers that have no secret.
+const KNOWN_PATHS: [&str; 6] = [
+    "/",
+    "/v1/traces",
+    "/v1/logs",
+    "/v1/metrics",
+    "/api/v1/spans",
+    "/api/v2/spans",
+];
+
 /// Returns the name of a queue for the log and for metrics: without what may be secret in a URL, which is its user
-/// information and its query. What follows a query cannot be told from it. So a hash keeps such names apart.
+/// information, its query, and its path, since webhooks and log services have tokens there. What follows a URL cannot be
+/// told from it. So a hash keeps such names apart.
 fn shown(name: &str) -> Cow<'_, str> {
     let shown = without_userinfo(name);
-    let query = shown.find("://").and_then(|_| shown.find('?'));
-    let Some(query) = query else {
+    let Some(start) = shown.find("://").map(|at| at + 3) else {
         return shown;
     };
+    let Some(end) = shown[start..].find(['/', '?', '#', '\\']) else {
+        return shown;
+    };
+    let (place, rest) = shown.split_at(start + end);
+    let path = rest.split(':').next().unwrap_or_default();
+    if KNOWN_PATHS.contains(&path) && !rest.contains('?') {
+        return shown;
+    }
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
-    format!("{}?***:{:x}", &shown[..query], hasher.finish()).into()
+    format!("{place}/***:{:x}", hasher.finish()).into()
 }
 
 fn count_ended(ended: &mut BTreeMap<Box<str>, Counts>, state: &dyn Listed) {

@@ -34,13 +34,15 @@ pub(super) struct State<T> {
     /// Notified when the task has to look at the queue.
     pub(super) wake: Notify,
     /// Notified when nothing waits and nothing is being sent.
-    idle: Notify,
+    pub(super) idle: Notify,
+    /// Notified when the last handle is dropped.
+    pub(super) closing: Notify,
 }
 
-struct Locked<T> {
-    items: VecDeque<Item<T>>,
+pub(super) struct Locked<T> {
+    pub(super) items: VecDeque<Item<T>>,
     /// Number of entries of all items.
-    waiting: usize,
+    pub(super) waiting: usize,
     /// The chunk into which texts are copied. Queues of other entries do not use it.
     chunk: Chunk,
     /// Number of waiting entries at which a push wakes the task; `usize::MAX` while the task does not wait for entries.
@@ -48,15 +50,19 @@ struct Locked<T> {
     /// Number of waiting entries from which on a push looks at the limits.
     warn_at: usize,
     params: Arc<QueueParams>,
-    sender: Sender<T>,
+    pub(super) sender: Sender<T>,
     /// Number of the newest handle.
-    handle: u64,
-    /// Whether the newest handle was dropped.
-    closed: bool,
+    pub(super) handle: u64,
+    /// When the newest handle was dropped.
+    pub(super) closed: Option<Instant>,
+    /// When a batch was accepted for the last time.
+    pub(super) accepted: Option<Instant>,
     /// Whether the task has ended. A queue that has ended accepts nothing.
-    ended: bool,
+    pub(super) ended: bool,
+    /// Whether it ended because nobody held it and its receiver did not accept what was left.
+    pub(super) abandoned: bool,
     /// The counters, except `waiting`.
-    counts: Counts,
+    pub(super) counts: Counts,
     /// Whether the queue has been above the warning level since the last warning.
     warned: bool,
     /// Whether entries were dropped since the queue was last processed.
@@ -65,7 +71,7 @@ struct Locked<T> {
 }
 
 /// What one push has added: an entry, or several texts that stay together.
-struct Item<T> {
+pub(super) struct Item<T> {
     of: T,
     size: Size,
 }
@@ -184,8 +190,10 @@ impl<T> State<T> {
                 params: Arc::new(params),
                 sender,
                 handle: 0,
-                closed: false,
+                closed: None,
+                accepted: None,
                 ended: false,
+                abandoned: false,
                 counts: Counts::default(),
                 warned: false,
                 dropping: false,
@@ -193,6 +201,7 @@ impl<T> State<T> {
             }),
             wake: Notify::new(),
             idle: Notify::new(),
+            closing: Notify::new(),
         });
         let first = Arc::new(Queue {
             state: state.clone(),
@@ -304,7 +313,7 @@ impl<T> State<T> {
         if locked.ended {
             return None;
         }
-        locked.closed = false;
+        locked.closed = None;
         locked.handle += 1;
         let number = locked.handle;
         let previous = locked.renew(params, sender);
@@ -313,16 +322,6 @@ impl<T> State<T> {
         self.wake.notify_one();
         let state = self.clone();
         Some(Arc::new(Queue { state, number }))
-    }
-
-    /// Closes the queue if this handle is the newest.
-    pub(super) fn close(&self, number: u64) {
-        let mut locked = self.lock();
-        if locked.handle == number {
-            locked.closed = true;
-            drop(locked);
-            self.wake.notify_one();
-        }
     }
 
     /// Decides what the task does. `collecting` is the time at which it began to collect a batch.
@@ -343,7 +342,7 @@ impl<T> State<T> {
         }
         if locked.items.is_empty() {
             *collecting = None;
-            if locked.closed && sends == 0 {
+            if locked.closed.is_some() && sends == 0 {
                 locked.ended = true;
                 return Next::End;
             }
@@ -351,7 +350,7 @@ impl<T> State<T> {
             return Next::Wait(None);
         }
         let (waiting, full) = (locked.waiting, locked.params.batch_size());
-        if waiting < full && !draining && !locked.closed {
+        if waiting < full && !draining && locked.closed.is_none() {
             let began = *collecting.get_or_insert_with(Instant::now);
             let until = began + locked.params.coalescing_delay();
             if Instant::now() < until {
@@ -433,6 +432,7 @@ impl<T> State<T> {
         let given_up = match outcome {
             Outcome::Sent => {
                 locked.counts.sent += entries;
+                locked.accepted = Some(Instant::now());
                 None
             }
             // The failed attempt was logged.
@@ -458,28 +458,6 @@ impl<T> State<T> {
         }
     }
 
-    /// Ends the queue and drops what it holds, because its task ends.
-    pub(super) fn end(&self) {
-        let mut locked = self.lock();
-        locked.ended = true;
-        let rest = std::mem::take(&mut locked.items);
-        let waiting = std::mem::take(&mut locked.waiting);
-        let lost = waiting as u64 + std::mem::take(&mut locked.counts.sending);
-        locked.counts.dropped_shutdown += lost;
-        locked.counts.bytes = 0;
-        // The sender can hold anything, and the registry keeps the state for its counters.
-        let sender = std::mem::replace(&mut locked.sender, Sender::none());
-        drop(locked);
-        drop((rest, sender));
-        self.idle.notify_waiters();
-        if lost > 0 {
-            tracing::error!(
-                "{}: {lost} queue entries were lost because the gateway shuts down",
-                self.tag
-            );
-        }
-    }
-
     pub(super) fn counts(&self) -> Counts {
         let locked = self.lock();
         Counts {
@@ -488,7 +466,7 @@ impl<T> State<T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Locked<T>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Locked<T>> {
         self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

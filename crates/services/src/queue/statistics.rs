@@ -25,6 +25,8 @@ pub struct Counts {
     pub given_up: u64,
     /// Entries that were not sent before the end of a shutdown.
     pub dropped_shutdown: u64,
+    /// Entries of a queue that no plugin used any more, which its receiver did not accept in time.
+    pub dropped_unused: u64,
     /// Entries that wait to be sent.
     pub waiting: u64,
     /// Entries in batches that are being sent, or that wait for a retry.
@@ -51,13 +53,14 @@ impl Counts {
     }
 
     /// Returns the number of lost entries by cause.
-    fn dropped(&self) -> [(&'static str, u64); 5] {
+    fn dropped(&self) -> [(&'static str, u64); 6] {
         [
             ("max_entries", self.dropped_entries),
             ("max_bytes", self.dropped_bytes),
             ("too_large", self.refused),
             ("max_retry_time", self.given_up),
             ("shutdown", self.dropped_shutdown),
+            ("unused", self.dropped_unused),
         ]
     }
 }
@@ -71,6 +74,7 @@ impl AddAssign for Counts {
         self.refused += other.refused;
         self.given_up += other.given_up;
         self.dropped_shutdown += other.dropped_shutdown;
+        self.dropped_unused += other.dropped_unused;
         self.waiting += other.waiting;
         self.sending += other.sending;
         self.retried += other.retried;
@@ -94,7 +98,7 @@ impl Inner {
 
     /// Returns the counters of the queues, and those of each plugin since the start of the node. The latter include the
     /// queues that have ended, so they never decrease.
-    fn all_counts(&self) -> (Vec<QueueCounts>, BTreeMap<Box<str>, Counts>) {
+    pub(super) fn all_counts(&self) -> (Vec<QueueCounts>, BTreeMap<Box<str>, Counts>) {
         let mut registry = self.registry();
         registry.sweep();
         let (states, mut totals) = (registry.states(), registry.ended.clone());

@@ -23,7 +23,8 @@ impl<T> Drop for Ending<T> {
     }
 }
 
-/// Runs the queue until its last handle is dropped and all is sent, or until the deadline of a drain.
+/// Runs the queue until its last handle is dropped and all is sent, or until the deadline of a drain. A receiver that
+/// accepts nothing is given up before ([`State::gives_up`]).
 ///
 /// The queue ends with the future even if the future is never polled.
 pub(super) fn run<T: Send + Sync + 'static>(
@@ -41,8 +42,9 @@ async fn serve<T: Send + Sync + 'static>(state: &State<T>, drain: &Drain) {
     let mut over = std::pin::pin!(drain.over());
     let mut collecting = None;
     loop {
-        let draining = drain.has_begun();
-        let until = match state.next(&mut collecting, sends.len(), (MAX_SENDS, draining)) {
+        let draining = drain.since();
+        let sending = (MAX_SENDS, draining.is_some());
+        let until = match state.next(&mut collecting, sends.len(), sending) {
             Next::End => return,
             Next::Wait(until) => until,
             Next::Send(entries) => {
@@ -53,6 +55,7 @@ async fn serve<T: Send + Sync + 'static>(state: &State<T>, drain: &Drain) {
                 continue;
             }
         };
+        let last = state.last(draining);
         tokio::select! {
             Some(()) = sends.next() => {
                 // A sender that never waits must not keep the thread from other queues.
@@ -60,7 +63,12 @@ async fn serve<T: Send + Sync + 'static>(state: &State<T>, drain: &Drain) {
             }
             () = state.wake.notified() => {}
             () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
-            () = drain.begun(), if !draining => {}
+            () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => {
+                if state.gives_up(draining) {
+                    return;
+                }
+            }
+            () = drain.begun(), if draining.is_none() => {}
             () = &mut over => return,
         }
     }
@@ -93,11 +101,12 @@ async fn deliver<T: Send + Sync + 'static>(
         if give_up {
             return state.finish(entries, Outcome::GivenUp);
         }
-        let draining = drain.has_begun();
+        let (draining, closed) = (drain.since().is_some(), state.is_closed());
         tokio::select! {
             () = sleep(params.retry_delay(retry, error.pause)) => retry += 1,
             // The back-off starts again, because there is little time left.
             () = drain.begun(), if !draining => retry = 0,
+            () = state.closed(), if !closed => retry = 0,
         }
         state.retried();
     }

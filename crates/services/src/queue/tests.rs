@@ -1,7 +1,7 @@
 use super::*;
 use crate::metrics::Metrics;
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::future::pending;
 use std::sync::mpsc;
 use std::thread;
@@ -20,6 +20,8 @@ enum Reply {
     Pause,
     Panic,
     Stall,
+    /// Accepts the batch after four seconds.
+    Late,
 }
 
 /// A receiver of batches that records each attempt with its time.
@@ -54,6 +56,10 @@ impl Sink {
                     Reply::Pause => Err(SendError::new("status 503").after(2 * SECOND)),
                     Reply::Panic => panic!("on purpose"),
                     Reply::Stall => pending().await,
+                    Reply::Late => {
+                        sleep(4 * SECOND).await;
+                        Ok(())
+                    }
                 }
             }
         })
@@ -421,19 +427,20 @@ async fn a_drain_sends_incomplete_batches_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_starts_waiting_retries_at_once_and_retries_until_the_deadline() {
-    let bench = Bench::new([Reply::Fail; 4]);
+async fn a_drain_starts_waiting_retries_at_once_and_gives_up_a_receiver_that_accepts_nothing() {
+    let bench = Bench::new([Reply::Fail; 9]);
     let params = QueueParams {
-        initial_retry_delay: 10 * SECOND,
+        initial_retry_delay: 3 * SECOND,
+        max_retry_delay: 3 * SECOND,
         ..QueueParams::default()
     };
     let queue = bench.queue(params);
     push(&queue, [1, 2]);
-    sleep(5 * SECOND).await;
-    let lost = bench.queues.drain(Instant::now() + 15 * SECOND).await;
-    assert_eq!(bench.start.elapsed(), 20 * SECOND);
+    sleep(4 * SECOND).await;
+    let lost = bench.queues.drain(Instant::now() + 30 * SECOND).await;
+    assert_eq!(bench.start.elapsed(), 9 * SECOND);
     let times: Vec<u64> = bench.sink.attempts().iter().map(|(at, _)| *at).collect();
-    assert_eq!(times, [0, 5000, 15_000]);
+    assert_eq!(times, [0, 3000, 4000, 7000]);
     assert_eq!((lost, queue.counts().dropped_shutdown), (2, 2));
     push(&queue, [3]);
     assert_eq!(
@@ -442,6 +449,52 @@ async fn a_drain_starts_waiting_retries_at_once_and_retries_until_the_deadline()
         "nothing is kept any more"
     );
     assert_complete(queue.counts());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_receiver_has_the_whole_time_of_a_drain() {
+    let bench = Bench::new([Reply::Late; 5]);
+    let queue = bench.queue(QueueParams::default());
+    push(&queue, 0..5);
+    let lost = bench.queues.drain(Instant::now() + 30 * SECOND).await;
+    assert_eq!((lost, bench.start.elapsed()), (0, 20 * SECOND));
+    assert_eq!(queue.counts().sent, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_without_holders_tries_for_the_last_time_and_drops_the_rest() {
+    let bench = Bench::new([Reply::Fail, Reply::Stall]);
+    let params = QueueParams {
+        initial_retry_delay: 30 * SECOND,
+        ..QueueParams::default()
+    };
+    let queue = bench.queue(params);
+    push(&queue, [1, 2, 3]);
+    sleep(SECOND).await;
+    drop(queue);
+    sleep(9 * SECOND).await;
+    assert_eq!(bench.sink.attempts(), [(0, vec![1]), (1000, vec![1])]);
+    assert_eq!(bench.counts().waiting, 2);
+    sleep(2 * SECOND).await;
+    assert_eq!(Arc::strong_count(&bench.sink), 1, "the sender is gone");
+    let (_, plugins) = bench.queues.0.all_counts();
+    let counts = plugins["http-log"];
+    assert_eq!((counts.dropped_unused, counts.waiting), (3, 0));
+    assert_complete(counts);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_without_holders_sends_to_a_slow_receiver_for_a_minute() {
+    let bench = Bench::new([Reply::Late; 99]);
+    let queue = bench.queue(QueueParams::default());
+    push(&queue, 0..99);
+    drop(queue);
+    sleep(59 * SECOND).await;
+    let counts = bench.counts();
+    assert_eq!((counts.sent, counts.dropped_unused), (14, 0));
+    sleep(2 * SECOND).await;
+    let log = bench.queue(QueueParams::default());
+    assert_eq!(log.counts(), Counts::default(), "the first queue has ended");
 }
 
 #[tokio::test(start_paused = true)]
@@ -546,17 +599,31 @@ async fn ended_queues_do_not_accumulate() {
 }
 
 #[test]
-fn names_are_shown_without_queries() {
-    let plain = "http://log.test/x:POST";
-    assert_eq!(super::shown(plain), plain);
-    assert_eq!(super::shown("/var/log/what?"), "/var/log/what?");
-    let one = super::shown("http://log.test/x?key=secret:POST");
-    let other = super::shown("http://log.test/x?key=another:POST");
-    for shown in [&one, &other] {
-        assert!(shown.starts_with("http://log.test/x?***:"), "{shown}");
-        assert!(!shown.contains("key"), "{shown}");
+fn names_are_shown_without_paths_and_queries() {
+    for plain in [
+        "http://log.test:POST",
+        "http://log.test:80/:POST",
+        "http://log.test:4318/v1/traces:spans:1f",
+        "/var/log/what?",
+        "log.test:514",
+    ] {
+        assert_eq!(super::shown(plain), plain);
     }
-    assert_ne!(one, other);
+    let names = [
+        "http://log.test/x?secret=one:POST",
+        "http://log.test/x?secret=two:POST",
+        "http://log.test/services/secret/B1:POST",
+        "http://log.test/services/secret/B2:POST",
+        "http://log.test/v1/traces?secret:spans",
+        "http://log.test/v1/traces/secret:spans",
+        "http://log.test?secret",
+    ];
+    let shown: HashSet<_> = names.into_iter().map(super::shown).collect();
+    assert_eq!(shown.len(), names.len());
+    for shown in shown {
+        assert!(shown.starts_with("http://log.test/***:"), "{shown}");
+        assert!(!shown.contains("secret"), "{shown}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -576,7 +643,7 @@ async fn counters_are_among_the_metrics_and_credentials_are_not() {
     sleep(SECOND).await;
     let text = metrics.render();
     // A hash keeps the names apart whose queries are hidden.
-    let labels = "plugin=\"http-log\",queue=\"http://***@log.test/x?***:";
+    let labels = "plugin=\"http-log\",queue=\"http://***@log.test/***:";
     let has = |name: &str, end: &str| {
         let start = format!("silverback_queue_{name}{{{labels}");
         let mut lines = text.lines();

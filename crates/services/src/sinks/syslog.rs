@@ -1,14 +1,15 @@
-//! Sends lines to the system's log, at its datagram socket, as syslog(3) does.
+//! Sends lines to the system's log as syslog(3) does: in datagrams, or on a stream if the log has a socket for streams.
 
 use super::rest::Unsent;
 use crate::queue::{SendError, Sender, Text};
 use rustix::io::Errno;
 use serde::Deserialize;
-use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::UnixDatagram;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{UnixDatagram, UnixStream};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -69,8 +70,14 @@ struct Link {
 
 #[derive(Default)]
 struct State {
-    socket: Option<UnixDatagram>,
+    socket: Option<Socket>,
     unsent: Unsent,
+}
+
+/// A connection to the log.
+enum Socket {
+    Datagrams(UnixDatagram),
+    Stream(UnixStream),
 }
 
 pub(super) fn sender(path: PathBuf) -> Sender<Text> {
@@ -91,7 +98,7 @@ impl Link {
         let mut too_large = 0;
         while let Some(line) = rest.line() {
             let text = line.strip_suffix(b"\n").unwrap_or(line);
-            match self.datagram(&mut state.socket, text).await {
+            match self.message(&mut state.socket, text).await {
                 Ok(()) => {}
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::MSGSIZE) => {
                     too_large += 1;
@@ -115,11 +122,7 @@ impl Link {
         }
     }
 
-    async fn datagram(
-        &self,
-        socket: &mut Option<UnixDatagram>,
-        text: &[u8],
-    ) -> std::io::Result<()> {
+    async fn message(&self, socket: &mut Option<Socket>, text: &[u8]) -> io::Result<()> {
         let is_new = socket.is_none();
         let sent = self.attempt(socket, text).await;
         match sent {
@@ -131,6 +134,7 @@ impl Link {
                         ErrorKind::ConnectionRefused
                             | ErrorKind::ConnectionReset
                             | ErrorKind::NotConnected
+                            | ErrorKind::BrokenPipe
                     ) =>
             {
                 *socket = None;
@@ -140,16 +144,33 @@ impl Link {
         }
     }
 
-    async fn attempt(&self, socket: &mut Option<UnixDatagram>, text: &[u8]) -> std::io::Result<()> {
+    async fn attempt(&self, socket: &mut Option<Socket>, text: &[u8]) -> io::Result<()> {
         let open = match socket {
             Some(open) => open,
-            None => {
-                let open = UnixDatagram::unbound()?;
-                open.connect(&self.path)?;
-                socket.insert(open)
-            }
+            None => socket.insert(timeout(PATIENCE, Socket::open(&self.path)).await??),
         };
-        timeout(PATIENCE, open.send(text)).await??;
-        Ok(())
+        timeout(PATIENCE, open.send(text)).await?
+    }
+}
+
+impl Socket {
+    async fn open(path: &Path) -> io::Result<Self> {
+        let socket = UnixDatagram::unbound()?;
+        match socket.connect(path) {
+            Ok(()) => Ok(Self::Datagrams(socket)),
+            // The socket is one for streams.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::PROTOTYPE) => {
+                Ok(Self::Stream(UnixStream::connect(path).await?))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn send(&mut self, text: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Datagrams(socket) => socket.send(text).await.map(drop),
+            // On a stream, a zero byte ends each message.
+            Self::Stream(stream) => stream.write_all(&[text, b"\0"].concat()).await,
+        }
     }
 }

@@ -13,7 +13,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
-use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram};
+use tokio::net::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::rustls::{ServerConfig, crypto};
@@ -421,6 +421,26 @@ async fn the_systems_log_gets_a_datagram_for_each_line_also_after_it_was_restart
         drop(log);
         fs::remove_file(&path).unwrap();
     }
+}
+
+#[tokio::test]
+async fn the_systems_log_can_have_a_socket_for_streams() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    let queue = queue(sinks().syslog(path.clone()));
+    for text in ["one", "two"] {
+        let log = UnixListener::bind(&path).unwrap();
+        queue.push_lines(b"<14>", text.as_bytes());
+        queue.push_lines(b"<14>", b"more");
+        let mut log = BufReader::new(log.accept().await.unwrap().0);
+        for expected in [text, "more"] {
+            let mut message = Vec::new();
+            log.read_until(0, &mut message).await.unwrap();
+            assert_eq!(message, format!("<14>{expected}\0").as_bytes());
+        }
+        fs::remove_file(&path).unwrap();
+    }
+    assert_eq!(queue.counts().lost(), 0);
 }
 
 #[tokio::test]

@@ -21,6 +21,8 @@ use crate::balance::{HashSource, NoPeer, PickInput, Tried};
 use crate::plugins::streams::Closed;
 use crate::snapshot::{Chosen, ServiceRef, StreamRoute};
 use model::entities::Protocol;
+use net::peek::PeekError;
+use plugin::Reason;
 use record::Record;
 use std::net::{IpAddr, SocketAddr};
 use tokio::time::Instant;
@@ -40,14 +42,15 @@ enum Refusal {
     NoService,
     #[error(transparent)]
     Plugin(#[from] Closed),
-    #[error(transparent)]
-    NoPeer(#[from] NoPeer),
+    /// With the reason why the last try has failed, if there was one.
+    #[error("{0}")]
+    NoPeer(NoPeer, Option<Reason>),
     #[error(transparent)]
     Upstream(#[from] ConnectError),
     #[error("handshake failed: {0}")]
     Handshake(std::io::Error),
     #[error(transparent)]
-    Peek(#[from] net::peek::PeekError),
+    Peek(#[from] PeekError),
     #[error("client took too long")]
     TooSlow,
     #[error("a plugin took too long")]
@@ -61,10 +64,28 @@ impl Refusal {
         match self {
             Self::NoRoute | Self::Protocol | Self::PluginTooSlow | Self::Io(_) => 500,
             Self::Plugin(closed) => closed.end.status,
-            Self::NoService | Self::NoPeer(_) => 503,
+            Self::NoService | Self::NoPeer(..) => 503,
             Self::Upstream(ConnectError::Resolve(_)) => 503,
             Self::Upstream(_) => BAD_GATEWAY,
             Self::Handshake(_) | Self::Peek(_) | Self::TooSlow => 400,
+        }
+    }
+
+    fn reason(&self) -> Reason {
+        match self {
+            Self::NoRoute => Reason::NoRoute,
+            Self::Protocol => Reason::WrongProtocol,
+            Self::NoService => Reason::NoService,
+            Self::Plugin(closed) if closed.has_failed => Reason::PluginFailed,
+            Self::Plugin(_) => Reason::Plugin,
+            Self::PluginTooSlow => Reason::PluginFailed,
+            Self::NoPeer(_, failed) => failed.unwrap_or(Reason::NoHealthyTarget),
+            Self::Upstream(error) => error.reason(),
+            Self::Handshake(_) => Reason::ClientTlsFailed,
+            Self::Peek(PeekError::Ended(_)) => Reason::ClientGone,
+            Self::Peek(_) => Reason::BadRequest,
+            Self::TooSlow => Reason::ClientTimeout,
+            Self::Io(_) => Reason::Internal,
         }
     }
 
@@ -136,6 +157,8 @@ struct Attempts<'s> {
     input: PickInput,
     failed_at: Tried,
     failed_addresses: Vec<SocketAddr>,
+    /// Why the last try has failed.
+    failed: Option<Reason>,
     now: Instant,
 }
 
@@ -148,6 +171,7 @@ impl<'s> Attempts<'s> {
             input: PickInput { key },
             failed_at: Tried::default(),
             failed_addresses: Vec::new(),
+            failed: None,
             now: Instant::now(),
         }
     }
@@ -156,7 +180,8 @@ impl<'s> Attempts<'s> {
     async fn next(&mut self, record: &mut Record) -> Result<(Chosen<'s>, SocketAddr), Refusal> {
         let began = Instant::now();
         let picked = self.service.pick_resolved(self.input, &self.failed_at);
-        let target = picked.await?;
+        let picked = picked.await;
+        let target = picked.map_err(|error| Refusal::NoPeer(error, self.failed))?;
         let address = resolve(&target, &self.failed_addresses, &mut self.now).await?;
         record.begin_try(address, began);
         Ok((target, address))
@@ -172,6 +197,7 @@ impl<'s> Attempts<'s> {
         record: &mut Record,
     ) -> Result<(), Refusal> {
         record.fail_try(BAD_GATEWAY);
+        self.failed = Some(error.reason());
         if let Some(outcome) = error.outcome() {
             target.report(outcome);
         }

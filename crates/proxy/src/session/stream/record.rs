@@ -1,15 +1,17 @@
 //! What is known about a TCP, TLS or UDP session, for plugins and for the log.
 
 use super::Refusal;
+use crate::plugins::RouteMark;
 use crate::plugins::streams::Loggers;
 use crate::session::log_entries::{EndedStream, log_stream};
 use crate::session::plane::DataPlane;
 use crate::session::worker;
 use crate::snapshot::{ServiceRef, Snapshot, StreamRoute};
 use plugin::{
-    Client, EntityRef, Latencies, Phases, RouteSlot, StreamEntry, StreamProtocol, StreamSession,
-    TlsInfo, Try, TryEnd,
+    Client, EntityRef, Latencies, Phases, Reason, RouteSlot, StreamEntry, StreamProtocol,
+    StreamSession, TlsInfo, Try, TryEnd,
 };
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -34,6 +36,10 @@ pub(super) struct Record {
     started: Instant,
     tries: Vec<Try>,
     status: u16,
+    /// Why the gateway has ended the session. `None` if the client or the upstream ended it.
+    reason: Option<Reason>,
+    /// The plugin that has ended the session, or has failed.
+    plugin: Option<Cow<'static, str>>,
     pub(super) moved: Moved,
 }
 
@@ -78,6 +84,9 @@ impl Record {
             tries: Vec::new(),
             // The status of a session that is cut off before it reaches an upstream.
             status: 500,
+            // Only the end of the worker cuts sessions off.
+            reason: Some(Reason::Draining),
+            plugin: None,
             moved: Moved::default(),
         }
     }
@@ -101,13 +110,14 @@ impl Record {
         self.slot = Some(route.slot.clone());
         let plugins = snapshot.installed(&self.plane.node, self.plane.doing());
         let plan = &route.plan;
-        self.loggers = Some(plugins.loggers(plan, Some(route_id), service_id));
+        let mark = RouteMark::new(route.index.0);
+        self.loggers = Some(plugins.loggers(plan, (Some(route_id), mark), service_id));
         if !plan.has(Phases::PREREAD) {
             return Ok(());
         }
         // Boxed because few routes have such plugins.
         let session = self.session();
-        Ok(Box::pin(plugins.preread(plan, &session)).await?)
+        Ok(Box::pin(plugins.preread(plan, &session, mark)).await?)
     }
 
     fn session(&self) -> StreamSession<'_> {
@@ -152,6 +162,15 @@ impl Record {
 
     pub(super) fn refused(&mut self, refusal: &Refusal) {
         self.status = refusal.status();
+        self.reason = Some(refusal.reason());
+        if let Refusal::Plugin(closed) = refusal {
+            self.plugin = Some(closed.plugin.clone());
+        }
+    }
+
+    /// Records that a session that was forwarded has ended, and why the gateway has ended it, if it has.
+    pub(super) fn ended(&mut self, reason: Option<Reason>) {
+        self.reason = reason;
     }
 
     pub(super) fn elapsed(&self) -> Duration {
@@ -180,6 +199,12 @@ impl Record {
                 received: self.moved.received,
                 sent: self.moved.sent,
                 took: self.started.elapsed(),
+                route: self.route.as_ref().map(Named::as_ref),
+                service: self.service.as_ref().map(Named::as_ref),
+                sni: self.sni.as_deref().unwrap_or_default(),
+                tries: &self.tries,
+                plugin: self.plugin.as_deref().unwrap_or_default(),
+                reason: self.reason,
             },
         );
     }
@@ -189,7 +214,8 @@ impl Record {
             let view = worker::with(|worker| worker.view(&self.plane));
             let snapshot = &*view.snapshot;
             let plugins = snapshot.installed(&self.plane.node, self.plane.doing());
-            plugins.loggers(snapshot.stream_globals(), None, None)
+            let no_route = (None, RouteMark::default());
+            plugins.loggers(snapshot.stream_globals(), no_route, None)
         });
         if loggers.is_empty() {
             return;
@@ -215,8 +241,10 @@ impl Record {
             sent: self.moved.sent,
             upstream_received: self.moved.upstream_received,
             upstream_sent: self.moved.upstream_sent,
+            reason: self.reason,
         };
-        loggers.log(&self.session(), &self.plane.node, &entry);
+        let node = (&self.plane.node, self.plane.doing());
+        loggers.log(&self.session(), node, &entry);
     }
 }
 
@@ -224,6 +252,10 @@ impl Drop for Record {
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
+        }
+        if let Some(reason) = self.reason {
+            let counters = worker::with(|worker| worker.counters(&self.plane));
+            counters.stream_ends[reason as usize].add();
         }
         self.log_access();
         self.log_plugins();

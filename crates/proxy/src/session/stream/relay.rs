@@ -5,11 +5,12 @@
 use super::record::Moved;
 use crate::balance::Stay;
 use crate::session::tunnel::{ClientSide, Ways, until_end};
-use crate::session::worker::Worker;
+use crate::session::worker::{self, Worker};
 use net::deadline::Deadline;
 use net::outgoing::Outgoing;
 use net::pool;
 use net::stream::Stream;
+use plugin::Reason;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -44,9 +45,17 @@ impl Relay {
         }
     }
 
-    /// Runs until both sides have ended, the idle limit expires, or the worker stops. Counts the bytes in `moved`.
-    pub(super) async fn run(mut self, moved: &mut Moved) {
+    /// Runs until both sides have ended, the idle limit expires, or the worker stops. Counts the bytes in `moved`. Returns
+    /// the reason if the gateway has ended it.
+    pub(super) async fn run(mut self, moved: &mut Moved) -> Option<Reason> {
         until_end(|cx, worker| self.poll(cx, worker, moved)).await;
+        if self.ways.have_ended() {
+            None
+        } else if worker::with(|worker| worker.is_ending) {
+            Some(Reason::Draining)
+        } else {
+            Some(Reason::ReadTimeout)
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, worker: &mut Worker, moved: &mut Moved) -> Poll<()> {

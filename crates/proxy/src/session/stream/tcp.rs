@@ -150,7 +150,8 @@ pub(in crate::session) async fn serve_stream(
     let opened = Box::pin(server.open(stream, &mut record)).await;
     match opened {
         Ok(relay) => {
-            Box::pin(relay.run(&mut record.moved)).await;
+            let reason = Box::pin(relay.run(&mut record.moved)).await;
+            record.ended(reason);
             tracing::debug!(
                 client = %record.client,
                 status = 200,

@@ -11,7 +11,7 @@ use crate::session::server::Ticket;
 use crate::session::worker::{self, ConnectionState};
 use net::deadline::Deadline;
 use net::udp::{Datagram, DatagramListener, MAX_DATAGRAM};
-use plugin::StreamProtocol;
+use plugin::{Reason, StreamProtocol};
 use router::StreamRequest;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -255,9 +255,13 @@ impl Registered {
             deadline.poll_passed(cx).map(Ok)
         })
         .await;
+        // A session of datagrams has no other end than silence.
+        let mut reason = None;
         if let Err(error) = ended {
             tracing::debug!(%client, %error, "UDP session ended");
+            reason = Some(Reason::ConnectFailed);
         }
+        self.record.ended(reason);
     }
 
     /// Sends the last words of a session.

@@ -287,6 +287,30 @@ fn preread_closes_a_session_with_a_message_if_the_status_is_no_error() {
 }
 
 #[test]
+fn the_access_log_names_the_plugin_that_ends_a_session_and_the_reason() {
+    for (certificate, preread, reason) in [
+        (Does::Continue, Does::Close(403), "plugin"),
+        (Does::Continue, Does::Fail, "plugin_failed"),
+        (Does::CloseLater(200), Does::Continue, "plugin"),
+        (Does::Fail, Does::Continue, "plugin_failed"),
+    ] {
+        run_paused(async {
+            let seen = Seen::new(certificate, preread);
+            let (log, lanes) = access_log("m '$kong_plugin $kong_reason'");
+            let mut setup = setup(Protocol::Tls, echo().await);
+            setup.settings.stream_log = Some(log);
+            let gateway = setup.start();
+            if let Ok(mut client) = connect(&gateway, Protocol::Tls).await {
+                let _ = client.read_to_end(&mut Vec::new()).await;
+            }
+            seen.end(gateway).await;
+            let lines = String::from_utf8(lanes[0].take(Vec::new())).unwrap();
+            assert_eq!(lines, format!("watch {reason}\n"));
+        });
+    }
+}
+
+#[test]
 fn a_session_whose_upstream_refuses_is_logged_with_its_tries() {
     run(async {
         let mut seen = Seen::new(Does::Continue, Does::Continue);
@@ -407,7 +431,8 @@ fn an_aborted_task_is_logged_once() {
     for (protocol, name) in KINDS {
         run(async {
             let mut seen = Seen::new(Does::Continue, Does::WaitForever);
-            let (log, lanes) = access_log("m '$protocol $status $bytes_received $bytes_sent'");
+            let (log, lanes) =
+                access_log("m '$protocol $status $bytes_received $bytes_sent $kong_reason'");
             let mut setup = setup(protocol, echo().await);
             setup.settings.stream_log = Some(log);
             let gateway = setup.start();
@@ -420,7 +445,7 @@ fn an_aborted_task_is_logged_once() {
             assert_eq!(seen.next().await, logged(name, 500, "[]", [0; 4]));
             seen.end(gateway).await;
             let lines = String::from_utf8(lanes[0].take(Vec::new())).unwrap();
-            assert_eq!(lines, "TCP 500 0 0\n");
+            assert_eq!(lines, "TCP 500 0 0 draining\n");
         });
     }
 }
