@@ -343,7 +343,7 @@ fn sessions_of_streams_have_reasons_too() {
         })
         .collect();
     let gateway = launch()
-        .set("stream_listen", format!("{}, 127.0.0.1:0 udp", listen.join(", ")))
+        .set("stream_listen", format!("{}, 127.0.0.11:0 udp", listen.join(", ")))
         .set(
             "nginx_http_log_format",
             "s escape=json '{\"reason\":\"$kong_reason\",\"plugin\":\"$kong_plugin\",\"route\":\"$kong_route\",\"service\":\"$kong_service\"}'",
@@ -398,7 +398,7 @@ fn sessions_of_streams_have_reasons_too() {
             assert_eq!(ends(reason), 1.0, "{reason}");
         }
     }
-    let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let udp = UdpSocket::bind("127.0.0.11:0").expect("a port");
     let address = gateway.listening("stream_udp")[0];
     udp.send_to(b"x", address).expect("sent");
     assert_eq!(line(&gateway, 11)["reason"], "no_route");

@@ -295,7 +295,7 @@ fn the_access_log_names_the_plugin_that_ends_a_session_and_the_reason() {
         (Does::Fail, Does::Continue, "plugin_failed"),
     ] {
         run_paused(async {
-            let seen = Seen::new(certificate, preread);
+            let mut seen = Seen::new(certificate, preread);
             let (log, lanes) = access_log("m '$kong_plugin $kong_reason'");
             let mut setup = setup(Protocol::Tls, echo().await);
             setup.settings.stream_log = Some(log);
@@ -303,6 +303,7 @@ fn the_access_log_names_the_plugin_that_ends_a_session_and_the_reason() {
             if let Ok(mut client) = connect(&gateway, Protocol::Tls).await {
                 let _ = client.read_to_end(&mut Vec::new()).await;
             }
+            while !seen.next().await.starts_with("log") {}
             seen.end(gateway).await;
             let lines = String::from_utf8(lanes[0].take(Vec::new())).unwrap();
             assert_eq!(lines, format!("watch {reason}\n"));
