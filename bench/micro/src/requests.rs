@@ -220,8 +220,10 @@ fn start_gateway(
     entities: Arc<dyn Entities>,
     stopped: watch::Receiver<Stop>,
 ) -> SocketAddr {
-    let mut identity = NodeIdentity::default();
-    identity.tracing = tracing;
+    let identity = NodeIdentity {
+        tracing,
+        ..NodeIdentity::default()
+    };
     let settings = BuildSettings {
         node: identity.clone(),
         plugins: plugins.clone(),

@@ -131,11 +131,12 @@ fn families(mut bytes: &[u8]) -> Vec<proto::MetricFamily> {
     families
 }
 
-const TRACE: [u8; 16] = *b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f";
-const TRACE_ID: &str = "000102030405060708090a0b0c0d0e0f";
+pub(super) const TRACE: [u8; 16] =
+    *b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f";
+pub(super) const TRACE_ID: &str = "000102030405060708090a0b0c0d0e0f";
 
 /// A counter, a gauge, and a histogram of milliseconds with one exemplar.
-fn some() -> Metrics {
+pub(super) fn some() -> Metrics {
     let metrics = with_max_series(1000);
     let counter = metrics.counter("kong_bandwidth_bytes", "Bytes \"all\".", &["route"]);
     counter.unwrap().with(&["a\"b\\c\nd,e"]).add(0, 5);

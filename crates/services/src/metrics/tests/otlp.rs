@@ -1,6 +1,7 @@
 //! Tests of OTLP's form of metrics. An entry of `ScopeMetrics.metrics` alone is a `ScopeMetrics`.
 
 use super::super::{Format, Kind, Metrics, NO_WORKER, Page};
+use super::formats::{TRACE, some};
 use prost::Message;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -56,8 +57,7 @@ fn registered() -> Metrics {
     let histogram = histogram.unwrap().with(&[]);
     histogram.observe(0, 0.1);
     histogram.observe(1, 0.5);
-    let at = Duration::from_secs(7);
-    histogram.observe_traced(1, 2.0, [3; 16], at);
+    histogram.observe(1, 2.0);
     metrics
 }
 
@@ -110,11 +110,22 @@ fn histograms_count_each_value_in_one_bucket() {
     assert_eq!((point.count, point.sum), (3, Some(2.6)));
     assert_eq!(point.bounds, [0.1, 1.0]);
     assert_eq!(point.bucket_counts, [1, 1, 1]);
-    let [exemplar] = &point.exemplars[..] else {
-        panic!("{point:?}");
+}
+
+#[test]
+fn exemplars_have_their_trace() {
+    let pieces = written(|page| some().write(page));
+    let histogram = read(&pieces)
+        .into_iter()
+        .find(|one| one.name == "latency_ms");
+    let Some(Data::Histogram(of)) = histogram.and_then(|histogram| histogram.data) else {
+        panic!("there is no histogram");
     };
-    assert_eq!((exemplar.value, exemplar.time), (2.0, 7_000_000_000));
-    assert_eq!(exemplar.trace_id, [3; 16]);
+    let [exemplar] = &of.points[0].exemplars[..] else {
+        panic!("{of:?}");
+    };
+    assert_eq!((exemplar.value, exemplar.time), (31.0, 1_500_000_000));
+    assert_eq!(exemplar.trace_id, TRACE);
 }
 
 #[test]
