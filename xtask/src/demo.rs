@@ -2,9 +2,13 @@
 
 use crate::observe::Observers;
 use crate::shell::{self, cargo};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
 use testkit::{Echo, Gateway, HttpResponse, Launch, http};
 
 /// Preferred ports; a free port is used if one of them is taken.
@@ -46,8 +50,25 @@ pub(crate) fn run(then: Then) -> Result<(), String> {
     if let Some(watched) = watched {
         say(&watched?);
     }
-    // Ctrl-C also reaches the gateway, which completes its requests and stops.
+    stop_with_us(&gateway)?;
     gateway.wait_forever();
+    Ok(())
+}
+
+/// Lets signals stop the gateway and not this process, so that it ends what observes the gateway. Ctrl-C reaches the gateway
+/// too, which completes its requests and stops.
+fn stop_with_us(gateway: &Gateway) -> Result<(), String> {
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
+    let mut signals = signals.map_err(|error| format!("cannot handle signals: {error}"))?;
+    let pid = gateway.pid().to_string();
+    thread::spawn(move || {
+        for signal in &mut signals {
+            if signal != SIGINT {
+                // It may have ended.
+                let _ = Command::new("kill").args(["-TERM", &pid]).status();
+            }
+        }
+    });
     Ok(())
 }
 

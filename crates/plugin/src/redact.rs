@@ -309,8 +309,9 @@ mod tests {
         assert!(is_secret_header("X".repeat(100).as_bytes()));
         assert!(!is_secret_header("x".repeat(99).as_bytes()) && !is_secret_field(b"learnt_d"));
         let learnt = LEARNT.load_full().unwrap();
-        let same = |name: &&Box<[u8]>| letters(name).eq(letters(b"learnt-a"));
-        assert_eq!(learnt.names.iter().filter(same).count(), 1);
+        let names = learnt.names.iter();
+        let same = names.filter(|name| letters(name).eq(letters(b"learnt-a")));
+        assert_eq!(same.count(), 1);
         // A configuration that changes cannot add names without end.
         let names: Vec<String> = (0..2 * MAX_LEARNT).map(|n| format!("many-{n}")).collect();
         learn(names.iter().map(String::as_str));

@@ -20,13 +20,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Pages that are run, in addition to the page of every example.
-const PAGES: [&str; 13] = [
+const PAGES: [&str; 15] = [
     "docs/quick-start.md",
     "docs/migrating-from-kong.md",
     "docs/troubleshooting.md",
     "docs/operations.md",
     "docs/upgrading.md",
     "docs/observability.md",
+    "docs/tracing.md",
+    "docs/profiling.md",
     "docs/configuring.md",
     "docs/declarative-configuration.md",
     "docs/history.md",
