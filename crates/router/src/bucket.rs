@@ -5,6 +5,7 @@
 //! costs one more lookup. Candidates without a condition on the field are in a separate bucket, which can be split by
 //! another field.
 
+use crate::RouteIndex;
 use crate::candidate::{Catalog, Demands};
 use crate::keys::{Demand, Gram, Protocols, Range, RangeDimension, Text, TextDimension, Width};
 use crate::tree::Value;
@@ -21,6 +22,9 @@ const FEW: usize = 8;
 pub(crate) struct Entry {
     pub(crate) rank: Rank,
     pub(crate) slot: u32,
+    /// The route of the candidate. It is here so that the processor can fetch the route and the candidate at once: with
+    /// many routes, both have left its caches.
+    pub(crate) route: RouteIndex,
     /// The set of methods that it may accept.
     pub(crate) methods: u32,
     /// The set of protocols that it may accept.
@@ -578,6 +582,7 @@ mod tests {
             (0..covers).map(move |cover| Entry {
                 rank,
                 slot,
+                route: candidate.route,
                 methods: u32::MAX,
                 protocols: Protocols::ALL,
                 cover: cover.try_into().unwrap(),
