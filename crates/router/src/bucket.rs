@@ -577,12 +577,12 @@ mod tests {
     /// Returns an entry for each cover of each candidate.
     fn entries(slots: &Slots<Candidate>) -> Vec<Entry> {
         let of_candidate = |(slot, candidate): (u32, &Candidate)| {
-            let rank = candidate.place.rank();
+            let (rank, route) = (candidate.place.rank(), candidate.route);
             let covers = index::demands(&candidate.expression, FLAVOR).len();
             (0..covers).map(move |cover| Entry {
                 rank,
                 slot,
-                route: candidate.route,
+                route,
                 methods: u32::MAX,
                 protocols: Protocols::ALL,
                 cover: cover.try_into().unwrap(),
