@@ -2,7 +2,7 @@
 //! Sources: kong/pdk/client.lua authenticate(), the `set_consumer` and `set_anonymous_consumer` of Kong's plugins.
 
 use crate::def::{Flow, PluginError, Step};
-use crate::edits::{HeaderEdits, HeaderValue};
+use crate::edits::{HeaderEdits, LineValue};
 use crate::request::{Consumer, Credential, RequestCx};
 use crate::response::Response;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ pub fn authenticated(
     cx: &mut RequestCx<'_, '_>,
     consumer: Arc<Consumer>,
     credential: Credential,
-    identifier: impl Into<HeaderValue>,
+    identifier: impl LineValue,
 ) {
     let headers = &mut cx.request.upstream.headers;
     set_consumer_headers(headers, &consumer);
@@ -95,7 +95,7 @@ pub fn authenticated(
 pub fn authenticated_without_consumer(
     cx: &mut RequestCx<'_, '_>,
     credential: Credential,
-    identifier: impl Into<HeaderValue>,
+    identifier: impl LineValue,
 ) {
     let headers = &mut cx.request.upstream.headers;
     for name in [
@@ -116,7 +116,7 @@ pub fn become_anonymous(cx: &mut RequestCx<'_, '_>, consumer: Arc<Consumer>) {
     let headers = &mut cx.request.upstream.headers;
     set_consumer_headers(headers, &consumer);
     headers.remove(CREDENTIAL_IDENTIFIER);
-    headers.set(ANONYMOUS, HeaderValue::from_static("true"));
+    headers.set(ANONYMOUS, "true");
     set_consumer(cx, Some(consumer));
     cx.state.credential = None;
 }

@@ -45,7 +45,7 @@ pub use def::{
     UntrustedLua, Wait, downcast,
 };
 pub use edits::{
-    HeaderChange, HeaderEdits, HeaderName, HeaderValue, NameLengths, TargetEdits, UpstreamEdits,
+    HeaderChange, HeaderEdits, HeaderLine, HeaderValue, LineValue, TargetEdits, UpstreamEdits,
 };
 pub use endpoint::{
     Endpoint, EndpointAnswer, EndpointHandler, EndpointOperation, EndpointReply, EndpointRequest,

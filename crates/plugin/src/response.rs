@@ -1,7 +1,7 @@
 //! Responses that plugins and the gateway produce, and the filter phases' view of all responses.
 
 use crate::configured::Configured;
-use crate::edits::{HeaderEdits, HeaderName, HeaderValue};
+use crate::edits::{HeaderEdits, HeaderValue, LineValue};
 use crate::node::Node;
 use crate::request::{Request, RequestState};
 use crate::stored::Stored;
@@ -138,7 +138,7 @@ impl Response {
         self
     }
 
-    pub fn with_header(mut self, name: impl HeaderName, value: impl Into<HeaderValue>) -> Self {
+    pub fn with_header(mut self, name: impl AsRef<str>, value: impl LineValue) -> Self {
         self.headers.set(name, value);
         self
     }

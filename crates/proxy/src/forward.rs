@@ -72,7 +72,12 @@ pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(query);
     }
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
-    out.extend_from_slice(request.edits.value("host").unwrap_or(request.host));
+    out.extend_from_slice(
+        request
+            .edits
+            .known_value(KnownHeader::Host)
+            .unwrap_or(request.host),
+    );
     out.extend_from_slice(if head.asks_for_websocket() {
         b"\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"
     } else {
@@ -80,7 +85,7 @@ pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
     });
     let seen = copy_lines(request, out);
     write_length(request, seen, out);
-    let te = match request.edits.value("te") {
+    let te = match request.edits.known_value(KnownHeader::Te) {
         Some(value) => list_contains(value, b"trailers"),
         None => seen.te && asks_for_trailers(head) && !request.edits.drops("te"),
     };
@@ -97,11 +102,7 @@ pub fn write_request(request: &Outbound<'_>, out: &mut Vec<u8>) {
     if let Some(id) = request.request_id {
         write_line(out, b"X-Kong-Request-Id: ", id);
     }
-    for (name, value) in request.edits.added() {
-        if !is_ours(KnownHeader::classify(name.as_bytes())) {
-            write_header(out, name.as_bytes(), value);
-        }
-    }
+    request.edits.write_added(|known| !is_ours(known), out);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -136,7 +137,10 @@ fn copy_lines(request: &Outbound<'_>, out: &mut Vec<u8>) -> Seen {
         }
         // A client must not choose the id under which it is logged.
         let replaced = known == KnownHeader::XKongRequestId && request.request_id.is_some();
-        !(replaced || is_ours(known) || line.is_hop() || edited && edits.drops(line.name()))
+        !(replaced
+            || is_ours(known)
+            || line.is_hop()
+            || edited && edits.drops_known(known, line.name()))
     });
     seen
 }

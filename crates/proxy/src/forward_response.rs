@@ -86,8 +86,8 @@ pub fn write_response(
     write_status_line(answer.status, answer.head, out);
     let mut seen = copy_lines(answer, out);
     if !answer.edits.is_empty() {
-        seen.date |= answer.edits.value("date").is_some();
-        seen.server |= answer.edits.value("server").is_some();
+        seen.date |= answer.edits.known_value(KnownHeader::Date).is_some();
+        seen.server |= answer.edits.known_value(KnownHeader::Server).is_some();
     }
     if !seen.date {
         write_date(out);
@@ -118,26 +118,32 @@ pub fn write_response(
     out.extend_from_slice(connection);
     write_kong_headers(answer, seen, out);
     if !answer.edits.is_empty() {
+        let content_type = answer.edits.known_value(KnownHeader::ContentType);
         let adds_charset = answer.headers.charset && may_have_charset(answer.status);
-        for (name, value) in answer.edits.added().filter(is_free) {
-            if adds_charset && name.eq_ignore_ascii_case("content-type") {
-                write_header(out, name.as_bytes(), &with_charset(value));
-            } else {
-                write_header(out, name.as_bytes(), value);
-            }
+        match content_type.filter(|_| adds_charset) {
+            None => answer.edits.write_added(is_free, out),
+            Some(_) => write_added_with_charset(answer.edits, out),
         }
     }
     if let Some(debug) = answer.debug {
-        for (name, value) in debug.added() {
-            write_header(out, name.as_bytes(), value);
-        }
+        debug.write_added(|_| true, out);
     }
     out.extend_from_slice(b"\r\n");
 }
 
+/// Writes the lines that plugins have added, with a charset in the type of the content.
+fn write_added_with_charset(edits: &HeaderEdits, out: &mut Vec<u8>) {
+    for (name, value) in edits.added() {
+        match KnownHeader::classify(name.as_bytes()) {
+            KnownHeader::ContentType => write_header(out, name.as_bytes(), &with_charset(value)),
+            known if is_free(known) => write_header(out, name.as_bytes(), value),
+            _ => {}
+        }
+    }
+}
+
 /// Whether a plugin may set a header. The gateway decides about the framing of the message and about the connection.
-fn is_free((name, _): &(&str, &[u8])) -> bool {
-    let known = KnownHeader::classify(name.as_bytes());
+fn is_free(known: KnownHeader) -> bool {
     !is_ours(known) && known != KnownHeader::ContentLength
 }
 
@@ -184,9 +190,7 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
     let mut seen = Seen::default();
     let mut text = false;
     if edited {
-        for (name, value) in edits.before().filter(is_free) {
-            write_header(out, name.as_bytes(), value);
-        }
+        edits.write_before(is_free, out);
     }
     head.copy_lines(out, |line| {
         let known = line.known();
@@ -233,7 +237,7 @@ fn copy_lines(answer: &Inbound<'_>, out: &mut Vec<u8>) -> Seen {
         };
         // The length is kept even if `Connection` names it, because the body still has it.
         let is_hop = line.is_hop() && known != KnownHeader::ContentLength;
-        passes && !is_hop && !(edited && edits.drops(line.name()))
+        passes && !is_hop && !(edited && edits.drops_known(known, line.name()))
     });
     if text && !edits.drops("content-type") {
         for value in head.known(KnownHeader::ContentType) {

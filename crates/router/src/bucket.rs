@@ -5,6 +5,7 @@
 //! costs one more lookup. Candidates without a condition on the field are in a separate bucket, which can be split by
 //! another field.
 
+use crate::RouteIndex;
 use crate::candidate::{Catalog, Demands};
 use crate::keys::{Demand, Gram, Protocols, Range, RangeDimension, Text, TextDimension, Width};
 use crate::tree::Value;
@@ -21,6 +22,9 @@ const FEW: usize = 8;
 pub(crate) struct Entry {
     pub(crate) rank: Rank,
     pub(crate) slot: u32,
+    /// The route of the candidate. It is here so that the processor can fetch the route and the candidate at once: with
+    /// many routes, both have left its caches.
+    pub(crate) route: RouteIndex,
     /// The set of methods that it may accept.
     pub(crate) methods: u32,
     /// The set of protocols that it may accept.
@@ -573,11 +577,12 @@ mod tests {
     /// Returns an entry for each cover of each candidate.
     fn entries(slots: &Slots<Candidate>) -> Vec<Entry> {
         let of_candidate = |(slot, candidate): (u32, &Candidate)| {
-            let rank = candidate.place.rank();
+            let (rank, route) = (candidate.place.rank(), candidate.route);
             let covers = index::demands(&candidate.expression, FLAVOR).len();
             (0..covers).map(move |cover| Entry {
                 rank,
                 slot,
+                route,
                 methods: u32::MAX,
                 protocols: Protocols::ALL,
                 cover: cover.try_into().unwrap(),

@@ -7,7 +7,6 @@
 //! buckets along its path. The search checks the bucket with the best candidate first. It stops when no other bucket
 //! can have a better candidate than the one found.
 
-use crate::Flavor;
 use crate::bucket::{Bucket, Entry, Keyed, Rank, Split, Verdict};
 use crate::candidate::{Candidate, Catalog};
 use crate::keys::{
@@ -16,6 +15,7 @@ use crate::keys::{
 };
 use crate::tree::{Tree, Value};
 use crate::work::{Budget, Marks, TooCostly, Work};
+use crate::{Flavor, RouteIndex};
 use expr::{Expression, Fields, Step, TextField};
 use smallvec::SmallVec;
 use std::ops::ControlFlow;
@@ -67,12 +67,16 @@ impl Found {
     pub(crate) fn slot(&self) -> u32 {
         self.entry.slot
     }
+
+    pub(crate) fn route(&self) -> RouteIndex {
+        self.entry.route
+    }
 }
 
 impl Index {
     pub(crate) fn add(&mut self, candidate: (u32, Rank, &Expression), catalog: &Catalog<'_>) {
         let methods = Arc::make_mut(&mut self.methods);
-        for filing in filings(candidate, catalog.flavor, methods) {
+        for filing in filings(candidate, catalog, methods) {
             let entry = filing.entry;
             self.change(&filing, &mut |bucket| {
                 bucket.add(entry, catalog);
@@ -83,7 +87,7 @@ impl Index {
     /// Removes a candidate, which must be unchanged since it was added.
     pub(crate) fn remove(&mut self, candidate: (u32, Rank, &Expression), catalog: &Catalog<'_>) {
         let mut methods = Methods::clone(&self.methods);
-        for filing in filings(candidate, catalog.flavor, &mut methods) {
+        for filing in filings(candidate, catalog, &mut methods) {
             let entry = filing.entry;
             self.change(&filing, &mut |bucket| {
                 bucket.remove(&entry, catalog);
@@ -440,10 +444,11 @@ impl<'s, 'i, F: Fields> Search<'s, 'i, F> {
 /// Returns all index positions of a candidate.
 fn filings(
     (slot, rank, expression): (u32, Rank, &Expression),
-    flavor: Flavor,
+    catalog: &Catalog<'_>,
     methods: &mut Methods,
 ) -> Vec<Filing> {
-    let covers = keys::covers(expression, flavor);
+    let route = catalog.slots.get(slot).route;
+    let covers = keys::covers(expression, catalog.flavor);
     let rest = match covers.len() {
         1 => keys::rest(expression),
         _ => Rest::Open,
@@ -453,6 +458,7 @@ fn filings(
         let entry = Entry {
             rank,
             slot,
+            route,
             methods: methods.set(cover.methods.as_deref()),
             protocols: cover.protocols,
             cover: number,

@@ -156,7 +156,7 @@ impl Router {
         let view = self.view(request, path.unwrap_or(request.path), &scratch.parts);
         let found = self.table.find(&view, &mut scratch.work)?;
         Ok(found.map(|found| Match {
-            route: self.table.get(found.slot()).route,
+            route: found.route(),
             slot: found.slot(),
             located: found.located,
         }))

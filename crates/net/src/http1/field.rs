@@ -108,7 +108,7 @@ impl Field {
 /// Whether two header names are equal, compared without case. Compares eight letters at a time: names are short, and the
 /// standard library compares what is shorter than 16 bytes one by one.
 #[inline]
-pub(super) fn is_same_name(one: &[u8], other: &[u8]) -> bool {
+pub fn is_same_name(one: &[u8], other: &[u8]) -> bool {
     let (Some(last), Some(other_last)) = (one.last_chunk(), other.last_chunk()) else {
         return one.eq_ignore_ascii_case(other);
     };

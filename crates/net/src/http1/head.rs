@@ -20,6 +20,9 @@ const KEPT_FIELDS: usize = 256;
 pub(super) struct HeadBuffer {
     pub(super) bytes: Vec<u8>,
     pub(super) fields: Vec<Field>,
+    /// A set of the lengths (modulo 64) of the names. Most names that plugins look for are absent, and most of these are
+    /// found here.
+    lengths: u64,
     /// Used by request heads only.
     pub(super) request: Facts,
     /// The last valid `Host` that was short enough to keep, and the result of its check. It stays when the store is
@@ -58,6 +61,8 @@ impl Head {
         let end = scan::fields(data, at, longest, most, &mut store.fields)?;
         if let Some(end) = end {
             store.bytes.extend_from_slice(&data[..end]);
+            let lengths = store.fields.iter().map(|field| length_bit(field.name_len));
+            store.lengths = lengths.fold(0, |all, bit| all | bit);
         }
         Ok(end)
     }
@@ -196,10 +201,16 @@ impl Head {
         lines: usize,
         name: &'n [u8],
     ) -> impl DoubleEndedIterator<Item = &'a [u8]> + use<'a, 'n> {
-        self.store()
-            .fields
+        let HeadBuffer {
+            fields, lengths, ..
+        } = self.store();
+        let looked_at = match lengths & length_bit(name.len() as u16) {
+            0 => 0,
+            _ => lines,
+        };
+        fields
             .iter()
-            .take(lines)
+            .take(looked_at)
             .filter(move |field| {
                 usize::from(field.name_len) == name.len() && is_same_name(self.name(field), name)
             })
@@ -258,6 +269,11 @@ impl Drop for Head {
             }
         });
     }
+}
+
+#[inline]
+fn length_bit(length: u16) -> u64 {
+    1 << (length % 64)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod tests;
 pub use body::{Body, Framing};
 pub(crate) use chunked::MAX_TRAILERS;
 pub use chunked::{BadChunk, Chunked};
-pub use field::{Field, KnownHeader, list_contains};
+pub use field::{Field, KnownHeader, is_same_name, list_contains};
 pub use head::Line;
 pub use request::{BadRequest, RequestHead};
 pub use response::{BadResponse, ResponseHead};

@@ -229,6 +229,7 @@ impl RequestHead {
             fields,
             request,
             valid_host,
+            ..
         } = self.head.store_mut();
         let host = request
             .host

@@ -188,9 +188,7 @@ impl Walk<'_> {
     ) -> Result<Option<Response>, FilterFailed> {
         let mut early = std::mem::take(&mut self.state.headers);
         if let Some(head) = passing.upstream {
-            early = early.into_before(|name| {
-                name.eq_ignore_ascii_case("content-type") && head.header(name).is_some()
-            });
+            early = early.into_before(head.header("content-type").is_some());
         }
         early.apply(std::mem::take(&mut passing.answer.headers));
         passing.answer.headers = early;

@@ -1,8 +1,7 @@
 //! The generators of ids. Each worker thread has its own, so that an id costs no lock.
 
-use bytes::Bytes;
 use net::id::RequestIds;
-use plugin::{HeaderValue, Node, Request};
+use plugin::{HeaderValue, LineValue, Node, Request};
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,37 +30,60 @@ impl Worker {
     }
 }
 
+/// The id of a request. The usual ones need no allocation.
+pub(super) enum Id {
+    /// The id that the client has sent.
+    Sent(HeaderValue),
+    Uuid([u8; 36]),
+    Counted(Counted),
+    Tracker(String),
+}
+
+/// A UUID with a number.
+pub(super) struct Counted {
+    text: [u8; 57],
+    length: u8,
+}
+
+impl Id {
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Sent(value) => value.as_bytes(),
+            Self::Uuid(text) => text,
+            Self::Counted(id) => &id.text[..id.length.into()],
+            Self::Tracker(text) => text.as_bytes(),
+        }
+    }
+}
+
+impl LineValue for &Id {
+    #[inline]
+    fn with_bytes(self, write: impl FnOnce(&[u8])) {
+        write(self.as_bytes());
+    }
+}
+
 /// Returns a random UUID.
-pub(super) fn random() -> HeaderValue {
-    WORKER.with_borrow_mut(|worker| HeaderValue::Id(uuid(&mut worker.random)))
+pub(super) fn random() -> Id {
+    WORKER.with_borrow_mut(|worker| Id::Uuid(uuid(&mut worker.random)))
 }
 
 /// Returns the UUID of the worker with the number of this id.
-pub(super) fn counted() -> HeaderValue {
+pub(super) fn counted() -> Id {
     WORKER.with_borrow_mut(|worker| {
         worker.count = worker.count.wrapping_add(1);
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(worker.count).as_bytes();
-        let mut id = Counted {
-            text: [b'#'; 57],
-            length: worker.uuid.len() + 1 + digits.len(),
-        };
-        id.text[..worker.uuid.len()].copy_from_slice(&worker.uuid);
-        id.text[worker.uuid.len() + 1..id.length].copy_from_slice(digits);
-        HeaderValue::Bytes(Bytes::from_owner(id))
+        let length = worker.uuid.len() + 1 + digits.len();
+        let mut text = [b'#'; 57];
+        text[..worker.uuid.len()].copy_from_slice(&worker.uuid);
+        text[worker.uuid.len() + 1..length].copy_from_slice(digits);
+        Id::Counted(Counted {
+            text,
+            // A number has at most 20 digits.
+            length: length as u8,
+        })
     })
-}
-
-/// A UUID with a number. `Bytes` that own it are cloned without another allocation; those of a vector are not.
-struct Counted {
-    text: [u8; 57],
-    length: usize,
-}
-
-impl AsRef<[u8]> for Counted {
-    fn as_ref(&self) -> &[u8] {
-        &self.text[..self.length]
-    }
 }
 
 /// The number of trackers of this process. Kong has nginx's number of the connection in its place, of which HTTP/2 has
@@ -69,7 +91,7 @@ impl AsRef<[u8]> for Counted {
 static TRACKERS: AtomicU64 = AtomicU64::new(0);
 
 /// Returns an id that says where and when the request arrived.
-pub(super) fn tracker(request: &Request<'_>, node: &Node) -> HeaderValue {
+pub(super) fn tracker(request: &Request<'_>, node: &Node) -> Id {
     let now = node.clock.since_epoch();
     let mut text = String::with_capacity(64);
     if let Some(address) = request.local {
@@ -86,7 +108,7 @@ pub(super) fn tracker(request: &Request<'_>, node: &Node) -> HeaderValue {
         now.as_secs(),
         now.subsec_millis(),
     );
-    HeaderValue::Bytes(text.into())
+    Id::Tracker(text)
 }
 
 /// Makes a UUID of version 4 from 32 random hex digits.

@@ -6,6 +6,7 @@ mod ids;
 
 use compact_str::CompactString;
 use config::{Config, Generator};
+use ids::Id;
 use model::Value;
 use model::schema::PluginSource;
 use plugin::{
@@ -30,7 +31,7 @@ struct CorrelationId {
 /// The id of a request, if the response gets it too.
 #[derive(Default)]
 struct Own {
-    id: Option<HeaderValue>,
+    id: Option<Id>,
 }
 
 impl Plugin for CorrelationId {
@@ -70,7 +71,7 @@ impl Plugin for CorrelationId {
             Some(id) => id,
             None => {
                 let id = self.generate(cx.request, cx.node);
-                cx.request.upstream.headers.set(name.clone(), id.clone());
+                cx.request.upstream.headers.set(name, &id);
                 id
             }
         };
@@ -96,14 +97,14 @@ impl Plugin for CorrelationId {
             // Without an id, the request was answered before the access phase.
             let id = own.id.take().or_else(|| sent(cx.request, name));
             let id = id.unwrap_or_else(|| self.generate(cx.request, cx.node));
-            cx.answer.headers.set(name.clone(), id);
+            cx.answer.headers.set(name, &id);
         }
         Ok(Filtered::Continue)
     }
 }
 
 impl CorrelationId {
-    fn generate(&self, request: &Request<'_>, node: &Node) -> HeaderValue {
+    fn generate(&self, request: &Request<'_>, node: &Node) -> Id {
         match self.generator {
             Generator::Uuid => ids::random(),
             Generator::Counter => ids::counted(),
@@ -113,9 +114,9 @@ impl CorrelationId {
 }
 
 /// Returns the id that the client has sent.
-fn sent(request: &Request<'_>, name: &str) -> Option<HeaderValue> {
+fn sent(request: &Request<'_>, name: &str) -> Option<Id> {
     let value = request.first_header_field(name)?;
-    (!value.is_empty()).then(|| HeaderValue::from_untrusted(value))
+    (!value.is_empty()).then(|| Id::Sent(HeaderValue::from_untrusted(value)))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use model::Value;
 use model::schema::PluginSource;
 use origins::{Origins, normal};
 use plugin::{
-    BuildCx, BuildError, Filtered, HeaderEdits, HeaderValue, Phases, Plugin, PluginDef,
+    BuildCx, BuildError, Filtered, HeaderEdits, HeaderLine, HeaderValue, Phases, Plugin, PluginDef,
     PluginError, Request, RequestCx, Response, ResponseCx, Risk, Scopes, Step,
 };
 
@@ -28,14 +28,20 @@ struct Cors {
     credentials: bool,
     private_network: bool,
     preflight_continue: bool,
-    /// Value of `Access-Control-Expose-Headers`.
-    exposed: Option<HeaderValue>,
-    /// Value of `Access-Control-Allow-Headers`. `None` for what the request asks for.
-    headers: Option<HeaderValue>,
-    /// Value of `Access-Control-Allow-Methods`.
-    methods: Option<HeaderValue>,
-    /// Value of `Access-Control-Max-Age`.
-    max_age: Option<HeaderValue>,
+    allows_credentials: HeaderLine,
+    varies_by_origin: HeaderLine,
+    /// `Access-Control-Allow-Origin: *`.
+    allows_all: HeaderLine,
+    /// The line of the only origin.
+    allows_fixed: Option<HeaderLine>,
+    /// `Access-Control-Expose-Headers`.
+    exposed: Option<HeaderLine>,
+    /// `Access-Control-Allow-Headers`. `None` for what the request asks for.
+    headers: Option<HeaderLine>,
+    /// `Access-Control-Allow-Methods`.
+    methods: Option<HeaderLine>,
+    /// `Access-Control-Max-Age`.
+    max_age: Option<HeaderLine>,
 }
 
 /// Whether the request is a preflight request. Its response gets no further headers.
@@ -56,21 +62,33 @@ impl Plugin for Cors {
     type Own = Own;
 
     fn build(config: Config, _: &BuildCx<'_>) -> Result<Self, BuildError> {
-        let list = |names: Option<Vec<String>>| {
-            let names = names.filter(|names| !names.is_empty());
-            names.map(|names| HeaderValue::from_text(&names.join(",")))
+        let list = |name: &str, listed: Option<Vec<String>>| {
+            let listed = listed.filter(|listed| !listed.is_empty());
+            listed.map(|listed| HeaderLine::new(name, &HeaderValue::from_text(&listed.join(","))))
         };
+        let fixed = |name: &str, value| HeaderLine::new(name, &HeaderValue::from_static(value));
+        let origins = Origins::compile(config.origins.as_deref().unwrap_or_default())?;
         Ok(Self {
-            origins: Origins::compile(config.origins.as_deref().unwrap_or_default())?,
+            allows_credentials: fixed("Access-Control-Allow-Credentials", "true"),
+            varies_by_origin: fixed("Vary", "Origin"),
+            allows_all: fixed(ALLOW_ORIGIN, "*"),
+            allows_fixed: match &origins {
+                Origins::Fixed(origin) => Some(HeaderLine::new(ALLOW_ORIGIN, origin)),
+                Origins::All | Origins::Listed(_) => None,
+            },
+            origins,
             credentials: config.credentials,
             private_network: config.private_network,
             preflight_continue: config.preflight_continue,
-            exposed: list(config.exposed_headers),
-            headers: list(config.headers),
-            methods: list(config.methods),
-            max_age: config
-                .max_age
-                .map(|age| HeaderValue::Text(number::text(age))),
+            exposed: list("Access-Control-Expose-Headers", config.exposed_headers),
+            headers: list("Access-Control-Allow-Headers", config.headers),
+            methods: list("Access-Control-Allow-Methods", config.methods),
+            max_age: config.max_age.map(|age| {
+                HeaderLine::new(
+                    "Access-Control-Max-Age",
+                    &HeaderValue::Text(number::text(age)),
+                )
+            }),
         })
     }
 
@@ -104,7 +122,7 @@ impl Plugin for Cors {
         let headers = &mut cx.answer.headers;
         self.allow(cx.request, headers, Vary::Add);
         if let Some(exposed) = &self.exposed {
-            headers.set("Access-Control-Expose-Headers", exposed.clone());
+            headers.set_line(exposed);
         }
         Ok(Filtered::Continue)
     }
@@ -115,16 +133,17 @@ impl Cors {
         let mut response = Response::new(200, "");
         let headers = &mut response.headers;
         self.allow(request, headers, Vary::Set);
-        let asked = || request.header("access-control-request-headers");
-        let allowed = self.headers.clone();
-        if let Some(allowed) = allowed.or_else(|| asked().map(HeaderValue::from_untrusted)) {
-            headers.set("Access-Control-Allow-Headers", allowed);
+        if let Some(allowed) = &self.headers {
+            headers.set_line(allowed);
+        } else if let Some(asked) = request.header("access-control-request-headers") {
+            let asked = HeaderValue::from_untrusted(asked);
+            headers.set("Access-Control-Allow-Headers", asked);
         }
         if let Some(methods) = &self.methods {
-            headers.set("Access-Control-Allow-Methods", methods.clone());
+            headers.set_line(methods);
         }
         if let Some(age) = &self.max_age {
-            headers.set("Access-Control-Max-Age", age.clone());
+            headers.set_line(age);
         }
         let asks = request.header("access-control-request-private-network");
         if self.private_network && asks == Some(b"true") {
@@ -148,31 +167,27 @@ impl Cors {
             headers.set(ALLOW_ORIGIN, HeaderValue::from_untrusted(origin));
             // A list with a star has set it already.
             if matches!(self.origins, Origins::All) {
-                vary.by_origin(headers);
+                self.vary(headers, vary);
             }
         }
-        let yes = HeaderValue::from_static("true");
-        headers.set("Access-Control-Allow-Credentials", yes);
+        headers.set_line(&self.allows_credentials);
     }
 
     /// Sets the origin that may read the response. Returns whether that is every origin.
     fn allow_origin(&self, request: &Request<'_>, headers: &mut HeaderEdits, vary: Vary) -> bool {
-        let listed = match &self.origins {
-            Origins::All => {
-                headers.set(ALLOW_ORIGIN, HeaderValue::from_static("*"));
-                return true;
-            }
-            Origins::Fixed(origin) => {
-                vary.by_origin(headers);
-                headers.set(ALLOW_ORIGIN, origin.clone());
-                return false;
-            }
-            Origins::Listed(listed) => listed,
+        if let Some(fixed) = &self.allows_fixed {
+            self.vary(headers, vary);
+            headers.set_line(fixed);
+            return false;
+        }
+        let Origins::Listed(listed) = &self.origins else {
+            headers.set_line(&self.allows_all);
+            return true;
         };
-        vary.by_origin(headers);
+        self.vary(headers, vary);
         match request.header("origin") {
             Some(_) if listed.has_star => {
-                headers.set(ALLOW_ORIGIN, HeaderValue::from_static("*"));
+                headers.set_line(&self.allows_all);
                 return true;
             }
             Some(origin) => {
@@ -187,14 +202,12 @@ impl Cors {
         headers.remove(ALLOW_ORIGIN);
         false
     }
-}
 
-impl Vary {
-    fn by_origin(self, headers: &mut HeaderEdits) {
-        let origin = HeaderValue::from_static("Origin");
-        match self {
-            Self::Set => headers.set("Vary", origin),
-            Self::Add => headers.add("Vary", origin),
+    /// Says that the response depends on the origin.
+    fn vary(&self, headers: &mut HeaderEdits, vary: Vary) {
+        match vary {
+            Vary::Set => headers.set_line(&self.varies_by_origin),
+            Vary::Add => headers.add_line(&self.varies_by_origin),
         }
     }
 }

@@ -74,7 +74,7 @@ impl Plugin for GrpcWeb {
             return Ok(Step::Respond(self.preflight()));
         }
         if let Some(origin) = &self.allow_origin {
-            cx.state.headers.set(ALLOW_ORIGIN, origin.clone());
+            cx.state.headers.set(ALLOW_ORIGIN, origin);
         }
         let content_type = request.header("content-type").unwrap_or_default();
         let Some(encoding) = Encoding::of(content_type) else {

@@ -223,7 +223,7 @@ impl Plugin for OpenTelemetry {
         if let Some(name) = &self.shown_id {
             let trace = own.decision(cx.node).trace;
             let id = Bytes::copy_from_slice(&trace.hex());
-            cx.answer.headers.add(name.clone(), HeaderValue::Bytes(id));
+            cx.answer.headers.add(name, HeaderValue::Bytes(id));
         }
         Ok(Filtered::Continue)
     }

@@ -130,7 +130,7 @@ impl Propagation {
         trace: &mut Trace,
     ) {
         for name in &self.clear {
-            headers.remove(name.clone());
+            headers.remove(name);
         }
         for inject in &self.inject {
             let format = match inject {

@@ -31,8 +31,8 @@ use config::{Config, LimitBy, Policy, WindowType};
 use counters::{Allowance, Counters, Identifier, MAX_COUNTERS, Verdict};
 use model::uri::{Slashes, normalize};
 use plugin::{
-    BuildCx, BuildError, Flow, HeaderEdits, HeaderValue, NameLengths, Node, Phases, Plugin,
-    PluginDef, PluginError, RequestCx, Response, Scopes, Step,
+    BuildCx, BuildError, Flow, HeaderEdits, HeaderLine, HeaderValue, LineValue, Node, Phases,
+    Plugin, PluginDef, PluginError, RequestCx, Response, Scopes, Step,
 };
 use remote::Remote;
 use services::Clock;
@@ -61,8 +61,6 @@ struct RateLimiting {
     is_sliding: bool,
     ipv6_prefix: Ipv6Prefix,
     hides_headers: bool,
-    /// The headers that tell clients their limits.
-    names: NameLengths,
     refusal: Response,
     counters: OnceLock<Arc<Counters>>,
 }
@@ -73,16 +71,11 @@ struct Limit {
     limit: f64,
     /// The limit, if it has no fraction.
     whole: Option<u64>,
-    shown: HeaderValue,
-    limit_name: CompactString,
-    remaining_name: CompactString,
+    /// The header that tells the limit.
+    line: HeaderLine,
+    /// The header that tells the limit if this period has the fewest remaining requests.
+    lowest_line: HeaderLine,
 }
-
-/// Headers about the period with the fewest remaining requests. As constants, they are copied and not made anew.
-const LIMIT: CompactString = CompactString::const_new("RateLimit-Limit");
-const REMAINING: CompactString = CompactString::const_new("RateLimit-Remaining");
-const RESET: CompactString = CompactString::const_new("RateLimit-Reset");
-const RETRY_AFTER: CompactString = CompactString::const_new("Retry-After");
 
 /// What identifies the client of a request. Requests without it are identified by the client's address.
 pub(crate) enum Identify {
@@ -103,7 +96,6 @@ impl Plugin for RateLimiting {
         let allowances = limits.iter().map(Limit::allowance).collect();
         Ok(Self {
             identify: Identify::by(&config)?,
-            names: names(&limits),
             limits,
             allowances,
             remote: match config.policy {
@@ -211,50 +203,62 @@ impl RateLimiting {
     /// Writes the headers that tell clients their limits. The headers without a period in their name are about the
     /// period with the fewest remaining requests, and of these about the longest.
     fn show(&self, verdict: &Verdict, moment: &Moment, headers: &mut HeaderEdits) {
-        let are_new = headers.lacks(self.names);
-        let mut set = |name: CompactString, value: HeaderValue| match are_new {
-            true => headers.set_new(name, value),
-            false => headers.set(name, value),
-        };
         let own = u64::from(verdict.passes);
-        let mut lowest: Option<(&Limit, f64, HeaderValue)> = None;
+        let mut lowest: Option<(&Limit, Remaining)> = None;
         for (limit, before) in self.limits.iter().zip(verdict.before) {
-            let (remaining, shown) = limit.remaining(before.saturating_add(own));
-            set(limit.limit_name.clone(), limit.shown.clone());
-            set(limit.remaining_name.clone(), shown.clone());
-            if lowest.as_ref().is_none_or(|lowest| remaining <= lowest.1) {
-                lowest = Some((limit, remaining, shown));
+            let remaining = limit.remaining(before.saturating_add(own));
+            headers.set_line(&limit.line);
+            headers.set(limit.period.remaining_header(), remaining);
+            if lowest.is_none_or(|lowest| remaining.number() <= lowest.1.number()) {
+                lowest = Some((limit, remaining));
             }
         }
-        let Some((limit, _, remaining)) = lowest else {
+        let Some((limit, remaining)) = lowest else {
             return;
         };
-        let reset = HeaderValue::Text(number::whole(moment.reset(limit.period)));
-        set(LIMIT, limit.shown.clone());
-        set(REMAINING, remaining);
-        let retry_after = (!verdict.passes).then(|| reset.clone());
-        set(RESET, reset);
-        if let Some(seconds) = retry_after {
-            set(RETRY_AFTER, seconds);
+        let reset = moment.reset(limit.period);
+        headers.set_line(&limit.lowest_line);
+        headers.set("RateLimit-Remaining", remaining);
+        headers.set("RateLimit-Reset", reset);
+        if !verdict.passes {
+            headers.set("Retry-After", reset);
+        }
+    }
+}
+
+/// The number of requests that remain.
+#[derive(Debug, Clone, Copy)]
+enum Remaining {
+    Whole(u64),
+    /// The number for a limit with a fraction.
+    Fraction(f64),
+}
+
+impl Remaining {
+    fn number(self) -> f64 {
+        match self {
+            Self::Whole(number) => number as f64,
+            Self::Fraction(number) => number,
+        }
+    }
+}
+
+impl LineValue for Remaining {
+    #[inline]
+    fn with_bytes(self, write: impl FnOnce(&[u8])) {
+        match self {
+            Self::Whole(number) => number::with_whole(number, write),
+            Self::Fraction(number) => write(number::text(number).as_bytes()),
         }
     }
 }
 
 impl Limit {
-    /// Returns what remains after this number of requests, as a number and as it is shown.
-    fn remaining(&self, requests: u64) -> (f64, HeaderValue) {
+    /// Returns what remains after this number of requests.
+    fn remaining(&self, requests: u64) -> Remaining {
         match self.whole {
-            Some(limit) => {
-                let remaining = limit.saturating_sub(requests);
-                (
-                    remaining as f64,
-                    HeaderValue::Text(number::whole(remaining)),
-                )
-            }
-            None => {
-                let remaining = (self.limit - requests as f64).max(0.0);
-                (remaining, shown(remaining))
-            }
+            Some(limit) => Remaining::Whole(limit.saturating_sub(requests)),
+            None => Remaining::Fraction((self.limit - requests as f64).max(0.0)),
         }
     }
 
@@ -329,20 +333,11 @@ fn limits(config: &Config) -> Vec<Limit> {
             limit,
             // The cast is exact below 2^53.
             whole: (limit.fract() == 0.0 && limit < 9e15).then_some(limit as u64),
-            shown: shown(limit),
-            limit_name: CompactString::const_new(period.limit_header()),
-            remaining_name: CompactString::const_new(period.remaining_header()),
+            line: HeaderLine::new(period.limit_header(), &shown(limit)),
+            lowest_line: HeaderLine::new("RateLimit-Limit", &shown(limit)),
         })
     });
     limits.collect()
-}
-
-fn names(limits: &[Limit]) -> NameLengths {
-    let of_limits = limits
-        .iter()
-        .flat_map(|limit| [&limit.limit_name, &limit.remaining_name]);
-    let others = [LIMIT, REMAINING, RESET, RETRY_AFTER];
-    NameLengths::of(of_limits.chain(&others).map(CompactString::as_str))
 }
 
 fn shown(number: f64) -> HeaderValue {

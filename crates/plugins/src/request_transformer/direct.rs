@@ -2,22 +2,30 @@
 //! header, and no value has an expression. They change the request one after the other, without the lists of values and
 //! changes that other rules need.
 
-use super::headers::is_host;
 use super::rules::{Rule, RuleSet, Rules};
 use super::template::Template;
 use compact_str::CompactString;
-use plugin::{HeaderValue, Request};
+use plugin::{HeaderLine, Request};
 
 #[derive(Debug)]
-pub(super) struct Direct(Box<[(CompactString, Action)]>);
+pub(super) struct Direct(Box<[Action]>);
 
 #[derive(Debug)]
 enum Action {
-    Remove,
+    Remove(CompactString),
     /// Adds the header if the request does not have it.
-    Add(HeaderValue),
+    Add(HeaderLine),
     /// Adds a line.
-    Append(HeaderValue),
+    Append(HeaderLine),
+}
+
+impl Action {
+    fn name(&self) -> &[u8] {
+        match self {
+            Self::Remove(name) => name.as_bytes(),
+            Self::Add(line) | Self::Append(line) => line.name(),
+        }
+    }
 }
 
 impl Direct {
@@ -35,39 +43,34 @@ impl Direct {
         if is_more || !rename.is_empty() || !replace.is_empty() {
             return None;
         }
-        let value = |rule: &Rule| match &rule.value {
-            Template::Plain { header, .. } => Some(header.clone()),
+        let line = |rule: &Rule| match &rule.value {
+            Template::Plain { header, .. } => Some(HeaderLine::new(&rule.name, header)),
             Template::Pieces { .. } | Template::Lua(_) | Template::Off => None,
         };
-        let remove = remove.iter().map(|name| Some((name, Action::Remove)));
-        let add = add
-            .iter()
-            .map(|rule| Some((&rule.name, Action::Add(value(rule)?))));
-        let append = append
-            .iter()
-            .map(|rule| Some((&rule.name, Action::Append(value(rule)?))));
-        let all: Option<Vec<_>> = remove.chain(add).chain(append).collect();
+        let remove = remove.iter().map(|name| Some(Action::Remove(name.clone())));
+        let add = add.iter().map(|rule| Some(Action::Add(line(rule)?)));
+        let append = append.iter().map(|rule| Some(Action::Append(line(rule)?)));
+        let all: Option<Box<[_]>> = remove.chain(add).chain(append).collect();
         let all = all?;
-        let is_alone = |(at, (name, _)): (usize, &(&CompactString, Action))| {
+        let is_alone = |(at, action): (usize, &Action)| {
+            let name = action.name();
             // Rules with this letter look for two names.
-            let is_plain = !name.contains('_') && !is_host(name);
+            let is_plain = !name.contains(&b'_') && !name.eq_ignore_ascii_case(b"host");
             let mut before = all[..at].iter();
-            is_plain && !before.any(|(other, _)| other.eq_ignore_ascii_case(name))
+            is_plain && !before.any(|other| other.name().eq_ignore_ascii_case(name))
         };
         let are_alone = all.iter().enumerate().all(is_alone);
-        let owned = |(name, action): (&CompactString, Action)| (name.clone(), action);
-        are_alone.then(|| Self(all.into_iter().map(owned).collect()))
+        are_alone.then_some(Self(all))
     }
 
     pub(super) fn apply(&self, request: &mut Request<'_>) {
-        for (name, action) in &self.0 {
-            let is_there = request.every_header_line(name).next().is_some();
-            let headers = &mut request.upstream.headers;
+        for action in &self.0 {
+            let is_there = || request.every_header_line(action.name()).next().is_some();
             match action {
-                Action::Remove if is_there => headers.remove(name.clone()),
-                Action::Add(value) if !is_there => headers.set(name.clone(), value.clone()),
-                Action::Append(value) => headers.add(name.clone(), value.clone()),
-                Action::Remove | Action::Add(_) => {}
+                Action::Remove(name) if is_there() => request.upstream.headers.remove(name),
+                Action::Add(line) if !is_there() => request.upstream.headers.set_line(line),
+                Action::Append(line) => request.upstream.headers.add_line(line),
+                Action::Remove(_) | Action::Add(_) => {}
             }
         }
     }

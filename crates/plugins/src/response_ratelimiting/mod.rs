@@ -144,7 +144,7 @@ impl Plugin for ResponseRateLimiting {
         };
         let names: Vec<&str> = self.named.iter().map(|named| named.name.as_str()).collect();
         seen.increments = header::increments(cx.header_lines(&self.header_name), &names);
-        cx.answer.headers.remove(self.header_name.clone());
+        cx.answer.headers.remove(&self.header_name);
         let mut stops = false;
         let mut used = seen.used.iter();
         for (named, increment) in self.named.iter().zip(&seen.increments) {
@@ -154,8 +154,8 @@ impl Plugin for ResponseRateLimiting {
                 if !self.hides_headers {
                     let after = (remaining - *increment as f64).max(0.0);
                     let headers = &mut cx.answer.headers;
-                    headers.set(limit.limit_header.clone(), limit.shown.clone());
-                    headers.set(limit.remaining_header.clone(), shown(after));
+                    headers.set(&limit.limit_header, &limit.shown);
+                    headers.set(&limit.remaining_header, shown(after));
                 }
             }
         }

@@ -55,25 +55,25 @@ impl Rules {
 
         let headers = &mut cx.answer.headers;
         for name in &self.remove {
-            headers.remove(name.clone());
+            headers.remove(name);
         }
         for ((old, new), values) in self.rename.iter().zip(moved) {
             if values.is_empty() {
                 continue;
             }
-            headers.remove(old.clone());
-            headers.remove(new.clone());
+            headers.remove(old);
+            headers.remove(new);
             for value in values {
-                headers.add(new.clone(), value);
+                headers.add(new, value);
             }
         }
         let replaced = self.replace.iter().zip(replaced);
         let added = self.add.iter().zip(added);
         for ((name, value), _) in replaced.chain(added).filter(|(_, applies)| *applies) {
-            headers.set(name.clone(), value.clone());
+            headers.set(name, value);
         }
         for (name, value) in &self.append {
-            headers.add(name.clone(), value.clone());
+            headers.add(name, value);
         }
     }
 }

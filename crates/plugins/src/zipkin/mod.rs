@@ -178,7 +178,7 @@ impl Plugin for Zipkin {
                 &digits[..]
             };
             let id = HeaderValue::Bytes(Bytes::copy_from_slice(shown));
-            cx.answer.headers.set(name.clone(), id);
+            cx.answer.headers.set(name, id);
         }
         Ok(Filtered::Continue)
     }

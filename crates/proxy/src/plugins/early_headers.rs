@@ -1,6 +1,6 @@
 //! The headers that plugins set before there is a response.
 
-use net::http1::ResponseHead;
+use net::http1::{KnownHeader, ResponseHead};
 use plugin::{Answer, HeaderEdits};
 
 /// Adds these headers to an answer, before the header filters. In front of an upstream's response they are lines before
@@ -17,11 +17,10 @@ pub(super) fn add(early: &mut HeaderEdits, upstream: Option<&ResponseHead>, answ
     }
     let mut early = std::mem::take(early);
     if let Some(head) = upstream {
-        early = early.into_before(|name| {
-            name.eq_ignore_ascii_case("content-type") && head.header(name).is_some()
-        });
+        early = early.into_before(head.known(KnownHeader::ContentType).next().is_some());
     }
-    let later = std::mem::replace(&mut answer.headers, HeaderEdits::new());
-    early.apply(later);
-    answer.headers = early;
+    let later = std::mem::replace(&mut answer.headers, early);
+    if !later.is_empty() {
+        answer.headers.apply(later);
+    }
 }

@@ -100,6 +100,9 @@ pub(super) struct Terms<'a> {
     /// Whether the whole response is read into memory instead of being forwarded.
     pub(super) collects: bool,
     pub(super) debug_headers: Option<&'a HeaderEdits>,
+    /// Whether the request that the upstream gets is HEAD. When its response arrives, the head of the request is no longer
+    /// in the processor's caches.
+    pub(super) is_head: bool,
     pub(super) started: Instant,
     /// When the upstream's address was known.
     pub(super) contacted: Instant,
@@ -526,7 +529,7 @@ impl<'a, 'r> Exchange<'a, 'r> {
             #[cfg(test)]
             PARSED.set(PARSED.get() + data.len());
             let limits = &self.client.plane.settings.limits;
-            let parsed = ResponseHead::parse(data, self.is_head(), limits)
+            let parsed = ResponseHead::parse(data, self.terms.is_head, limits)
                 .map_err(|_| Failed::Upstream(UpstreamFailure::Nonsense))?;
             let Some((head, length)) = parsed else {
                 match span {
@@ -560,11 +563,6 @@ impl<'a, 'r> Exchange<'a, 'r> {
                 return Ok(false);
             }
         }
-    }
-
-    /// Whether the request that the upstream got is HEAD.
-    fn is_head(&self) -> bool {
-        self.terms.request.method() == "HEAD"
     }
 
     /// Forwards a protocol switch that the client asked for, with the first bytes of the new protocol.

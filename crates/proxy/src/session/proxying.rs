@@ -503,6 +503,7 @@ impl Connection {
             filters_request,
             collects: call.collects,
             debug_headers: call.debug_headers.as_deref(),
+            is_head: request.method_bytes() == b"HEAD",
             started: call.opening.started,
             contacted: self.tries.contacted(),
         };
