@@ -33,10 +33,6 @@ pub(super) const fn tag_of_integer(field: u8) -> u8 {
     tag(field, VARINT)
 }
 
-pub(super) const fn tag_of_fixed(field: u8) -> u8 {
-    tag(field, FIXED_64)
-}
-
 const fn tag(field: u8, wire: u8) -> u8 {
     field << 3 | wire
 }

@@ -221,13 +221,14 @@ fn the_root_span_shows_the_request() {
     case.request(&format!("PUT /a%ff?b={long}"))
         .client("[2001:db8::1]:77")
         .run_now();
-    let shown = |span: Span| otlp::attributes(&span.attributes);
     let text = |text: &str| otlp::Value::Text(text.to_owned());
-    let short = shown(next_span(&sink));
+    let span = next_span(&sink);
+    let short = otlp::attributes(&span.attributes);
     assert_eq!(short["http.url"], text("http://a.test/short"));
     assert_eq!(short["http.client_ip"], text("192.0.2.100"));
     assert_eq!(short["http.flavor"], text("1.1"));
-    let long_one = shown(next_span(&sink));
+    let span = next_span(&sink);
+    let long_one = otlp::attributes(&span.attributes);
     let url = format!("http://a.test/a%ff?b={long}");
     assert_eq!(long_one["http.url"], text(&url));
     assert_eq!(long_one["http.method"], text("PUT"));
