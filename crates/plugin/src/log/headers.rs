@@ -90,10 +90,9 @@ fn hidden(header: Header<'_>) -> Header<'_> {
     }
 }
 
-/// Writes the headers of a response head. Its first line is the status line. A body may follow it.
+/// Writes the headers of a response head. Its first line is the status line, and its last one is empty.
 pub(super) fn write_response(head: &[u8], redacts: bool, out: &mut Vec<u8>) {
-    let end = memchr::memmem::find(head, b"\r\n\r\n");
-    let head = &head[..end.map_or(head.len(), |at| at + 2)];
+    let head = head.strip_suffix(b"\r\n").unwrap_or(head);
     let lines = Lines {
         head,
         at: memchr::memchr(b'\n', head).map_or(head.len(), |at| at + 1),

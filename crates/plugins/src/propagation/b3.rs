@@ -86,11 +86,17 @@ fn single(value: &[u8]) -> Option<Read<'_>> {
         span: Some(span),
         ..Read::default()
     };
-    if let Some(sampled) = parts.next() {
-        let (sampled, debug) = flag(sampled)?;
-        (read.sampled, read.debug) = (Some(sampled), debug);
+    let third = parts.next();
+    match third.map(flag) {
+        // Kong writes the parent at the place of a decision that nobody has made.
+        Some(None) => read.parent = third,
+        decided => {
+            if let Some((sampled, debug)) = decided.flatten() {
+                (read.sampled, read.debug) = (Some(sampled), debug);
+            }
+            read.parent = parts.next();
+        }
     }
-    read.parent = parts.next();
     let is_over = parts.next().is_none();
     (is_over && ids(&read).is_some()).then_some(read)
 }

@@ -108,9 +108,8 @@ impl Outgoing {
             Some(false) => value.push_str("-0"),
             None => {}
         }
-        // The parent follows the decision, so that it cannot be told without one.
-        let is_decided = self.debug || self.sampled.is_some();
-        if let Some(parent) = self.parent.filter(|_| is_decided) {
+        // Without a decision the parent is at its place, as in Kong.
+        if let Some(parent) = self.parent {
             value.push('-');
             value.push_str(digits(parent).as_str());
         }

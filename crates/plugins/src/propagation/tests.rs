@@ -261,15 +261,19 @@ fn inject(propagation: &Propagation, outgoing: &Outgoing, incoming: Option<Forma
 }
 
 #[test]
-fn a_single_header_without_a_decision_has_no_parent() {
+fn a_single_header_without_a_decision_has_the_parent_at_its_place_and_is_read() {
     let undecided = Outgoing {
         sampled: None,
         ..outgoing()
     };
     let headers = inject(&usual(), &undecided, Some(Format::B3Single));
-    let written: Vec<_> = headers.added().collect();
-    let ids = format!("{LONG:032x}-{SPAN:016x}");
-    assert!(written.contains(&("b3", ids.as_bytes())), "{written:?}");
+    let parent = undecided.parent.expect("a parent");
+    let line = format!("b3: {LONG:032x}-{SPAN:016x}-{parent:016x}");
+    assert!(lines(&headers).contains(&line), "{:?}", lines(&headers));
+    let read = extract(&[("b3", line.trim_start_matches("b3: "))]).expect("a context");
+    assert_eq!((read.span, read.sampled), (Some(SPAN), None));
+    let wrong = format!("{LONG:032x}-{SPAN:016x}-2");
+    assert!(extract(&[("b3", &wrong)]).is_none());
 }
 
 fn lines(headers: &HeaderEdits) -> Vec<String> {

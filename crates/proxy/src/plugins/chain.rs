@@ -243,17 +243,15 @@ impl<'r> Chain<'r> {
     /// Keeps the head of a response for the log phase, if a plugin has that phase. `own_date` is the place of the `Date` that
     /// the gateway has added. In Kong, nginx adds it after all plugins, so that they do not see it.
     #[inline]
-    pub fn keep_head(&mut self, written: &[u8], own_date: Range<usize>) {
+    pub fn keep_head(&mut self, head: &[u8], own_date: Range<usize>) {
         if self.has(Phases::LOG)
             && let Some(memory) = &mut self.memory
         {
             let SentHead { bytes, size } = &mut memory.sent_head;
             bytes.clear();
-            bytes.extend_from_slice(&written[..own_date.start]);
-            let end = memchr::memmem::find(written, b"\r\n\r\n");
-            let end = end.map_or(written.len(), |at| at + 4);
-            bytes.extend_from_slice(&written[own_date.end..end]);
-            *size = end as u64;
+            bytes.extend_from_slice(&head[..own_date.start]);
+            bytes.extend_from_slice(&head[own_date.end..]);
+            *size = head.len() as u64;
         }
     }
 
