@@ -80,13 +80,11 @@ pub trait Control: Send + Sync + 'static {
         Box::pin(async { Err("reloading is not available".to_owned()) })
     }
 
-    /// The store with the entities at the newest revision.
     /// Takes a profile of the CPU time of this process, which lasts for seconds; resolves with it in the wanted format.
     /// Dropping the future ends the profile.
-    fn profile(&self, _order: ProfileOrder) -> BoxFuture<'_, Result<Vec<u8>, Failure>> {
-        Box::pin(async { Err(Failure::not_found()) })
-    }
+    fn profile(&self, order: ProfileOrder) -> BoxFuture<'_, Result<Vec<u8>, Failure>>;
 
+    /// The store with the entities at the newest revision.
     fn store(&self) -> &store::Store;
 
     /// The store of OAuth2 tokens, if the node has one.

@@ -2,7 +2,8 @@
 
 use admin::control::{
     Access, Api as Apis, Audit, Connections, Database, DeclarativeBody, Failure, Load, LoadError,
-    Loaded, LogLevel, Memory, Metric, Node, Pids, Proposal, Readiness, Role, UpstreamHealth,
+    Loaded, LogLevel, Memory, Metric, Node, Pids, ProfileOrder, Proposal, Readiness, Role,
+    UpstreamHealth,
 };
 use admin::explain::{Among, Cause, Conflicts, Example, Named, Never, Search, Subsystem, Tie};
 use admin::{Connection, Control, Extensions, Limits};
@@ -205,6 +206,10 @@ fn digest(text: &[u8]) -> [u8; 16] {
 impl Control for Fake {
     fn upstream_health(&self, _: Uuid) -> Option<UpstreamHealth> {
         self.health.clone()
+    }
+
+    fn profile(&self, _: ProfileOrder) -> BoxFuture<'_, Result<Vec<u8>, Failure>> {
+        Box::pin(async { Ok(b"samples".to_vec()) })
     }
 
     fn load_declarative(&self, load: Load) -> BoxFuture<'_, Result<Loaded, LoadError>> {
@@ -429,7 +434,8 @@ impl Api {
         FakeResponse {
             status: parts.status.as_u16(),
             headers: parts.headers,
-            text: String::from_utf8(bytes.to_vec()).unwrap(),
+            // Metrics can be compressed or in protobuf.
+            text: String::from_utf8_lossy(&bytes).into_owned(),
         }
     }
 

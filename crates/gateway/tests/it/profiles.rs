@@ -5,7 +5,7 @@ use profile::Profile;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use testkit::{Client, Echo, Gateway, request};
+use testkit::{Client, Echo, Gateway, HttpResponse, request};
 
 /// Naming the functions of a debug build takes seconds. Even on a busy machine, it takes less than this.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -67,30 +67,32 @@ fn one_profile_at_a_time_which_ends_when_its_client_is_gone() {
         let target = format!("/debug/pprof/profile?seconds={seconds}&format=folded");
         request(gateway.admin, "GET", &target, &[], b"")
     };
-    let mut client = Client::connect(gateway.admin);
     let wanted = b"GET /debug/pprof/profile?seconds=600 HTTP/1.1\r\nHost: a\r\n\r\n";
-    client.send(wanted).expect("sent");
     let deadline = Instant::now() + LIMIT;
-    let status = |wanted: u16| {
-        loop {
-            let answer = ask(1);
-            if answer.status == wanted {
-                return answer;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "{} {}",
-                answer.status,
-                answer.text()
-            );
-        }
+    let is_in_time = |answer: &HttpResponse| {
+        let (status, text) = (answer.status, answer.text());
+        assert!(Instant::now() < deadline, "{status} {text}");
     };
-    // The first request may arrive late, so that this one has its turn.
-    let busy = status(409).json();
+    // A request that arrives after the next one is the one that is refused, and another one has to be sent.
+    let (client, busy) = loop {
+        let mut client = Client::connect(gateway.admin);
+        client.send(wanted).expect("sent");
+        let answer = ask(1);
+        if answer.status == 409 {
+            break (client, answer.json());
+        }
+        is_in_time(&answer);
+    };
     let message = busy["message"].as_str().unwrap_or_default();
     assert!(message.contains("only one at a time"), "{message}");
     drop(client);
-    status(200);
+    loop {
+        let answer = ask(1);
+        if answer.status == 200 {
+            break;
+        }
+        is_in_time(&answer);
+    }
     assert_eq!(ask(0).status, 400);
     let unknown = request(
         gateway.admin,
