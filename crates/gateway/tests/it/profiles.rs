@@ -60,40 +60,41 @@ fn a_profile_under_load_names_the_functions_of_the_workers() {
     assert!(svg.contains("<title>worker ("), "{}", svg.len());
 }
 
+/// Asks for a profile of this many seconds.
+fn ask(gateway: &Gateway, seconds: u32) -> HttpResponse {
+    let target = format!("/debug/pprof/profile?seconds={seconds}&format=folded");
+    request(gateway.admin, "GET", &target, &[], b"")
+}
+
+/// Begins a profile of ten minutes. Returns its client, and what another client gets meanwhile.
+fn begin_long(gateway: &Gateway) -> (Client, HttpResponse) {
+    let wanted = b"GET /debug/pprof/profile?seconds=600 HTTP/1.1\r\nHost: a\r\n\r\n";
+    let deadline = Instant::now() + LIMIT;
+    // If it arrives after the next one, it is the one that is refused, and has to be sent again.
+    loop {
+        let mut client = Client::connect(gateway.admin);
+        client.send(wanted).expect("sent");
+        let answer = ask(gateway, 1);
+        if answer.status == 409 {
+            return (client, answer);
+        }
+        assert!(Instant::now() < deadline, "the long one begins");
+    }
+}
+
 #[test]
 fn one_profile_at_a_time_which_ends_when_its_client_is_gone() {
     let gateway = launch().start();
-    let ask = |seconds: u32| {
-        let target = format!("/debug/pprof/profile?seconds={seconds}&format=folded");
-        request(gateway.admin, "GET", &target, &[], b"")
-    };
-    let wanted = b"GET /debug/pprof/profile?seconds=600 HTTP/1.1\r\nHost: a\r\n\r\n";
-    let deadline = Instant::now() + LIMIT;
-    let is_in_time = |answer: &HttpResponse| {
-        let (status, text) = (answer.status, answer.text());
-        assert!(Instant::now() < deadline, "{status} {text}");
-    };
-    // A request that arrives after the next one is the one that is refused, and another one has to be sent.
-    let (client, busy) = loop {
-        let mut client = Client::connect(gateway.admin);
-        client.send(wanted).expect("sent");
-        let answer = ask(1);
-        if answer.status == 409 {
-            break (client, answer.json());
-        }
-        is_in_time(&answer);
-    };
+    let (client, refused) = begin_long(&gateway);
+    let busy = refused.json();
     let message = busy["message"].as_str().unwrap_or_default();
     assert!(message.contains("only one at a time"), "{message}");
     drop(client);
-    loop {
-        let answer = ask(1);
-        if answer.status == 200 {
-            break;
-        }
-        is_in_time(&answer);
+    let deadline = Instant::now() + LIMIT;
+    while ask(&gateway, 1).status != 200 {
+        assert!(Instant::now() < deadline, "the long one ends");
     }
-    assert_eq!(ask(0).status, 400);
+    assert_eq!(ask(&gateway, 0).status, 400);
     let unknown = request(
         gateway.admin,
         "GET",
@@ -107,17 +108,7 @@ fn one_profile_at_a_time_which_ends_when_its_client_is_gone() {
 #[test]
 fn a_profile_does_not_hold_up_the_stop() {
     let gateway = launch().start();
-    let mut client = Client::connect(gateway.admin);
-    let wanted = b"GET /debug/pprof/profile?seconds=600 HTTP/1.1\r\nHost: a\r\n\r\n";
-    client.send(wanted).expect("sent");
-    let deadline = Instant::now() + LIMIT;
-    let another = || {
-        let target = "/debug/pprof/profile?seconds=1";
-        request(gateway.admin, "GET", target, &[], b"").status
-    };
-    while another() != 409 {
-        assert!(Instant::now() < deadline, "the first one begins");
-    }
+    let (mut client, _) = begin_long(&gateway);
     let begun = Instant::now();
     assert!(gateway.stop().success());
     // By default, requests in flight get 30 seconds.
