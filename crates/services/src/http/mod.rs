@@ -11,7 +11,7 @@
 //!   A request that meets a pooled connection which the server has closed meanwhile is sent on another one, if nothing of
 //!   it was sent yet.
 //! - [`Options::timeout`] limits the whole request, from the resolution of the name to the last byte of the body.
-//! - At most [`MAX_INTERIM`] interim responses (1xx) come before a response. A server that sends more would keep the
+//! - At most `MAX_INTERIM` interim responses (1xx) come before a response. A server that sends more would keep the
 //!   background busy until the time limit.
 //! - A response body is read up to [`Options::max_body`] bytes. The rest is discarded with its connection.
 //! - Names are resolved by the gateway's resolver. Certificates are verified with the authorities of its settings.
