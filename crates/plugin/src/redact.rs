@@ -107,11 +107,25 @@ impl Learnt {
         self.names
             .binary_search_by(|other| letters(other).cmp(letters(name)))
     }
+
+    fn has(&self, name: &[u8]) -> bool {
+        self.lengths & length_bit(name.len()) != 0 && self.find(name).is_ok()
+    }
 }
 
-fn length_bit(length: usize) -> u64 {
-    1 << length.min(63)
+const fn length_bit(length: usize) -> u64 {
+    1 << if length < 63 { length } else { 63 }
 }
+
+/// The bits of the lengths of [`FIELDS`]. A client can send a thousand names in one query.
+const FIELD_LENGTHS: u64 = {
+    let (mut bits, mut at) = (0, 0);
+    while at < FIELDS.len() {
+        bits |= length_bit(FIELDS[at].len());
+        at += 1;
+    }
+    bits
+};
 
 /// Returns the bytes of a name by which names are compared.
 fn letters(name: &[u8]) -> impl Iterator<Item = u8> {
@@ -126,14 +140,6 @@ fn is_one_of(names: &[&[u8]], name: &[u8]) -> bool {
     names.iter().any(is_same)
 }
 
-fn is_learnt(name: &[u8]) -> bool {
-    let learnt = LEARNT.load();
-    let Some(learnt) = &*learnt else {
-        return false;
-    };
-    learnt.lengths & length_bit(name.len()) != 0 && learnt.find(name).is_ok()
-}
-
 /// Whether a field of a query has a credential. The name may be percent-encoded, and that of an array or of a member, as
 /// in `apikey[]` and `user[password]`.
 pub fn is_secret_field(name: &[u8]) -> bool {
@@ -141,14 +147,19 @@ pub fn is_secret_field(name: &[u8]) -> bool {
         true => percent_encoding::percent_decode(name).into(),
         false => name.into(),
     };
-    let is_secret = |name: &[u8]| is_one_of(&FIELDS, name) || is_learnt(name);
+    let learnt = LEARNT.load();
+    let is_secret = |name: &[u8]| {
+        FIELD_LENGTHS & length_bit(name.len()) != 0 && is_one_of(&FIELDS, name)
+            || learnt.as_ref().is_some_and(|learnt| learnt.has(name))
+    };
     is_secret(&name)
         || name.contains(&b'[') && name.split(|byte| b"[]".contains(byte)).any(is_secret)
 }
 
 /// Whether a header has a credential.
 pub fn is_secret_header(name: &[u8]) -> bool {
-    is_one_of(&HEADERS, name) || is_learnt(name)
+    let is_learnt = || (LEARNT.load().as_ref()).is_some_and(|learnt| learnt.has(name));
+    is_one_of(&HEADERS, name) || is_learnt()
 }
 
 /// Whether the value of a header is a URL, which [`url`] shows without credentials.

@@ -8,7 +8,7 @@ pub mod custom;
 pub mod queries;
 
 use compact_str::CompactString;
-use custom::{Additions, Custom, CustomSpan};
+use custom::{Additions, Counted, Custom, CustomSpan};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -286,6 +286,12 @@ impl Trace {
 
     pub fn failed_lookup(&self) -> Option<&FailedLookup> {
         self.lookup.as_ref()
+    }
+
+    /// Counts what Lua code adds, before it is read. What is beyond the limit must not be added.
+    pub fn count_custom(&mut self, bytes: usize) -> Counted {
+        self.is_used = true;
+        self.custom.get_or_insert_default().count(bytes)
     }
 
     /// Adds a span that Lua code has made.

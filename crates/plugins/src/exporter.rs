@@ -153,18 +153,19 @@ impl<F: Format> Server<F> {
             body,
             options: self.options.clone(),
         };
-        let (url, response) = call(client, request).await?;
+        let (asked, response) = call(client, request).await?;
         let answer = match self.is_grpc {
-            true => grpc::answer(&place(&url), &response, entries)?,
-            false => answer(&url, &response, F::is_success)?,
+            true => grpc::answer(&asked, &response, entries)?,
+            false => answer(&asked, &response, F::is_success)?,
         };
         match F::rejected(answer) {
             None => Ok(()),
             Some(Rejected { entries, reason }) => Err(SendError::lost(
                 entries,
                 format!(
-                    "{} has rejected {entries} of the entries: {reason:?}",
-                    place(&url)
+                    "{} has rejected {entries} of the entries: {:?}",
+                    asked.place(),
+                    asked.shown(&reason)
                 ),
             )),
         }
@@ -177,31 +178,63 @@ pub(crate) async fn deliver(
     request: Request,
     is_success: impl Fn(u16) -> bool,
 ) -> Result<(), SendError> {
-    let (url, response) = call(client, request).await?;
-    answer(&url, &response, is_success).map(drop)
+    let (asked, response) = call(client, request).await?;
+    answer(&asked, &response, is_success).map(drop)
 }
 
-/// Sends a request. Returns the URL of the server, and its response.
-async fn call(client: &Client, request: Request) -> Result<(Url, Response), SendError> {
-    let url = request.url.clone();
+/// Sends a request. Returns what was asked, and the response.
+async fn call(client: &Client, request: Request) -> Result<(Asked, Response), SendError> {
+    let asked = Asked {
+        url: request.url.clone(),
+        headers: request.headers.clone(),
+    };
     match client.send(request).await {
-        Ok(response) => Ok((url, response)),
+        Ok(response) => Ok((asked, response)),
         Err(error) => Err(SendError::new(format!(
             "failed request to {}: {}",
-            place(&url),
+            asked.place(),
             error.kind
         ))),
     }
 }
 
-/// The host and the port of a server: what messages show of its URL.
-fn place(url: &Url) -> String {
-    format!("{}:{}", url.host(), url.port())
+/// What a server was asked. Both can have secrets.
+struct Asked {
+    url: Url,
+    headers: HeaderMap,
+}
+
+impl Asked {
+    /// The host and the port of the server: what messages show of its URL.
+    fn place(&self) -> String {
+        format!("{}:{}", self.url.host(), self.url.port())
+    }
+
+    /// Hides in a text of the server what is in the URL's path and query, and in the configured headers. They may have
+    /// tokens, and many servers repeat them in their error pages.
+    fn shown(&self, text: &str) -> String {
+        let query = self.url.query().unwrap_or_default();
+        let parts = self.url.path().split('/').chain(query.split(['&', '=']));
+        let decoded = |part| percent_decode_str(part).decode_utf8_lossy();
+        let parts = parts.flat_map(|part| [part.into(), decoded(part)]);
+        let values = self.headers.values().filter(|value| value.is_sensitive());
+        // A value can have the name of its scheme in front.
+        let values = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b' '));
+        let mut secrets: Vec<Cow<'_, str>> = parts
+            .chain(values.map(String::from_utf8_lossy))
+            .filter(|secret| secret.len() >= SHORTEST_TOKEN)
+            .collect();
+        // A secret can be the beginning of another one.
+        secrets.sort_by_key(|secret| Reverse(secret.len()));
+        secrets.dedup();
+        let hide = |text: String, secret: Cow<'_, str>| text.replace(&*secret, "***");
+        secrets.into_iter().fold(text.to_owned(), hide)
+    }
 }
 
 /// Returns the body of a success.
 fn answer<'r>(
-    url: &Url,
+    asked: &Asked,
     response: &'r Response,
     is_success: impl Fn(u16) -> bool,
 ) -> Result<&'r [u8], SendError> {
@@ -209,9 +242,9 @@ fn answer<'r>(
     if is_success(status) {
         return Ok(&response.body);
     }
-    let shown = without_parts(&String::from_utf8_lossy(&response.body), url);
+    let shown = asked.shown(&String::from_utf8_lossy(&response.body));
     let shown = &shown[..shown.floor_char_boundary(SHOWN_BODY)];
-    let place = place(url);
+    let place = asked.place();
     let error = SendError::new(format!(
         "request to {place} returned status code {status} and body {shown:?}"
     ));
@@ -230,22 +263,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let date = httpdate::parse_http_date(text).ok()?;
     // A date in the past asks for nothing.
     date.duration_since(SystemTime::now()).ok()
-}
-
-/// Hides in a text what is in a URL's path and query. They may have tokens, and many servers repeat them in their error
-/// pages.
-fn without_parts(text: &str, url: &Url) -> String {
-    let query = url.query().unwrap_or_default();
-    let parts = url.path().split('/').chain(query.split(['&', '=']));
-    let mut parts: Vec<Cow<'_, str>> = parts
-        .flat_map(|part| [part.into(), percent_decode_str(part).decode_utf8_lossy()])
-        .filter(|part| part.len() >= SHORTEST_TOKEN)
-        .collect();
-    // A part can be the beginning of another one.
-    parts.sort_by_key(|part| Reverse(part.len()));
-    parts.dedup();
-    let hide = |text: String, part: Cow<'_, str>| text.replace(&*part, "***");
-    parts.into_iter().fold(text.to_owned(), hide)
 }
 
 fn parse(target: &Target<'_>) -> Result<Url, BuildError> {

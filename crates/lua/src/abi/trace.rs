@@ -2,6 +2,7 @@
 
 use super::{Cx, FOUND, NO_REQUEST, NONE};
 use plugin::Instrumentations;
+use plugin::trace::custom::Counted;
 use plugin::trace::write_hex;
 
 super::numbered! {
@@ -41,7 +42,8 @@ pub(super) fn id(cx: &mut Cx) -> i32 {
     })
 }
 
-/// Adds a finished span, or something to the root span, from JSON. Bytes that are not UTF-8 are replaced.
+/// Adds a finished span, or something to the root span, from JSON. Bytes that are not UTF-8 are replaced. What exceeds the
+/// limit of the request is left out, with one error.
 pub(super) fn add(cx: &mut Cx, part: i32, text: &[u8]) -> i32 {
     let Some(part) = Part::numbered(part) else {
         return NONE;
@@ -50,10 +52,15 @@ pub(super) fn add(cx: &mut Cx, part: i32, text: &[u8]) -> i32 {
         return NONE;
     }
     cx.keep(text.len());
-    let text = String::from_utf8_lossy(text);
     let Some(state) = cx.target.state_mut() else {
         return NO_REQUEST;
     };
+    match state.trace.count_custom(text.len()) {
+        Counted::Fits => {}
+        Counted::Exceeds => return cx.refuse("the request has added too much to its trace"),
+        Counted::Exceeded => return NONE,
+    }
+    let text = String::from_utf8_lossy(text);
     let added = match part {
         Part::Span => serde_json::from_str(&text).map(|span| state.trace.add_custom(span)),
         Part::Root => serde_json::from_str(&text).map(|more| state.trace.add_to_root(more)),

@@ -34,10 +34,13 @@ end
 -- Adds something to the trace of the request.
 local function tell(where, what)
   if functions.trace_is_recorded(cx) == 0 then return end
-  local ok, text = pcall(json.write, what)
-  if not ok or functions.trace_add(cx, where, text, #text) == -3 then
-    kong.log.err("a span cannot be sent: ", ok and ffi_string(cx.ptr, cx.len) or text)
+  local ok, text, err = pcall(json.write, what)
+  if not ok then
+    text, err = nil, text
+  elseif text and functions.trace_add(cx, where, text, #text) == -3 then
+    err = ffi_string(cx.ptr, cx.len)
   end
+  if err then kong.log.err("a span cannot be sent: ", err) end
 end
 
 local function nanoseconds(at) return format("%.0f", at) end

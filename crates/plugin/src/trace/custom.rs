@@ -7,12 +7,25 @@ use std::collections::BTreeMap;
 
 /// Maximum number of spans of a request, of attributes of its root, and of events of its root.
 const MAX: usize = 128;
+/// Maximum size of the JSON of all additions of a request. The worker reads and writes them while other requests wait.
+const MAX_BYTES: usize = 256 * 1024;
 
 /// The additions of a request.
 #[derive(Debug, Clone, Default)]
 pub struct Custom {
     spans: Vec<CustomSpan>,
     root: Additions,
+    /// Size of the JSON so far.
+    bytes: usize,
+}
+
+/// Whether an addition is within the limit of its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    Fits,
+    /// It is the first that is not.
+    Exceeds,
+    Exceeded,
 }
 
 /// A finished span.
@@ -62,6 +75,18 @@ impl Custom {
     /// The additions to the root span.
     pub fn root(&self) -> &Additions {
         &self.root
+    }
+
+    pub(super) fn count(&mut self, bytes: usize) -> Counted {
+        let before = self.bytes;
+        self.bytes = before.saturating_add(bytes);
+        if self.bytes <= MAX_BYTES {
+            Counted::Fits
+        } else if before <= MAX_BYTES {
+            Counted::Exceeds
+        } else {
+            Counted::Exceeded
+        }
     }
 
     pub(super) fn add(&mut self, span: CustomSpan) {
@@ -125,6 +150,14 @@ mod tests {
         let mut wrong = bare;
         wrong["id"] = json!("no");
         span(wrong).unwrap_err();
+    }
+
+    #[test]
+    fn what_exceeds_the_size_is_reported_once() {
+        let mut custom = Custom::default();
+        let counted = [MAX_BYTES, 1, 1, usize::MAX].map(|bytes| custom.count(bytes));
+        use Counted::{Exceeded, Exceeds, Fits};
+        assert_eq!(counted, [Fits, Exceeds, Exceeded, Exceeded]);
     }
 
     #[test]

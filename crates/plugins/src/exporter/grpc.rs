@@ -2,6 +2,7 @@
 //! Sources: the documents PROTOCOL-HTTP2, http-grpc-status-mapping and statuscodes of gRPC, `google/rpc/status.proto` and
 //! `error_details.proto`, and the rules for retries in the specification of OTLP.
 
+use super::Asked;
 use ::http::header::{CONNECTION, CONTENT_TYPE, TE, TRANSFER_ENCODING, UPGRADE};
 use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -98,10 +99,11 @@ pub(super) fn message(mut body: Body) -> Option<Body> {
 
 /// Returns the message of a successful call. An error says whether the entries of the batch are to be sent again.
 pub(super) fn answer<'r>(
-    place: &str,
+    asked: &Asked,
     response: &'r Response,
     entries: usize,
 ) -> Result<&'r [u8], SendError> {
+    let place = asked.place();
     // An answer without a message has its status in the headers.
     let status = [&response.trailers, &response.headers];
     let status = status
@@ -119,7 +121,7 @@ pub(super) fn answer<'r>(
     }
     let said = headers.get("grpc-message").map(HeaderValue::as_bytes);
     let said = percent_decode(said.unwrap_or_default()).decode_utf8_lossy();
-    let said: String = said.chars().take(SHOWN_MESSAGE).collect();
+    let said: String = asked.shown(&said).chars().take(SHOWN_MESSAGE).collect();
     let reason = format!("call to {place} returned gRPC status {code} and message {said:?}");
     Err(failure(code, pause(headers), entries, reason))
 }

@@ -1,6 +1,6 @@
 //! Tests of what an exporter makes of answers.
 
-use super::{answer, grpc, retry_after, without_parts};
+use super::{Asked, answer, grpc, retry_after};
 use ::http::header::RETRY_AFTER;
 use ::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use bytes::Bytes;
@@ -32,8 +32,15 @@ fn response(status: u16, head: &[(&str, &str)], trailers: &[(&str, &str)]) -> Re
     }
 }
 
+fn asked(url: &str) -> Asked {
+    Asked {
+        url: Url::parse(url).expect("a URL"),
+        headers: HeaderMap::new(),
+    }
+}
+
 fn of_call(response: &Response) -> Result<&[u8], SendError> {
-    grpc::answer("a.test:4317", response, 7)
+    grpc::answer(&asked("http://a.test:4317"), response, 7)
 }
 
 /// Returns the error for a status of gRPC without details.
@@ -123,10 +130,10 @@ fn a_call_has_one_message_with_its_length() {
 
 #[test]
 fn a_server_of_http_can_ask_for_a_pause() {
-    let url = Url::parse("http://a.test").unwrap();
+    let asked = asked("http://a.test");
     let of_http = |status: u16, value: &str| {
         let response = response(status, &[("retry-after", value)], &[]);
-        answer(&url, &response, |status| status == 200).unwrap_err()
+        answer(&asked, &response, |status| status == 200).unwrap_err()
     };
     let plain = |status: u16| {
         SendError::new(format!(
@@ -157,17 +164,32 @@ fn a_pause_can_end_at_a_date() {
 }
 
 #[test]
-fn errors_show_nothing_of_the_path_and_the_query() {
-    let url = "https://log.test/in/TOKENS/TOKEN/b%C3%BCcher/v1?k=secret&x=y";
-    let url = Url::parse(url).expect("a URL");
+fn errors_show_nothing_of_the_path_the_query_and_configured_headers() {
+    let mut asked = asked("https://log.test/in/TOKENS/TOKEN/b%C3%BCcher/v1?k=secret&x=y");
+    for (name, value, is_sensitive) in [
+        ("x-key", "api-key-1", true),
+        ("authorization", "Bearer a.b.c-d", true),
+        ("content-type", "text/plain", false),
+    ] {
+        let mut value = HeaderValue::from_static(value);
+        value.set_sensitive(is_sensitive);
+        asked.headers.insert(name, value);
+    }
     for (text, shown) in [
         (
             "Cannot POST /in/TOKENS/TOKEN/b\u{fc}cher/v1",
             "Cannot POST /in/***/***/***/v1",
         ),
         ("b%C3%BCcher?k=secret", "***?k=***"),
+        (
+            "unknown key api-key-1 and a.b.c-d",
+            "unknown key *** and ***",
+        ),
         ("plain", "plain"),
     ] {
-        assert_eq!(without_parts(text, &url), shown);
+        assert_eq!(asked.shown(text), shown);
     }
+    let said = [("grpc-status", "16"), ("grpc-message", "no api-key-1")];
+    let error = grpc::answer(&asked, &response(200, &said, &[]), 1).unwrap_err();
+    assert!(error.to_string().ends_with("\"no ***\""), "{error}");
 }

@@ -4,6 +4,7 @@ use crate::pre_function::def;
 use crate::testing::case;
 use model::EntityKind;
 use plugin::testing::{Case, FakeEntities, Upstream};
+use plugin::{Instrumentations, Tracing};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -248,6 +249,29 @@ fn an_exit_keeps_a_content_type_that_was_set_before() {
     );
     assert_eq!(ask(&format!("{set} ngx.say('x')")).as_deref(), Some("a/b"));
     assert_eq!(ask("ngx.say('x')"), None);
+}
+
+#[test]
+fn additions_to_a_trace_do_not_fail_a_request_and_have_a_size_limit() {
+    let code = "local root = kong.tracing.active_span()
+        root:set_attribute('nan', 0/0) root:set_attribute('ok', 'yes')
+        for i = 1, 8 do
+            local span = kong.tracing.start_span('s' .. i)
+            span:set_attribute('text', ('x'):rep(60000))
+            span:finish()
+        end";
+    let tracing = Tracing {
+        instrumentations: Instrumentations::ALL,
+        sampling_rate: 1.0,
+    };
+    let outcome = (shown(code).tracing(tracing).request("GET /"))
+        .state(|state| state.trace.record(Instrumentations::ALL))
+        .run_now();
+    assert_eq!(outcome.client.status, 200);
+    let custom = outcome.state.trace.custom().unwrap();
+    let names: Vec<_> = custom.root().attributes.keys().collect();
+    assert_eq!(names, ["ok"]);
+    assert_eq!(custom.spans().len(), 4);
 }
 
 #[test]

@@ -62,10 +62,11 @@ struct OpenTelemetry {
 
 /// The exports of metrics.
 struct Metrics {
+    /// Set when the plugin starts. They are dropped before the queue of the exporter. Otherwise a new plugin could find
+    /// exports whose queue is gone.
+    exports: OnceLock<Arc<Exports>>,
     exporter: Exporter<Envelope>,
     interval: Duration,
-    /// Set when the plugin starts.
-    exports: OnceLock<Arc<Exports>>,
 }
 
 /// Decides which requests are kept because of how they ended.

@@ -11,8 +11,8 @@
 //!   A request that meets a pooled connection which the server has closed meanwhile is sent on another one, if nothing of
 //!   it was sent yet.
 //! - [`Options::timeout`] limits the whole request, from the resolution of the name to the last byte of the body.
-//! - At most `MAX_INTERIM` interim responses (1xx) come before a response. A server that sends more would keep the
-//!   background busy until the time limit.
+//! - At most `MAX_INTERIM` interim responses (1xx) come before a response, or 128 over HTTP/2, where the limit is that of
+//!   our copy of h2 (`vendor/README.md`). A server that sends more would keep the background busy until the time limit.
 //! - A response body is read up to [`Options::max_body`] bytes. The rest is discarded with its connection.
 //! - Names are resolved by the gateway's resolver. Certificates are verified with the authorities of its settings.
 //! - Neither errors nor logs contain the user information of a URL, headers or bodies.

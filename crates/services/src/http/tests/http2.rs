@@ -54,6 +54,34 @@ async fn requests_share_a_connection_and_responses_have_trailers() {
 }
 
 #[tokio::test]
+async fn a_server_with_interim_responses_without_end_is_given_up() {
+    let (server, client) = (Server::new().await, client());
+    let serving = async {
+        let mut connection = h2::server::handshake(server.accept().await).await.unwrap();
+        let (_, mut respond) = connection.accept().await.unwrap().unwrap();
+        let flood = async {
+            loop {
+                let mut interim = ::http::Response::new(());
+                *interim.status_mut() = StatusCode::EARLY_HINTS;
+                let _ = respond.send_informational(interim);
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = flood => {}
+            // The client closes the connection.
+            _ = connection.accept() => {}
+        }
+    };
+    let (response, ()) = tokio::join!(client.send(get(&server, "http", "/a")), serving);
+    let error = response.unwrap_err().to_string();
+    assert!(
+        error.contains("too_many_informational_responses"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn over_tls_the_protocol_is_offered_and_certificates_are_verified() {
     let identity = identity("collector.test");
     let mut config = ServerConfig::clone(identity.acceptor.config());

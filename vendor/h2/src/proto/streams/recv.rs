@@ -10,6 +10,9 @@ use std::io;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+/// Maximum number of informational responses of a stream.
+const MAX_RECV_INFORMATIONAL: usize = 128;
+
 #[derive(Debug)]
 pub(super) struct Recv {
     /// Initial window size of remote initiated streams
@@ -274,6 +277,18 @@ impl Recv {
             }
         } else {
             // This is an informational response (1xx status code)
+            // Nothing else limits their number: each restarts the wait for the
+            // final response, and they use no window.
+            stream.num_informational += 1;
+            if stream.num_informational > MAX_RECV_INFORMATIONAL {
+                proto_err!(conn: "too_many_informational_responses; stream={:?}", stream.id);
+                return Err(Error::library_go_away_data(
+                    Reason::ENHANCE_YOUR_CALM,
+                    "too_many_informational_responses",
+                )
+                .into());
+            }
+
             // Convert to response and store it for polling
             let message = counts
                 .peer()

@@ -114,6 +114,9 @@ pub(super) struct Stream {
 
     /// Validate content-length headers
     pub content_length: ContentLength,
+
+    /// Number of informational responses received so far.
+    pub num_informational: usize,
 }
 
 /// State related to validating a stream's content-length
@@ -194,6 +197,7 @@ impl Stream {
             push_task: None,
             pending_push_promises: store::Queue::new(),
             content_length: ContentLength::Omitted,
+            num_informational: 0,
         }
     }
 
