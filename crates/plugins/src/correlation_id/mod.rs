@@ -4,6 +4,7 @@
 mod config;
 mod ids;
 
+use crate::headers::check_name;
 use compact_str::CompactString;
 use config::{Config, Generator};
 use ids::Id;
@@ -39,11 +40,7 @@ impl Plugin for CorrelationId {
     type Own = Own;
 
     fn build(config: Config, _: &BuildCx<'_>) -> Result<Self, BuildError> {
-        if let Some(name) = &config.header_name
-            && !crate::headers::is_name(name)
-        {
-            return Err(BuildError::field("header_name", "it is no header name"));
-        }
+        check_name("header_name", config.header_name.as_deref())?;
         Ok(Self {
             header: config.header_name,
             generator: config.generator,

@@ -20,6 +20,7 @@ mod tests;
 pub(crate) use source::SOURCE;
 
 use crate::exporter::Exporter;
+use crate::headers::check_name;
 use crate::propagation::fields::{self, Fields};
 use crate::propagation::{Format, Incoming, Outgoing, Propagation, random_span, random_trace};
 use bytes::Bytes;
@@ -106,6 +107,8 @@ impl Plugin for OpenTelemetry {
     type Own = Own;
 
     fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
+        let shown_id = config.http_response_header_for_traceid.as_deref();
+        check_name("http_response_header_for_traceid", shown_id)?;
         let (params, deprecated) = config.queue_params();
         let kinds = cx.identity.tracing.instrumentations;
         let envelope = collector::envelope(&config, cx.identity);

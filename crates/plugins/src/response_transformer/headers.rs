@@ -1,10 +1,11 @@
 //! The rules for headers. Source: kong/plugins/response-transformer/header_transformer.lua.
 //!
 //! Whether a header is present is looked up before the first change, as in Kong. Rules that would set a header of the
-//! framing are left out, because they could make the client read another message than the gateway sends.
+//! framing are left out, because they could make the client read another message than the gateway sends. So are rules whose
+//! name no header can have: clients refuse such lines, and HTTP/2 cannot send them.
 
 use super::config::{Config, split};
-use crate::headers::is_framing;
+use crate::headers::{is_framing, is_name};
 use compact_str::CompactString;
 use plugin::{HeaderValue, ResponseCx};
 use smallvec::SmallVec;
@@ -22,7 +23,7 @@ pub(super) struct Rules {
 impl Rules {
     pub(super) fn compile(config: &Config) -> Self {
         let removed = config.remove.headers.iter();
-        let renamed = pairs(&config.rename.headers).filter(|(_, new)| !is_framing(new));
+        let renamed = pairs(&config.rename.headers).filter(|(_, new)| can_set(new));
         Self {
             remove: removed
                 .filter_map(|entry| Some(split(entry)?.0.into()))
@@ -78,6 +79,11 @@ impl Rules {
     }
 }
 
+/// Whether a rule may set a header.
+fn can_set(name: &str) -> bool {
+    is_name(name) && !is_framing(name)
+}
+
 /// The entries with a name and a value.
 fn pairs(entries: &[String]) -> impl Iterator<Item = (&str, &str)> {
     let pairs = entries.iter().filter_map(|entry| split(entry));
@@ -85,7 +91,7 @@ fn pairs(entries: &[String]) -> impl Iterator<Item = (&str, &str)> {
 }
 
 fn values(entries: &[String]) -> Box<[(CompactString, HeaderValue)]> {
-    let pairs = pairs(entries).filter(|(name, _)| !is_framing(name));
+    let pairs = pairs(entries).filter(|(name, _)| can_set(name));
     pairs
         .map(|(name, value)| (name.into(), HeaderValue::from_text(value)))
         .collect()

@@ -82,6 +82,20 @@ fn headers_of_the_framing_cannot_be_set() {
 }
 
 #[test]
+fn what_is_no_header_name_is_not_set() {
+    for name in ["X B", "X-B\r\nX-C", "é"] {
+        let config = json!({
+            "replace": {"headers": [format!("{name}:1")]},
+            "add": {"headers": [format!("{name}:1"), "X-D:1"]},
+            "append": {"headers": [format!("{name}:1")]},
+        });
+        let outcome = answered(config, Upstream::new(200));
+        assert_eq!(all(&outcome, "x-d"), ["1"]);
+        assert!(all(&outcome, name).is_empty(), "{name}");
+    }
+}
+
+#[test]
 fn a_value_cannot_add_headers() {
     let config = json!({"add": {"headers": ["X-A:a\r\nX-B: b"]}});
     let outcome = answered(config, Upstream::new(200));

@@ -15,6 +15,7 @@ mod tests;
 pub(crate) use source::SOURCE;
 
 use crate::exporter::{self, Exporter, Target};
+use crate::headers::check_name;
 use crate::propagation::Format;
 use crate::propagation::{
     Incoming, Outgoing, Propagation, fields::Fields, random_span, random_trace,
@@ -83,6 +84,8 @@ impl Plugin for Zipkin {
     type Own = Own;
 
     fn build(config: Config, _: &BuildCx<'_>) -> Result<Self, BuildError> {
+        let shown_id = config.http_response_header_for_traceid.as_deref();
+        check_name("http_response_header_for_traceid", shown_id)?;
         let exporter = config.http_endpoint.as_deref().map(|url| {
             let target = Target {
                 field: "http_endpoint",

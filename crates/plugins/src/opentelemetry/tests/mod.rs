@@ -276,6 +276,21 @@ fn the_log_record_shows_the_trace_id() {
 }
 
 #[test]
+fn the_trace_id_is_shown_under_a_header_name_only() {
+    crate::install();
+    for name in ["X Trace", "X-Trace\r\nX-Evil"] {
+        let config = json!({
+            "traces_endpoint": "http://127.0.0.1/v1/traces", "http_response_header_for_traceid": name,
+        });
+        let refused = refusal(&def(), config);
+        assert!(
+            refused.starts_with("http_response_header_for_traceid: it is no header name"),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
 fn endpoints_are_urls() {
     crate::install();
     let refused = refusal(&def(), json!({"traces_endpoint": "{vault://env/a}"}));

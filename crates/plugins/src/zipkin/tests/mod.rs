@@ -2,7 +2,7 @@
 
 use super::def;
 use crate::testing;
-use plugin::testing::{Case, Upstream};
+use plugin::testing::{Case, Upstream, refusal};
 use plugin::{Latencies, Phases};
 use serde_json::{Value, json};
 use std::time::{Duration, UNIX_EPOCH};
@@ -163,6 +163,15 @@ fn what_is_not_sampled_is_passed_on_and_not_sent() {
     assert_eq!(request["tags"]["http.path"], "/b");
     assert_eq!(request["traceId"].as_str().unwrap().len(), 16);
     assert!(sink.arrived().is_empty());
+}
+
+#[test]
+fn the_trace_id_is_shown_under_a_header_name_only() {
+    crate::install();
+    let config = json!({"http_response_header_for_traceid": "X-Trace\r\nX-Evil"});
+    let refused = refusal(&def(), config);
+    let wanted = "http_response_header_for_traceid: it is no header name";
+    assert!(refused.starts_with(wanted), "{refused}");
 }
 
 #[test]
