@@ -37,7 +37,7 @@ pub struct CustomSpan {
     #[serde(default, deserialize_with = "some_hex")]
     pub parent: Option<u64>,
     pub name: String,
-    /// As in OTLP: 1 is internal, 2 server, 3 client, 4 producer, 5 consumer.
+    /// The number of OTLP: 1 is internal, 2 server, 3 client, 4 producer, 5 consumer.
     pub kind: i32,
     /// Nanoseconds since 1970.
     #[serde(deserialize_with = "decimal")]
@@ -54,7 +54,7 @@ pub struct CustomSpan {
 pub struct Additions {
     pub attributes: BTreeMap<String, Value>,
     pub events: Vec<Event>,
-    /// As in OTLP: 1 is a success, 2 an error.
+    /// The number of OTLP: 1 is a success, 2 an error.
     pub status: Option<i32>,
 }
 

@@ -14,11 +14,11 @@ pub(super) struct Config {
     pub(super) traces_endpoint: Option<CompactString>,
     /// URL to which log lines are sent.
     pub(super) logs_endpoint: Option<CompactString>,
-    /// Of ours: URL to which the gateway's metrics are sent.
+    /// The URL to which the gateway's metrics are sent. Kong does not have this field.
     pub(super) metrics_endpoint: Option<CompactString>,
-    /// Of ours: seconds between two exports of the metrics. Default: [`METRICS_INTERVAL`].
+    /// Seconds between two exports of the metrics. Default: [`METRICS_INTERVAL`]. Kong does not have this field.
     pub(super) metrics_interval: Option<f64>,
-    /// Of ours: how the collector is spoken to. Default: OTLP over HTTP, as in Kong.
+    /// The protocol of the collector. Default: OTLP over HTTP, which is Kong's only one.
     pub(super) protocol: Option<Protocol>,
     /// Further headers of requests to the endpoints.
     pub(super) headers: Option<BTreeMap<CompactString, CompactString>>,
@@ -40,7 +40,7 @@ pub(super) struct Config {
     /// Share of the requests that are traced. Default: `tracing_sampling_rate`.
     pub(super) sampling_rate: Option<f64>,
     pub(super) propagation: propagation::Config,
-    /// Of ours: requests that are traced because of how they ended.
+    /// The requests that are traced because of how they ended. Kong does not have this field.
     pub(super) tail_sampling: Option<TailSampling>,
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Counted<const N: usize> {
     pub(super) group: Group,
     /// The statuses that have a cell, in the order of the cells. 0 is a free place.
     statuses: [AtomicU32; N],
-    /// Which cells of the group have series, as bits. Series are made when they first count.
+    /// The cells of the group that have series, as bits. Series are made when they first count.
     is_shown: AtomicU8,
     /// The label `consumer`. It is empty if consumers are not told apart.
     pub(super) consumer: Box<str>,

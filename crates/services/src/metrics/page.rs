@@ -43,7 +43,7 @@ const PIECE: usize = 64 << 10;
 /// Maximum size of a metric in protobuf. One that is larger is split.
 const LARGEST_FAMILY: usize = 4 << 20;
 
-/// The same for OTLP. Servers of gRPC accept 4 MiB at once by default.
+/// Maximum size of a metric in OTLP. Servers of gRPC accept 4 MiB at once by default.
 const LARGEST_OF_OTLP: usize = 512 << 10;
 
 /// A page of metrics that is being written.
