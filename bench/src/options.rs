@@ -33,6 +33,10 @@ pub struct Options {
     /// Requests per second in measurements of latency.
     #[arg(long, default_value_t = 5000.0)]
     pub rate: f64,
+    /// Requests per second where the cost of a request is measured at the same rate for all programs. The most expensive
+    /// one must be able to serve them.
+    #[arg(long, default_value_t = 40_000.0)]
+    pub cost_rate: f64,
     /// Connections, in scenarios that do not vary them.
     #[arg(long, default_value_t = 64)]
     pub connections: usize,
@@ -77,6 +81,7 @@ impl Options {
             ("sample", format!("{} ms", self.sample)),
             ("latency sample", format!("{} ms", self.latency_sample)),
             ("rate for latency", format!("{} requests/s", self.rate)),
+            ("rate for cost", format!("{} requests/s", self.cost_rate)),
             ("connections", self.connections.to_string()),
         ]
         .map(|(name, value)| (name.to_owned(), value))

@@ -122,6 +122,26 @@ impl<'a> Entry<'a> {
         Ok(())
     }
 
+    /// Measures the cost of a request at a rate that is the same for all subjects.
+    fn cost(&mut self, rate: f64, duration: Duration) -> Result<()> {
+        let (before, before_of_workers) = (self.cpu_time()?, self.cpu_time_of_workers()?);
+        let Some(outcome) = self.load(Mode::Open { rate }, duration)? else {
+            return Ok(());
+        };
+        let spent = self.cpu_time()?.saturating_sub(before);
+        let of_workers = self
+            .cpu_time_of_workers()?
+            .saturating_sub(before_of_workers);
+        let (elapsed, count) = (outcome.elapsed.as_secs_f64(), outcome.requests as f64);
+        self.push(&[
+            count / elapsed,
+            spent.as_secs_f64() * 1e6 / count,
+            spent.as_secs_f64() / elapsed * 100.0,
+            of_workers.as_secs_f64() * 1e6 / count,
+        ]);
+        Ok(())
+    }
+
     fn latency(&mut self, rate: f64, duration: Duration) -> Result<()> {
         let Some(outcome) = self.load(Mode::Open { rate }, duration)? else {
             return Ok(());
@@ -179,8 +199,42 @@ pub fn capacity(
             subject,
         );
     }
-    alternate(harness, case, &mut entries, Mode::Closed)?;
+    let sample = harness.options.sample();
+    let measure = |entry: &mut Entry<'_>| entry.capacity(sample);
+    alternate(harness, case, &mut entries, measure)?;
     finish(harness, scenario, case, entries, 0.0);
+    Ok(())
+}
+
+/// Measures CPU per request at the rate in the options. In a closed loop a cheap program serves more requests a second than
+/// an expensive one, and each request costs less the more arrive at the same time: a program wakes less often, and so
+/// do the generator and the upstream that it sends to. At one rate, programs differ only by what they do.
+pub fn cost(
+    harness: &mut Harness,
+    scenario: &mut Scenario,
+    case: &Case<'_>,
+    subjects: &[Subject],
+) -> Result<()> {
+    let rate = harness.options.cost_rate;
+    let case = &Case {
+        name: format!("{}, {rate} requests/s", case.name),
+        ..*case
+    };
+    let kinds = [RATE, CPU, BUSY, WORKERS];
+    let mut entries = Vec::new();
+    for subject in subjects {
+        let Some(process) = &subject.process else {
+            continue;
+        };
+        let has_workers = !process.cpu_time_of_workers()?.is_zero();
+        let count = kinds.len() - usize::from(!has_workers);
+        let entry = Entry::new(subject, case, &kinds[..count]);
+        enter(harness, scenario, &mut entries, entry, subject);
+    }
+    let sample = harness.options.sample();
+    let measure = |entry: &mut Entry<'_>| entry.cost(rate, sample);
+    alternate(harness, case, &mut entries, measure)?;
+    finish(harness, scenario, case, entries, rate);
     Ok(())
 }
 
@@ -197,7 +251,9 @@ pub fn latency(
         enter(harness, scenario, &mut entries, entry, subject);
     }
     let rate = harness.options.rate;
-    alternate(harness, case, &mut entries, Mode::Open { rate })?;
+    let sample = harness.options.latency_sample();
+    let measure = |entry: &mut Entry<'_>| entry.latency(rate, sample);
+    alternate(harness, case, &mut entries, measure)?;
     finish(harness, scenario, case, entries, rate);
     Ok(())
 }
@@ -224,15 +280,14 @@ pub fn leave_out(harness: &mut Harness, scenario: &mut Scenario, subject: &str, 
     harness.failed.push(subject.to_owned());
 }
 
+/// Measures each entry once in each round.
 fn alternate(
     harness: &Harness,
     case: &Case<'_>,
     entries: &mut [Entry<'_>],
-    mode: Mode,
+    measure: impl Fn(&mut Entry<'_>) -> Result<()>,
 ) -> Result<()> {
-    let options = &harness.options;
-    let (rounds, sample, latency_sample) =
-        (options.rounds(), options.sample(), options.latency_sample());
+    let rounds = harness.options.rounds();
     for entry in &mut *entries {
         entry.load(Mode::Closed, WARM_UP)?;
     }
@@ -240,11 +295,7 @@ fn alternate(
     for round in 0..rounds {
         let count = entries.len();
         for offset in 0..count {
-            let entry = &mut entries[(round + offset) % count];
-            match mode {
-                Mode::Closed => entry.capacity(sample)?,
-                Mode::Open { rate } => entry.latency(rate, latency_sample)?,
-            }
+            measure(&mut entries[(round + offset) % count])?;
         }
         progress.step();
     }

@@ -57,7 +57,8 @@ pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
         connections: harness.options.connections,
         size: None,
     };
-    rounds::capacity(harness, scenario, &case, &subjects)
+    rounds::capacity(harness, scenario, &case, &subjects)?;
+    rounds::cost(harness, scenario, &case, &subjects)
 }
 
 fn lines() -> Vec<Line> {

@@ -99,7 +99,8 @@ fn add_one_by_one(
         connections: harness.options.connections,
         size: None,
     };
-    rounds::capacity(harness, scenario, &case, &subjects)
+    rounds::capacity(harness, scenario, &case, &subjects)?;
+    rounds::cost(harness, scenario, &case, &subjects)
 }
 
 /// The chain of which Kong's cost is published, without prometheus.

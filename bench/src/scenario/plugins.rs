@@ -76,7 +76,8 @@ fn measure(
         connections: harness.options.connections,
         size: None,
     };
-    rounds::capacity(harness, scenario, &case, &subjects)
+    rounds::capacity(harness, scenario, &case, &subjects)?;
+    rounds::cost(harness, scenario, &case, &subjects)
 }
 
 /// prometheus with all metrics and all labels.

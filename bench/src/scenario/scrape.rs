@@ -241,5 +241,6 @@ fn counting(harness: &mut Harness, scenario: &mut Scenario, consumers: usize) ->
         connections: harness.options.connections,
         size: None,
     };
-    rounds::capacity(harness, scenario, &case, &subjects)
+    rounds::capacity(harness, scenario, &case, &subjects)?;
+    rounds::cost(harness, scenario, &case, &subjects)
 }

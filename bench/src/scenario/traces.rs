@@ -64,7 +64,8 @@ pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
         connections: harness.options.connections,
         size: None,
     };
-    rounds::capacity(harness, scenario, &case, &subjects)
+    rounds::capacity(harness, scenario, &case, &subjects)?;
+    rounds::cost(harness, scenario, &case, &subjects)
 }
 
 fn plugin(sink: &str, rate: f64) -> Value {

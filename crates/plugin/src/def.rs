@@ -308,7 +308,11 @@ impl Phases {
     pub const HEADER_FILTER: Phases = Phases(1 << 5);
     pub const BODY_FILTER: Phases = Phases(1 << 6);
     /// The log phase of HTTP requests and of streams.
-    pub const LOG: Phases = Phases(1 << 7);
+    pub const LOG: Phases = Phases::LOG_WITHOUT_HEAD.with(Phases::SENT_HEAD);
+    /// The log phase of a plugin that does not read [`crate::LogEntry::response_head`], which is not kept for it.
+    pub const LOG_WITHOUT_HEAD: Phases = Phases(1 << 7);
+    /// No phase, but part of [`Self::LOG`]: the head of the response is kept for the log phase.
+    pub const SENT_HEAD: Phases = Phases(1 << 9);
     pub const PREREAD: Phases = Phases(1 << 8);
     /// The phases of a request after access.
     pub const LATER: Phases = Phases::REQUEST_BODY

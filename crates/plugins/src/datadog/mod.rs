@@ -21,7 +21,7 @@ const NAME: &str = "datadog";
 pub(crate) const SOURCE: PluginSource = PluginSource::plain(NAME, include_str!("schema.json"));
 
 pub(crate) fn def() -> PluginDef {
-    PluginDef::bundled::<Datadog>(NAME, 10, Phases::LOG, Scopes::ALL)
+    PluginDef::bundled::<Datadog>(NAME, 10, Phases::LOG_WITHOUT_HEAD, Scopes::ALL)
 }
 
 struct Datadog {

@@ -26,7 +26,7 @@ pub(crate) const SOURCE: PluginSource =
     PluginSource::plain("prometheus", include_str!("schema.json"));
 
 pub(crate) fn def() -> PluginDef {
-    PluginDef::bundled::<Prometheus>("prometheus", 13, Phases::LOG, Scopes::ALL)
+    PluginDef::bundled::<Prometheus>("prometheus", 13, Phases::LOG_WITHOUT_HEAD, Scopes::ALL)
 }
 
 /// Whether a plugin has asked for the health of upstreams in `/metrics`. It is one switch for the whole node: the plugin

@@ -20,7 +20,7 @@ const NAME: &str = "statsd";
 pub(crate) const SOURCE: PluginSource = PluginSource::plain(NAME, include_str!("schema.json"));
 
 pub(crate) fn def() -> PluginDef {
-    PluginDef::bundled::<Statsd>(NAME, 11, Phases::LOG, Scopes::ALL)
+    PluginDef::bundled::<Statsd>(NAME, 11, Phases::LOG_WITHOUT_HEAD, Scopes::ALL)
 }
 
 struct Statsd {

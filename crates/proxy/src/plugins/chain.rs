@@ -75,6 +75,9 @@ pub struct ChainMemory {
     goes_on: Option<GoesOn>,
 }
 
+/// The length of the first line of a response up to its status.
+const STATUS_END: usize = "HTTP/1.1 200".len();
+
 /// Where chains note which handler runs if no worker runs them, as in tests.
 static NOTHING: Doing = Doing::nothing();
 
@@ -240,18 +243,21 @@ impl<'r> Chain<'r> {
         }
     }
 
-    /// Keeps the head of a response for the log phase, if a plugin has that phase. `own_date` is the place of the `Date` that
-    /// the gateway has added. In Kong, nginx adds it after all plugins, so that they do not see it.
+    /// Keeps the head of a response for the log phase, if a plugin reads it there. Otherwise its beginning is kept, which
+    /// has the status. `own_date` is the place of the `Date` that the gateway has added. In Kong, nginx adds it after all
+    /// plugins, so that they do not see it.
     #[inline]
     pub fn keep_head(&mut self, head: &[u8], own_date: Range<usize>) {
-        if self.has(Phases::LOG)
-            && let Some(memory) = &mut self.memory
-        {
+        if let Some(memory) = &mut self.memory {
             let SentHead { bytes, size } = &mut memory.sent_head;
             bytes.clear();
-            bytes.extend_from_slice(&head[..own_date.start]);
-            bytes.extend_from_slice(&head[own_date.end..]);
             *size = head.len() as u64;
+            if self.phases.intersects(Phases::SENT_HEAD) {
+                bytes.extend_from_slice(&head[..own_date.start]);
+                bytes.extend_from_slice(&head[own_date.end..]);
+            } else {
+                bytes.extend_from_slice(&head[..head.len().min(STATUS_END)]);
+            }
         }
     }
 

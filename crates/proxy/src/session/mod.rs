@@ -289,12 +289,17 @@ impl Connection {
         if after == After::Abort && outcome.after != After::Abort {
             outcome.reason.get_or_insert(Reason::ClientGone);
         }
+        if after != After::Next {
+            // What broke off may have waited since.
+            self.now = Instant::now();
+        }
         handling.is_logged = true;
-        self.count(&handling, &opening, &outcome);
+        let latencies = self.latencies(&opening, &outcome);
+        self.count(&handling, &latencies, &outcome);
         if handling.chain.has(Phases::LOG) || plane.settings.access_log.is_some() {
             let Handling { request, chain, .. } = &mut handling;
             let sent_head = chain.take_sent_head();
-            let entry = self.log_entry(request, &opening, &outcome, &sent_head);
+            let entry = self.log_entry(request, &opening, latencies, &outcome, &sent_head);
             chain.log(request, &entry);
             self.log_access(request, chain.state(), &entry, chain.answered_by());
             chain.give_sent_head(sent_head);
@@ -311,14 +316,37 @@ impl Connection {
         after
     }
 
+    /// The times of a finished request, up to the last time that the clock was read for it: when its response was
+    /// complete, up to what waited for the client.
+    #[inline]
+    fn latencies(&self, opening: &Opening<'_>, outcome: &Outcome) -> Latencies {
+        let request = self.now - opening.started;
+        match outcome.upstream {
+            None => Latencies {
+                request,
+                gateway: request,
+                upstream: None,
+                receive: Duration::ZERO,
+            },
+            Some((contacted, headed)) => {
+                let (contacted, headed) = (contacted - opening.started, headed - opening.started);
+                Latencies {
+                    request,
+                    gateway: contacted,
+                    upstream: Some(headed.saturating_sub(contacted)),
+                    receive: request.saturating_sub(headed),
+                }
+            }
+        }
+    }
+
     /// Counts a finished request.
     #[inline]
-    fn count(&self, handling: &Handling<'_>, opening: &Opening<'_>, outcome: &Outcome) {
+    fn count(&self, handling: &Handling<'_>, latencies: &Latencies, outcome: &Outcome) {
         let counters = handling.counters;
-        let took = self.now - opening.started;
-        counters.count_request(outcome.status, took, outcome.reason);
-        if let (Some((contacted, headed)), Some(_)) = (outcome.upstream, outcome.upstream_status) {
-            counters.first_byte_times.observe(headed - contacted);
+        counters.count_request(outcome.status, latencies.request, outcome.reason);
+        if let (Some(upstream), Some(_)) = (latencies.upstream, outcome.upstream_status) {
+            counters.first_byte_times.observe(upstream);
         }
         if let Some(plugin) = handling.chain.answerer() {
             counters.count_plugin_answer(plugin, outcome.status);
@@ -329,27 +357,17 @@ impl Connection {
         &'r self,
         request: &'r Request<'_>,
         opening: &Opening<'_>,
+        latencies: Latencies,
         outcome: &'r Outcome,
         sent_head: &'r SentHead,
     ) -> LogEntry<'r> {
-        let now = Instant::now();
-        let took = now - opening.started;
-        let (contacted, headed) = match outcome.upstream {
-            Some((contacted, headed)) => (Some(contacted), headed),
-            None => (None, now),
-        };
         LogEntry {
             status: outcome.status,
             origin: outcome.origin,
             reason: outcome.reason,
             upstream_status: outcome.upstream_status.map(NonZeroU16::get),
-            started_at: worker::with(|worker| worker.date.wall_time(opening.started, now)),
-            latencies: Latencies {
-                request: took,
-                gateway: contacted.unwrap_or(now) - opening.started,
-                upstream: contacted.map(|contacted| headed - contacted),
-                receive: now - headed,
-            },
+            started_at: worker::with(|worker| worker.date.wall_time(opening.started, self.now)),
+            latencies,
             tries: self.tries.made(),
             request_size: self.received,
             response_size: self.out.sent(),
@@ -400,11 +418,16 @@ impl Connection {
         let rate = self.plane.settings.min_rate;
         let mut taken = self.out.taken(&self.stream);
         let pace = Pace::new(self.now, taken);
+        let mut has_waited = false;
         poll_fn(|cx| {
             let flushed = self.out.poll_flush(&mut self.stream, cx);
             if flushed.is_ready() {
+                if has_waited {
+                    self.now = Instant::now();
+                }
                 return flushed;
             }
+            has_waited = true;
             if self.out.taken(&self.stream) != taken {
                 taken = self.out.taken(&self.stream);
                 self.now = Instant::now();
