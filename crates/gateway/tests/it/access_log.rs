@@ -280,6 +280,26 @@ fn variables_without_a_value_are_warnings_and_credentials_can_be_shown() {
 }
 
 #[test]
+fn headers_of_responses_are_shown_without_a_plugin_that_logs() {
+    let echo = Echo::start();
+    let gateway = launch()
+        .set("proxy_access_log", "access.log sent")
+        .set(
+            "nginx_http_log_format",
+            "sent '$request_uri $sent_http_via $sent_http_content_length $sent_http_x_none'",
+        )
+        .configuration(&shop(&echo))
+        .start();
+    for path in ["/open/__bytes/70000", "/nowhere", "/gone"] {
+        get(gateway.proxy, path, &[]);
+    }
+    let lines = lines(&gateway, "access.log", 3);
+    assert_eq!(lines[0], "/open/__bytes/70000 1.1 kong/3.9.1 70000 -");
+    matches(&lines[1], r"/nowhere - \d+ -");
+    assert_eq!(lines[2], "/gone - 27 -");
+}
+
+#[test]
 fn streams_have_lines_of_their_own() {
     let echo = Echo::start();
     let address = echo.address;

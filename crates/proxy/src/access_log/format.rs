@@ -171,6 +171,12 @@ impl Format {
         Self { redacts, ..self }
     }
 
+    /// Whether a variable is a header of the response (`$sent_http_…`).
+    pub(super) fn reads_sent_head(&self) -> bool {
+        let mut pieces = self.pieces.iter();
+        pieces.any(|piece| matches!(piece, Piece::Value(Variable::SentHeader(_))))
+    }
+
     /// Returns the names of the variables that have no value here, and of those that are never shown.
     pub fn without_value(&self) -> &[String] {
         &self.unknown

@@ -32,6 +32,8 @@ const LANE_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Clone)]
 pub struct AccessLog {
     format: Arc<Format>,
+    /// Whether the format has headers of the response.
+    pub(crate) reads_sent_head: bool,
     lanes: Arc<[Lane]>,
     writer: Thread,
 }
@@ -41,6 +43,7 @@ impl AccessLog {
     /// woken up.
     pub fn new(format: Arc<Format>, lanes: Arc<[Lane]>, writer: Thread) -> Self {
         Self {
+            reads_sent_head: format.reads_sent_head(),
             format,
             lanes,
             writer,

@@ -32,6 +32,8 @@ pub struct Chain<'r> {
     pub(super) node: &'r Arc<Node>,
     /// The phases of the picked instances together.
     pub(super) phases: Phases,
+    /// Whether the head of the response is kept also if no plugin reads it.
+    keeps_head: bool,
     /// Where the worker notes which handler runs.
     doing: &'r Doing,
     route: RouteMark,
@@ -167,6 +169,7 @@ impl<'r> Chain<'r> {
             names,
             node,
             phases: Phases::NONE,
+            keeps_head: false,
             doing: &NOTHING,
             route: RouteMark::default(),
             memory: None,
@@ -193,6 +196,11 @@ impl<'r> Chain<'r> {
     /// Makes the header filters run although no plugin has one, for a request debug.
     pub fn ask_for_header_filter(&mut self) {
         self.phases = self.phases.with(Phases::HEADER_FILTER);
+    }
+
+    /// Makes the chain keep the head of the response, for the access log.
+    pub fn ask_for_sent_head(&mut self) {
+        self.keeps_head = true;
     }
 
     pub fn node(&self) -> &'r Arc<Node> {
@@ -243,7 +251,7 @@ impl<'r> Chain<'r> {
         }
     }
 
-    /// Keeps the head of a response for the log phase, if a plugin reads it there. Otherwise its beginning is kept, which
+    /// Keeps the head of a response for the log phase, if a plugin or the access log reads it there. Otherwise its beginning is kept, which
     /// has the status. `own_date` is the place of the `Date` that the gateway has added. In Kong, nginx adds it after all
     /// plugins, so that they do not see it.
     #[inline]
@@ -252,7 +260,7 @@ impl<'r> Chain<'r> {
             let SentHead { bytes, size } = &mut memory.sent_head;
             bytes.clear();
             *size = head.len() as u64;
-            if self.phases.intersects(Phases::SENT_HEAD) {
+            if self.keeps_head || self.phases.intersects(Phases::SENT_HEAD) {
                 bytes.extend_from_slice(&head[..own_date.start]);
                 bytes.extend_from_slice(&head[own_date.end..]);
             } else {

@@ -250,6 +250,11 @@ impl Connection {
         if head.asks_for_timings() {
             handling.begin_debug(plane);
         }
+        let access_log = plane.settings.access_log.as_ref();
+        if access_log.is_some_and(|log| log.reads_sent_head) {
+            handling.use_memory();
+            handling.chain.ask_for_sent_head();
+        }
         let mut outcome = loop {
             let ended = if snapshot.globals.has(Phases::REWRITE) {
                 // Boxed because it is rare, and would enlarge the task of every connection.
