@@ -184,24 +184,18 @@ pub fn query(query: &[u8], mut out: impl FnMut(&[u8])) {
 }
 
 /// Passes the pieces of a target to `out`, with its user information and values of secret fields of its query hidden.
-pub fn target(target: &[u8], mut out: impl FnMut(&[u8])) {
-    let (place, fields) = match memchr::memchr(b'?', target) {
-        Some(at) => target.split_at(at + 1),
-        None => (target, &b""[..]),
-    };
-    without_user(place, &mut out);
-    if !fields.is_empty() {
-        query(fields, out);
-    }
+pub fn target(target: &[u8], out: impl FnMut(&[u8])) {
+    before_fragment(target, after_scheme, out);
 }
 
-/// Passes the pieces of a URL to `out`. Like [`target`], with secret fields of the fragment hidden too.
+/// Passes the pieces of a URL to `out`. Like [`target`], with secret fields of the fragment hidden too. The URL may have
+/// no scheme, and there may be text before it, as in `Refresh`.
 pub fn url(url: &[u8], mut out: impl FnMut(&[u8])) {
     let Some(at) = memchr::memchr(b'#', url) else {
-        return target(url, out);
+        return before_fragment(url, authority_start, out);
     };
     let (before, fragment) = url.split_at(at + 1);
-    target(&before[..at], &mut out);
+    before_fragment(&before[..at], authority_start, &mut out);
     out(b"#");
     // A client application may have a query in the fragment.
     let fields = memchr::memchr(b'?', fragment).map_or(0, |at| at + 1);
@@ -209,10 +203,43 @@ pub fn url(url: &[u8], mut out: impl FnMut(&[u8])) {
     query(&fragment[fields..], out);
 }
 
-/// Passes a URL without its query to `out`. Its user information is hidden.
-fn without_user(place: &[u8], mut out: impl FnMut(&[u8])) {
-    const START: &[u8] = b"://";
-    let start = memchr::memmem::find(place, START).map(|at| at + START.len());
+/// Passes a URL without its fragment to `out`. `start` finds where the authority begins.
+fn before_fragment(
+    url: &[u8],
+    start: fn(&[u8]) -> Option<usize>,
+    mut out: impl FnMut(&[u8]),
+) {
+    let (place, fields) = match memchr::memchr(b'?', url) {
+        Some(at) => url.split_at(at + 1),
+        None => (url, &b""[..]),
+    };
+    without_user(place, start(place), &mut out);
+    if !fields.is_empty() {
+        query(fields, out);
+    }
+}
+
+/// Returns where the authority of an absolute URL begins.
+fn after_scheme(place: &[u8]) -> Option<usize> {
+    const END: &[u8] = b"://";
+    memchr::memmem::find(place, END).map(|at| at + END.len())
+}
+
+/// Returns where the authority of a URL begins that may be relative to a scheme, as in `//user:password@host/`. Slashes
+/// within a path, and in the target of a request, are no beginning of an authority.
+fn authority_start(place: &[u8]) -> Option<usize> {
+    const START: &[u8] = b"//";
+    let is_start = |at: &usize| match place[..*at].last() {
+        None => true,
+        // After a scheme, or after `url=` in `Refresh`.
+        Some(before) => b":= '\"".contains(before),
+    };
+    let start = memchr::memmem::find_iter(place, START).find(is_start);
+    start.map(|at| at + START.len())
+}
+
+/// Passes a URL without its query to `out`. The user information in its authority is hidden.
+fn without_user(place: &[u8], start: Option<usize>, mut out: impl FnMut(&[u8])) {
     let authority = start.and_then(|start| {
         let rest = &place[start..];
         let authority = &rest[..memchr::memchr(b'/', rest).unwrap_or(rest.len())];
@@ -266,6 +293,8 @@ mod tests {
             ),
             ("https://a/?jwt=a.b.c?d", "https://a/?jwt=REDACTED"),
             ("http://u:p@a/?b=c", "http://REDACTED@a/?b=c"),
+            // The target of a request begins with its path.
+            ("//u:p@a/", "//u:p@a/"),
         ] {
             assert_eq!(shown(text), expected, "{text}");
         }
@@ -294,6 +323,12 @@ mod tests {
             ),
             ("/#/cb?id_token=a", "/#/cb?id_token=REDACTED"),
             ("0; url=/x?code=1", "0; url=/x?code=REDACTED"),
+            ("//u:p@a/b?c", "//REDACTED@a/b?c"),
+            ("//a/b@c//d@e", "//a/b@c//d@e"),
+            ("/a//b@c", "/a//b@c"),
+            ("0;URL='//u:p@a'", "0;URL='//REDACTED@a'"),
+            ("0; url=//u:p@a#b", "0; url=//REDACTED@a#b"),
+            ("0; https://u:p@a", "0; https://REDACTED@a"),
         ] {
             assert_eq!(shown(text), expected, "{text}");
         }
