@@ -7,6 +7,7 @@ use super::def;
 use crate::testing;
 use plugin::testing::{Case, Outcome, Upstream, refusal};
 use plugin::{Instrumentations, Node, Tracing};
+use prost::Message as _;
 use serde_json::json;
 use std::sync::Arc;
 use testkit::Sink;
@@ -174,11 +175,11 @@ fn a_batch_has_the_resource_once() {
         Some("application/x-protobuf")
     );
     assert_eq!(delivery.header("x-key"), Some("secret"));
-    let traces: otlp::Traces = prost::Message::decode(&*delivery.body).unwrap();
-    let [resource_spans] = &traces.resource_spans[..] else {
+    let traces = otlp::Export::<Span>::decode(&*delivery.body).unwrap();
+    let [of_resource] = &traces.resources[..] else {
         panic!("several resources");
     };
-    let resource = resource_spans.resource.as_ref().unwrap();
+    let resource = of_resource.resource.as_ref().unwrap();
     let attributes = otlp::attributes(&resource.attributes);
     assert_eq!(attributes["service.name"], otlp::Value::Text("edge".into()));
     assert_eq!(
@@ -186,11 +187,11 @@ fn a_batch_has_the_resource_once() {
         otlp::Value::Text("3.9.1".into())
     );
     assert_eq!(attributes["zone"], otlp::Value::Text("a".into()));
-    let [scope_spans] = &resource_spans.scope_spans[..] else {
+    let [of_scope] = &of_resource.scopes[..] else {
         panic!("several scopes");
     };
-    assert_eq!(scope_spans.spans.len(), 3);
-    let scope = scope_spans.scope.as_ref().unwrap();
+    assert_eq!(of_scope.items.len(), 3);
+    let scope = of_scope.scope.as_ref().unwrap();
     assert_eq!((&*scope.name, &*scope.version), ("kong-internal", "0.1.0"));
 }
 
