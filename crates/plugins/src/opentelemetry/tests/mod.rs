@@ -213,6 +213,30 @@ fn spans_of_a_request_fit_into_batches() {
 }
 
 #[test]
+fn a_queue_that_is_too_small_for_all_spans_gets_the_root_span() {
+    let export = |queue: serde_json::Value| {
+        let sink = Sink::start(&[]);
+        let case = case(&sink, json!({"queue": queue})).tracing(Tracing {
+            instrumentations: Instrumentations::ALL,
+            sampling_rate: 1.0,
+        });
+        case.request("GET /").run_now();
+        let spans = otlp::spans(&sink.next().body);
+        (spans, case.node().queues.counts()[0].counts)
+    };
+    let (all, _) = export(json!({"max_batch_size": 2}));
+    assert_eq!(all.len(), 2);
+    // The second span is longer than what is left.
+    let room = all[0].encoded_len() + 20;
+    for size in [1, 2] {
+        let queue = json!({"max_batch_size": size, "max_coalescing_delay": 0.1, "max_bytes": room});
+        let (kept, counts) = export(queue);
+        assert_eq!((kept.len(), kept[0].name.as_str()), (1, "kong"));
+        assert_eq!((counts.pushed, counts.refused), (2, 1), "{size}");
+    }
+}
+
+#[test]
 fn the_root_span_shows_the_request() {
     let sink = Sink::start(&[]);
     let long = "x".repeat(4000);
