@@ -8,6 +8,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use testkit::{Echo, Gateway, HttpResponse, Launch, http};
 
@@ -29,15 +30,19 @@ struct Example<'a>(&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
 
 pub(crate) fn run(then: Then) -> Result<(), String> {
     let binary = build()?;
+    let stop = Stop::by_signals()?;
     let upstream = start_upstream()?;
     let mut observers = match then {
         Then::Observe => Some(Observers::prepare()?),
         Then::Stay | Then::Stop => None,
     };
+    stop.check()?;
     let mut gateway = start_gateway(&binary, &upstream, observers.as_ref())?;
+    stop.check()?;
     let watched = observers
         .as_mut()
         .map(|observers| observers.watch(&gateway));
+    stop.check()?;
     show_requests(&gateway)?;
     if then == Then::Stop {
         gateway.stop();
@@ -50,26 +55,71 @@ pub(crate) fn run(then: Then) -> Result<(), String> {
     if let Some(watched) = watched {
         say(&watched?);
     }
-    stop_with_us(&gateway)?;
+    stop.pass_on_to(gateway.pid())?;
     gateway.wait_forever();
     Ok(())
 }
 
-/// Lets signals stop the gateway and not this process, so that it ends what observes the gateway. Ctrl-C reaches the gateway
-/// too, which completes its requests and stops.
-fn stop_with_us(gateway: &Gateway) -> Result<(), String> {
-    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
-    let mut signals = signals.map_err(|error| format!("cannot handle signals: {error}"))?;
-    let pid = gateway.pid().to_string();
-    thread::spawn(move || {
-        for signal in &mut signals {
-            if signal != SIGINT {
-                // It may have ended.
-                let _ = Command::new("kill").args(["-TERM", &pid]).status();
+/// Receives the signals that would end this process, so that it ends what it has started: until the gateway runs, by
+/// leaving [`run`], which drops it all; and then by ending the gateway. Ctrl-C reaches the gateway too, which completes its
+/// requests and stops.
+struct Stop(Arc<Mutex<Asked>>);
+
+#[derive(Default)]
+struct Asked {
+    /// The signal that has arrived.
+    signal: Option<i32>,
+    /// The process of the gateway.
+    gateway: Option<u32>,
+}
+
+impl Stop {
+    fn by_signals() -> Result<Self, String> {
+        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
+        let mut signals = signals.map_err(|error| format!("cannot handle signals: {error}"))?;
+        let stop = Self(Arc::default());
+        let asked = Arc::clone(&stop.0);
+        thread::spawn(move || {
+            for signal in &mut signals {
+                let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+                asked.signal = Some(signal);
+                if let Some(pid) = asked.gateway
+                    && signal != SIGINT
+                {
+                    let pid = pid.to_string();
+                    // It may have ended.
+                    let _ = Command::new("kill").args(["-TERM", &pid]).status();
+                }
             }
+        });
+        Ok(stop)
+    }
+
+    /// Fails if a signal has arrived.
+    fn check(&self) -> Result<(), String> {
+        self.asked().check()
+    }
+
+    /// Lets signals end the gateway with this process id from now on. Fails if one has arrived before.
+    fn pass_on_to(&self, gateway: u32) -> Result<(), String> {
+        let mut asked = self.asked();
+        asked.check()?;
+        asked.gateway = Some(gateway);
+        Ok(())
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asked {
+    fn check(&self) -> Result<(), String> {
+        match self.signal {
+            None => Ok(()),
+            Some(signal) => Err(format!("stopped by signal {signal}")),
         }
-    });
-    Ok(())
+    }
 }
 
 /// Builds the gateway with the `demo` profile, and returns its path.
@@ -187,4 +237,33 @@ fn free_port(usual: u16) -> Result<u16, String> {
 fn say(text: &str) {
     // If the reader has closed the output, there is nobody to report to.
     let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    /// One test, because signals reach the whole process.
+    #[test]
+    fn a_signal_stops_what_was_started_before_and_after_the_gateway_runs() {
+        let send = |signal: &str| {
+            let pid = std::process::id().to_string();
+            let sent = Command::new("kill").args([signal, &pid]).status();
+            assert!(sent.is_ok_and(|status| status.success()));
+        };
+        let stop = Stop::by_signals().expect("signals can be handled");
+        let mut gateway = Command::new("sleep").arg("600").spawn().expect("it runs");
+        assert!(stop.check().is_ok() && stop.pass_on_to(gateway.id()).is_ok());
+        send("-TERM");
+        let status = gateway.wait().expect("it ends");
+        assert!(!status.success());
+        let early = Stop::by_signals().expect("signals can be handled");
+        send("-INT");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while early.check().is_ok() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(early.check().is_err() && early.pass_on_to(gateway.id()).is_err());
+    }
 }

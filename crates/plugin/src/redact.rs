@@ -5,6 +5,7 @@
 
 use arc_swap::ArcSwapOption;
 use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a log shows in place of a credential.
@@ -63,53 +64,121 @@ const HEADERS: [&[u8]; 15] = [
 /// Headers whose values are URLs, with codes and tokens of OAuth 2.0 in their queries and fragments.
 const URL_HEADERS: [&[u8]; 4] = [b"referer", b"location", b"content-location", b"refresh"];
 
-/// Maximum number of names that plugins can add. A configuration changes them seldom, so only many changes lead to it.
-const MAX_LEARNT: usize = 10_000;
+/// Number of names that stay hidden after the last plugin with them has gone, because clients may still send their keys. Up
+/// to twice as many are kept, so that they are seldom removed.
+const MAX_FORMER: usize = 1000;
 
-/// The names that plugins have added. They stay when a plugin goes, because clients may still send their keys. There is
-/// one list per process, since a name that is secret in one place must not be shown by another.
+/// The names that plugins have added. There is one list per process, since a name that is secret in one place must not be
+/// shown by another.
 static LEARNT: ArcSwapOption<Learnt> = ArcSwapOption::const_empty();
-/// Held while names are added.
-static LEARNING: Mutex<()> = Mutex::new(());
+/// The names of [`LEARNT`] with their users.
+static USERS: Mutex<Users> = Mutex::new(Users::new());
 
-#[derive(Clone, Default)]
+/// A name as it is compared: the bytes of [`letters`].
+type Letters = Arc<[u8]>;
+
+#[derive(Default)]
 struct Learnt {
-    /// In the order of [`letters`].
-    names: Vec<Box<[u8]>>,
+    /// The names in the order of their bytes.
+    names: Vec<Letters>,
     /// A bit for each length of a name that occurs; the last one is for all longer names. Most names that are looked for
     /// have another length.
     lengths: u64,
 }
 
-/// Hides the values of headers and of query fields with these names from now on. Plugins call it when they start, with
-/// names from their configuration.
-pub fn learn<'n>(names: impl IntoIterator<Item = &'n str>) {
-    let _learning = LEARNING.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut learnt = LEARNT.load_full().unwrap_or_default();
+struct Users {
+    /// The number of plugins with each name.
+    names: BTreeMap<Letters, usize>,
+    /// Names without a plugin, the one that is without for the longest time first.
+    former: VecDeque<Letters>,
+}
+
+/// Names that a plugin has added. They are hidden at least as long as this exists.
+#[must_use]
+pub struct Hidden(Vec<Letters>);
+
+/// Hides the values of headers and of query fields with these names. Plugins call it when they start, with names from
+/// their configuration, and keep the result.
+pub fn learn<'n>(names: impl IntoIterator<Item = &'n str>) -> Hidden {
+    let names = names.into_iter();
+    let names: Vec<Letters> = names
+        .map(|name| letters(name.as_bytes()).collect())
+        .collect();
+    let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
     let mut is_new = false;
-    for name in names {
-        if let Err(at) = learnt.find(name.as_bytes())
-            && learnt.names.len() < MAX_LEARNT
-        {
-            let learnt = Arc::make_mut(&mut learnt);
-            learnt.names.insert(at, name.as_bytes().into());
-            learnt.lengths |= length_bit(name.len());
-            is_new = true;
-        }
+    for name in &names {
+        is_new |= users.add(name);
     }
     if is_new {
-        LEARNT.store(Some(learnt));
+        users.publish();
+    }
+    Hidden(names)
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in &self.0 {
+            users.remove(name);
+        }
+        if users.former.len() > 2 * MAX_FORMER {
+            users.forget();
+            users.publish();
+        }
+    }
+}
+
+impl Users {
+    const fn new() -> Self {
+        Self {
+            names: BTreeMap::new(),
+            former: VecDeque::new(),
+        }
+    }
+
+    /// Adds a user of a name. Returns whether the name was not hidden before.
+    fn add(&mut self, name: &Letters) -> bool {
+        let Some(users) = self.names.get_mut(name) else {
+            self.names.insert(Arc::clone(name), 1);
+            return true;
+        };
+        if *users == 0 {
+            self.former.retain(|former| former != name);
+        }
+        *users += 1;
+        false
+    }
+
+    fn remove(&mut self, name: &Letters) {
+        let Some(users) = self.names.get_mut(name) else {
+            return;
+        };
+        *users = users.saturating_sub(1);
+        if *users == 0 {
+            self.former.push_back(Arc::clone(name));
+        }
+    }
+
+    /// Forgets the oldest names that no plugin has any more.
+    fn forget(&mut self) {
+        let excess = self.former.len().saturating_sub(MAX_FORMER);
+        for name in self.former.drain(..excess) {
+            self.names.remove(&name);
+        }
+    }
+
+    fn publish(&self) {
+        let names: Vec<Letters> = self.names.keys().cloned().collect();
+        let lengths = names.iter().map(|name| length_bit(name.len()));
+        let lengths = lengths.fold(0, |all, one| all | one);
+        LEARNT.store(Some(Arc::new(Learnt { names, lengths })));
     }
 }
 
 impl Learnt {
-    fn find(&self, name: &[u8]) -> Result<usize, usize> {
-        self.names
-            .binary_search_by(|other| letters(other).cmp(letters(name)))
-    }
-
     fn has(&self, name: &[u8]) -> bool {
-        self.lengths & length_bit(name.len()) != 0 && self.find(name).is_ok()
+        let find = |known: &Letters| known.iter().copied().cmp(letters(name));
+        self.lengths & length_bit(name.len()) != 0 && self.names.binary_search_by(find).is_ok()
     }
 }
 
@@ -184,24 +253,18 @@ pub fn query(query: &[u8], mut out: impl FnMut(&[u8])) {
 }
 
 /// Passes the pieces of a target to `out`, with its user information and values of secret fields of its query hidden.
-pub fn target(target: &[u8], mut out: impl FnMut(&[u8])) {
-    let (place, fields) = match memchr::memchr(b'?', target) {
-        Some(at) => target.split_at(at + 1),
-        None => (target, &b""[..]),
-    };
-    without_user(place, &mut out);
-    if !fields.is_empty() {
-        query(fields, out);
-    }
+pub fn target(target: &[u8], out: impl FnMut(&[u8])) {
+    before_fragment(target, after_scheme, out);
 }
 
-/// Passes the pieces of a URL to `out`. Like [`target`], with secret fields of the fragment hidden too.
+/// Passes the pieces of a URL to `out`. Like [`target`], with secret fields of the fragment hidden too. The URL may have
+/// no scheme, and there may be text before it, as in `Refresh`.
 pub fn url(url: &[u8], mut out: impl FnMut(&[u8])) {
     let Some(at) = memchr::memchr(b'#', url) else {
-        return target(url, out);
+        return before_fragment(url, authority_start, out);
     };
     let (before, fragment) = url.split_at(at + 1);
-    target(&before[..at], &mut out);
+    before_fragment(&before[..at], authority_start, &mut out);
     out(b"#");
     // A client application may have a query in the fragment.
     let fields = memchr::memchr(b'?', fragment).map_or(0, |at| at + 1);
@@ -209,10 +272,39 @@ pub fn url(url: &[u8], mut out: impl FnMut(&[u8])) {
     query(&fragment[fields..], out);
 }
 
-/// Passes a URL without its query to `out`. Its user information is hidden.
-fn without_user(place: &[u8], mut out: impl FnMut(&[u8])) {
-    const START: &[u8] = b"://";
-    let start = memchr::memmem::find(place, START).map(|at| at + START.len());
+/// Passes a URL without its fragment to `out`. `start` finds where the authority begins.
+fn before_fragment(url: &[u8], start: fn(&[u8]) -> Option<usize>, mut out: impl FnMut(&[u8])) {
+    let (place, fields) = match memchr::memchr(b'?', url) {
+        Some(at) => url.split_at(at + 1),
+        None => (url, &b""[..]),
+    };
+    without_user(place, start(place), &mut out);
+    if !fields.is_empty() {
+        query(fields, out);
+    }
+}
+
+/// Returns where the authority of an absolute URL begins.
+fn after_scheme(place: &[u8]) -> Option<usize> {
+    const END: &[u8] = b"://";
+    memchr::memmem::find(place, END).map(|at| at + END.len())
+}
+
+/// Returns where the authority of a URL begins that may be relative to a scheme, as in `//user:password@host/`. Slashes
+/// within a path, and in the target of a request, are no beginning of an authority.
+fn authority_start(place: &[u8]) -> Option<usize> {
+    const START: &[u8] = b"//";
+    let is_start = |at: &usize| match place[..*at].last() {
+        None => true,
+        // After a scheme, or after `url=` in `Refresh`.
+        Some(before) => b":= '\"".contains(before),
+    };
+    let start = memchr::memmem::find_iter(place, START).find(is_start);
+    start.map(|at| at + START.len())
+}
+
+/// Passes a URL without its query to `out`. The user information in its authority is hidden.
+fn without_user(place: &[u8], start: Option<usize>, mut out: impl FnMut(&[u8])) {
     let authority = start.and_then(|start| {
         let rest = &place[start..];
         let authority = &rest[..memchr::memchr(b'/', rest).unwrap_or(rest.len())];
@@ -266,6 +358,8 @@ mod tests {
             ),
             ("https://a/?jwt=a.b.c?d", "https://a/?jwt=REDACTED"),
             ("http://u:p@a/?b=c", "http://REDACTED@a/?b=c"),
+            // The target of a request begins with its path.
+            ("//u:p@a/", "//u:p@a/"),
         ] {
             assert_eq!(shown(text), expected, "{text}");
         }
@@ -294,6 +388,12 @@ mod tests {
             ),
             ("/#/cb?id_token=a", "/#/cb?id_token=REDACTED"),
             ("0; url=/x?code=1", "0; url=/x?code=REDACTED"),
+            ("//u:p@a/b?c", "//REDACTED@a/b?c"),
+            ("//a/b@c//d@e", "//a/b@c//d@e"),
+            ("/a//b@c", "/a//b@c"),
+            ("0;URL='//u:p@a'", "0;URL='//REDACTED@a'"),
+            ("0; url=//u:p@a#b", "0; url=//REDACTED@a#b"),
+            ("0; https://u:p@a", "0; https://REDACTED@a"),
         ] {
             assert_eq!(shown(text), expected, "{text}");
         }
@@ -311,21 +411,32 @@ mod tests {
     #[test]
     fn names_of_plugins_are_hidden_too() {
         assert!(!is_secret_field(b"learnt_b") && !is_secret_header(b"learnt-b"));
-        learn(["learnt_b", "Learnt_A", "learnt_c"]);
-        learn(["learnt_a", &"x".repeat(100)]);
+        let one = learn(["learnt_b", "Learnt_A", "learnt_c"]);
+        let other = learn(["learnt_a", &"x".repeat(100)]);
         for name in ["LEARNT_A", "learnt_b", "learnt-c", "%6Cearnt_c[]"] {
             assert!(is_secret_field(name.as_bytes()), "{name}");
         }
         assert!(is_secret_header(b"learnt-b"));
         assert!(is_secret_header("X".repeat(100).as_bytes()));
         assert!(!is_secret_header("x".repeat(99).as_bytes()) && !is_secret_field(b"learnt_d"));
-        let learnt = LEARNT.load_full().unwrap();
-        let names = learnt.names.iter();
-        let same = names.filter(|name| letters(name).eq(letters(b"learnt-a")));
-        assert_eq!(same.count(), 1);
-        // A configuration that changes cannot add names without end.
-        let names: Vec<String> = (0..2 * MAX_LEARNT).map(|n| format!("many-{n}")).collect();
-        learn(names.iter().map(String::as_str));
-        assert_eq!(LEARNT.load_full().unwrap().names.len(), MAX_LEARNT);
+        let number = || LEARNT.load_full().unwrap().names.len();
+        assert_eq!(number(), 4);
+        // Names stay for a while after their plugin. However often the configuration changes, their number is bounded.
+        drop(one);
+        assert!(is_secret_field(b"learnt_b"));
+        for round in 0..100 {
+            let names: Vec<String> = (0..100).map(|n| format!("many-{round}-{n}")).collect();
+            drop(learn(names.iter().map(String::as_str)));
+            assert!(number() <= 2 + 2 * MAX_FORMER + 100);
+        }
+        assert!(is_secret_field(b"many-99-99") && !is_secret_field(b"many-0-0"));
+        assert!(!is_secret_field(b"learnt_b"));
+        assert!(is_secret_field(b"learnt_a"), "another plugin has it");
+        // All names of the configuration are hidden.
+        let names: Vec<String> = (0..20_000).map(|n| format!("all-{n}")).collect();
+        let all = learn(names.iter().map(String::as_str));
+        assert!(is_secret_field(b"all-0") && is_secret_field(b"all-19999"));
+        drop((all, other));
+        assert!(number() <= 2 * MAX_FORMER);
     }
 }

@@ -133,7 +133,7 @@ impl<F: Format> Exporter<F> {
 
     /// Returns where the texts of a request are written.
     pub(crate) fn texts(&self, plugin: &str, node: &Node) -> Texts<'_> {
-        Texts::new(self.queue(plugin, node), self.params.most_together())
+        Texts::new(self.queue(plugin, node), &self.params)
     }
 }
 

@@ -2,33 +2,38 @@
 
 use prost::{Enumeration, Message, Oneof};
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
+/// An export of spans, of log records or of metrics: `TracesData`, `LogsData` or `MetricsData`, which differ only in their
+/// items.
 #[derive(Clone, PartialEq, Message)]
-pub struct Traces {
+pub struct Export<T: Message + Default + Debug> {
     #[prost(message, repeated, tag = "1")]
-    pub resource_spans: Vec<ResourceSpans>,
+    pub resources: Vec<OfResource<T>>,
 }
 
+/// `ResourceSpans`, `ResourceLogs` or `ResourceMetrics`.
 #[derive(Clone, PartialEq, Message)]
-pub struct ResourceSpans {
+pub struct OfResource<T: Message + Default + Debug> {
     #[prost(message, optional, tag = "1")]
     pub resource: Option<Resource>,
     #[prost(message, repeated, tag = "2")]
-    pub scope_spans: Vec<ScopeSpans>,
+    pub scopes: Vec<OfScope<T>>,
+}
+
+/// `ScopeSpans`, `ScopeLogs` or `ScopeMetrics`.
+#[derive(Clone, PartialEq, Message)]
+pub struct OfScope<T: Message + Default + Debug> {
+    #[prost(message, optional, tag = "1")]
+    pub scope: Option<Scope>,
+    #[prost(message, repeated, tag = "2")]
+    pub items: Vec<T>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Resource {
     #[prost(message, repeated, tag = "1")]
     pub attributes: Vec<KeyValue>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ScopeSpans {
-    #[prost(message, optional, tag = "1")]
-    pub scope: Option<Scope>,
-    #[prost(message, repeated, tag = "2")]
-    pub spans: Vec<Span>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -114,28 +119,6 @@ pub enum Value {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Logs {
-    #[prost(message, repeated, tag = "1")]
-    pub resource_logs: Vec<ResourceLogs>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ResourceLogs {
-    #[prost(message, optional, tag = "1")]
-    pub resource: Option<Resource>,
-    #[prost(message, repeated, tag = "2")]
-    pub scope_logs: Vec<ScopeLogs>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ScopeLogs {
-    #[prost(message, optional, tag = "1")]
-    pub scope: Option<Scope>,
-    #[prost(message, repeated, tag = "2")]
-    pub records: Vec<LogRecord>,
-}
-
-#[derive(Clone, PartialEq, Message)]
 pub struct LogRecord {
     #[prost(fixed64, tag = "1")]
     pub time: u64,
@@ -155,28 +138,6 @@ pub struct LogRecord {
     pub span_id: Vec<u8>,
     #[prost(fixed64, tag = "11")]
     pub observed_time: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Metrics {
-    #[prost(message, repeated, tag = "1")]
-    pub resource_metrics: Vec<ResourceMetrics>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ResourceMetrics {
-    #[prost(message, optional, tag = "1")]
-    pub resource: Option<Resource>,
-    #[prost(message, repeated, tag = "2")]
-    pub scope_metrics: Vec<ScopeMetrics>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ScopeMetrics {
-    #[prost(message, optional, tag = "1")]
-    pub scope: Option<Scope>,
-    #[prost(message, repeated, tag = "2")]
-    pub metrics: Vec<Metric>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -308,30 +269,21 @@ pub fn attributes(list: &[KeyValue]) -> BTreeMap<&str, Value> {
 
 /// Returns the spans of an export.
 pub fn spans(body: &[u8]) -> Vec<Span> {
-    let traces = Traces::decode(body).expect("an export of spans");
-    let scopes = traces
-        .resource_spans
-        .into_iter()
-        .flat_map(|one| one.scope_spans);
-    scopes.flat_map(|scope| scope.spans).collect()
+    items(body)
 }
 
 /// Returns the log records of an export.
 pub fn records(body: &[u8]) -> Vec<LogRecord> {
-    let logs = Logs::decode(body).expect("an export of log records");
-    let scopes = logs
-        .resource_logs
-        .into_iter()
-        .flat_map(|one| one.scope_logs);
-    scopes.flat_map(|scope| scope.records).collect()
+    items(body)
 }
 
 /// Returns the metrics of an export.
 pub fn metrics(body: &[u8]) -> Vec<Metric> {
-    let metrics = Metrics::decode(body).expect("an export of metrics");
-    let scopes = metrics
-        .resource_metrics
-        .into_iter()
-        .flat_map(|one| one.scope_metrics);
-    scopes.flat_map(|scope| scope.metrics).collect()
+    items(body)
+}
+
+fn items<T: Message + Default + Debug>(body: &[u8]) -> Vec<T> {
+    let export = Export::<T>::decode(body).expect("an export of OTLP");
+    let scopes = export.resources.into_iter().flat_map(|one| one.scopes);
+    scopes.flat_map(|scope| scope.items).collect()
 }

@@ -23,7 +23,7 @@ use plugin::{
 };
 use search::Found;
 use serde::Serialize;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use token::{Key, Token};
 use verified::{Rules, Times};
 
@@ -43,6 +43,8 @@ struct Jwt {
     challenge: HeaderValue,
     /// Value of the WWW-Authenticate header for a token that is refused.
     challenge_with_error: HeaderValue,
+    /// The names of keys in the configuration, from the start on.
+    hidden: OnceLock<redact::Hidden>,
 }
 
 /// The result of checking a token.
@@ -68,6 +70,7 @@ impl Plugin for Jwt {
             config,
             challenge_with_error: format!("{challenge} error=\"invalid_token\"").into(),
             challenge: challenge.into(),
+            hidden: OnceLock::new(),
         })
     }
 
@@ -79,7 +82,9 @@ impl Plugin for Jwt {
             ..
         } = &self.config;
         let names = [uri_param_names, cookie_names, header_names];
-        redact::learn(names.into_iter().flatten().flatten().map(|name| &**name));
+        let names = names.into_iter().flatten().flatten();
+        self.hidden
+            .get_or_init(|| redact::learn(names.map(|name| &**name)));
     }
 
     fn access<'a>(

@@ -14,7 +14,7 @@ use plugin::{
 };
 use std::borrow::Cow;
 use std::cell::LazyCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub(crate) fn def() -> PluginDef {
     PluginDef::bundled::<KeyAuth>("key-auth", 1250, Phases::ACCESS, Scopes::NO_CONSUMER)
@@ -24,6 +24,8 @@ struct KeyAuth {
     config: Config,
     /// Value of the WWW-Authenticate header.
     challenge: HeaderValue,
+    /// The names of keys in the configuration, from the start on.
+    hidden: OnceLock<redact::Hidden>,
 }
 
 impl Plugin for KeyAuth {
@@ -35,11 +37,16 @@ impl Plugin for KeyAuth {
             Some(realm) => format!("Key realm=\"{realm}\"").into(),
             None => HeaderValue::from_static("Key"),
         };
-        Ok(Self { config, challenge })
+        Ok(Self {
+            config,
+            challenge,
+            hidden: OnceLock::new(),
+        })
     }
 
     fn start(&self, _: &Arc<Node>) {
-        redact::learn(self.config.key_names.iter().map(|name| &**name));
+        self.hidden
+            .get_or_init(|| redact::learn(self.config.key_names.iter().map(|name| &**name)));
     }
 
     fn access<'a>(

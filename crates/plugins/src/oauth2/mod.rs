@@ -51,6 +51,8 @@ struct Oauth2 {
     /// The document of the endpoint of RFC 8414.
     metadata: Bytes,
     secrets: OnceLock<Arc<Secrets>>,
+    /// The names of keys in the configuration, from the start on.
+    hidden: OnceLock<redact::Hidden>,
     counts: PerWorker<Option<Counts>>,
 }
 
@@ -67,12 +69,14 @@ impl Plugin for Oauth2 {
             keys,
             config,
             secrets: OnceLock::new(),
+            hidden: OnceLock::new(),
             counts: cx.per_worker(),
         })
     }
 
     fn start(&self, node: &Arc<Node>) {
-        redact::learn([self.config.header_name()]);
+        self.hidden
+            .get_or_init(|| redact::learn([self.config.header_name()]));
         let secrets = node.shared.get_or_try_insert(NAME, "secrets", Secrets::new);
         match secrets {
             Ok(secrets) => {

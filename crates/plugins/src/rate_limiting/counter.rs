@@ -1,8 +1,11 @@
 //! One counter: the number of requests in the current window of one key. The window and the number are one atomic
 //! value, so that a new window and its first request are one step, and no request is counted in the wrong window.
+//!
+//! A counter also keeps the number of the window before, for sliding windows. Fixed windows do not need it, but one counter
+//! serves both, so that a plugin that changes from one to the other keeps its counts.
 
 use super::window::{Moment, Period};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The state of a counter that is being removed. No request is counted in it any more.
 const REMOVED: u64 = u64::MAX;
@@ -19,10 +22,21 @@ const FAR_AHEAD: u64 = 86_400;
 pub(super) struct Counter {
     period: Period,
     /// Whether the requests are needed for another window after their own one.
-    is_sliding: bool,
+    is_sliding: AtomicBool,
     /// The beginning of the window in the high bits, the number of requests in the low bits. Every step replaces the
-    /// whole state and depends on nothing else, so that relaxed ordering suffices.
+    /// whole state and depends on nothing else but `previous`, which is written before.
     state: AtomicU64,
+    /// The last state of the window before, in the same form. It is written before the state begins a new window.
+    previous: AtomicU64,
+}
+
+/// What a counter knows of the windows that a sliding window consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Recent {
+    /// The beginning of the current window, in seconds since 1970.
+    pub(super) begin: u64,
+    /// The requests in the window before.
+    pub(super) previous: u64,
 }
 
 /// A request that was counted.
@@ -43,19 +57,57 @@ pub(super) enum Uncounted {
 }
 
 impl Counter {
-    /// Creates a counter that continues from the requests that another one has counted.
-    pub(super) fn continuing(period: Period, moment: &Moment, requests: u64) -> Self {
+    /// Creates a counter in whose current window this number of requests was counted.
+    pub(super) fn new(period: Period, moment: &Moment, requests: u64) -> Self {
         let state = pack(period, moment.window(period), requests);
         Self {
             period,
-            is_sliding: moment.is_sliding(),
+            is_sliding: AtomicBool::new(moment.is_sliding()),
             state: AtomicU64::new(state),
+            previous: AtomicU64::new(0),
+        }
+    }
+
+    /// Creates a counter that continues from what this one has counted.
+    pub(super) fn continued(&self, moment: &Moment) -> Self {
+        let state = self.state.load(Ordering::Acquire);
+        let (window, requests) = self.current(state, moment);
+        let previous = match self.unpack(state).0 == window {
+            true => self.previous.load(Ordering::Relaxed),
+            false => state,
+        };
+        Self {
+            period: self.period,
+            is_sliding: AtomicBool::new(moment.is_sliding()),
+            state: AtomicU64::new(pack(self.period, window, requests)),
+            previous: AtomicU64::new(previous),
         }
     }
 
     /// Returns the requests in the current window.
     pub(super) fn requests(&self, moment: &Moment) -> u64 {
         self.current(self.state.load(Ordering::Relaxed), moment).1
+    }
+
+    /// Returns what a sliding window needs of the windows before, and keeps the counter as long as it is needed for them.
+    pub(super) fn recent(&self, moment: &Moment) -> Recent {
+        // The acquiring load sees the previous window of the state that it reads.
+        let state = self.state.load(Ordering::Acquire);
+        if !self.is_sliding.load(Ordering::Relaxed) {
+            self.is_sliding.store(true, Ordering::Relaxed);
+        }
+        let (window, _) = self.current(state, moment);
+        let (newest, requests) = match self.unpack(state) {
+            counted if counted.0 != window => counted,
+            _ => self.unpack(self.previous.load(Ordering::Relaxed)),
+        };
+        let unit = self.period.unit();
+        // Windows of a month or a year differ in length. Two windows before is always further away than the longest one.
+        let is_next = newest < window && (window - newest) * unit <= self.period.longest();
+        Recent {
+            begin: window * unit,
+            previous: if is_next { requests } else { 0 },
+        }
     }
 
     /// Counts a request unless the window has `allowed` requests.
@@ -68,6 +120,9 @@ impl Counter {
             let (window, before) = self.current(state, moment);
             if before >= allowed {
                 return Err(Uncounted::Full);
+            }
+            if window != self.unpack(state).0 {
+                self.keep_previous(state, moment);
             }
             let next = pack(self.period, window, before + 1);
             match self.replace(state, next) {
@@ -124,7 +179,10 @@ impl Counter {
             return true;
         }
         let begin = self.unpack(state).0 * self.period.unit();
-        let windows = if self.is_sliding { 2 } else { 1 };
+        let windows = match self.is_sliding.load(Ordering::Relaxed) {
+            true => 2,
+            false => 1,
+        };
         let is_over =
             begin + windows * self.period.longest() + SKEW < now || begin > now + FAR_AHEAD;
         is_over && self.replace(state, REMOVED).is_ok()
@@ -134,9 +192,23 @@ impl Counter {
         self.state.load(Ordering::Relaxed) == REMOVED
     }
 
+    /// Keeps a state whose window is over. A later state of the same window is a larger number, and so is one of a later
+    /// window: whatever the order of several workers, the last state of the newest window stays.
+    #[cold]
+    fn keep_previous(&self, state: u64, moment: &Moment) {
+        // A window that is ahead is from a clock that was set back since.
+        let is_ahead = |state| self.unpack(state).0 * self.period.unit() > moment.now + SKEW;
+        if is_ahead(state) {
+            return;
+        }
+        let newer = |known: u64| (known < state || is_ahead(known)).then_some(state);
+        let _ = (self.previous).fetch_update(Ordering::Relaxed, Ordering::Relaxed, newer);
+    }
+
+    /// Replaces the state. Whoever reads the new one also sees the previous window that was kept before.
     fn replace(&self, from: u64, to: u64) -> Result<u64, u64> {
         self.state
-            .compare_exchange_weak(from, to, Ordering::Relaxed, Ordering::Relaxed)
+            .compare_exchange_weak(from, to, Ordering::Release, Ordering::Relaxed)
     }
 
     /// Returns the window in which a request counts, and its requests. A request that read the clock just before the
@@ -184,7 +256,7 @@ mod tests {
     }
 
     fn counter(period: Period) -> Counter {
-        Counter::continuing(period, &at(0), 0)
+        Counter::new(period, &at(0), 0)
     }
 
     fn count(counter: &Counter, now: u64) -> Result<u64, Uncounted> {
@@ -248,7 +320,7 @@ mod tests {
     #[test]
     fn a_counter_stops_at_the_largest_number_that_fits() {
         let largest = max_count(Period::Second);
-        let counter = Counter::continuing(Period::Second, &at(NOW), largest);
+        let counter = Counter::new(Period::Second, &at(NOW), largest);
         assert!(counter.count(&at(NOW), u64::MAX).is_ok());
         assert_eq!(counter.requests(&at(NOW)), largest);
     }

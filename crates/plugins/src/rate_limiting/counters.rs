@@ -1,6 +1,10 @@
 //! The counters of a node. They belong to no configuration: a counter is found by the route and the service of the
-//! configured plugin, the identifier of the client and the period, as in Kong. So a changed limit keeps the counts, and
-//! a plugin that moves to another route leaves its counts behind.
+//! configured plugin, the identifier of the client and the period, as in Kong.
+//!
+//! So the counts survive these changes of a configured plugin: another limit, another `window_type`, other messages and
+//! headers, another id, and another `limit_by` for clients that are still identified by the same property. Counts begin
+//! anew with another route or service, for clients with another identifier, and with another place of the counters
+//! (`policy`, `leases`).
 //!
 //! # Algorithm
 //!
@@ -39,8 +43,8 @@
 //! allowance from each network that sends it. When a key gets a counter of its own later, that counter continues from
 //! the shared one.
 
-use super::counter::{Counted, Counter, Uncounted};
-use super::window::{Calendar, Moment, Period, Turn};
+use super::counter::{Counted, Counter, Recent, Uncounted};
+use super::window::{Calendar, Moment, Period};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::net::IpAddr;
@@ -221,14 +225,28 @@ impl Counters {
 
     /// Returns what has been counted in the current window of a period.
     pub(crate) fn counted(&self, identity: Identity, period: Period, moment: &Moment) -> u64 {
-        let key = identity.key(period, moment);
+        let key = identity.key(period);
         let map = self.map.pin();
         self.requests(map.get(&key), &identity, key, moment)
     }
 
+    /// Returns what a sliding window needs of the windows before. `None` if there are no counts.
+    pub(super) fn recent(
+        &self,
+        identity: Identity,
+        period: Period,
+        moment: &Moment,
+    ) -> Option<Recent> {
+        let key = identity.key(period);
+        let map = self.map.pin();
+        let shared = || (key.budget).and_then(|_| self.shared_counter(&identity, key));
+        let counter = map.get(&key).or_else(shared)?;
+        Some(counter.recent(moment))
+    }
+
     /// Adds to the current window, whether or not it is full; nothing if the moment is in an older window.
     pub(crate) fn add(&self, identity: Identity, period: Period, by: i64, moment: &Moment) {
-        let key = identity.key(period, moment);
+        let key = identity.key(period);
         let map = self.map.pin();
         while !self
             .find_or_insert(&map, &identity, key, moment)
@@ -250,7 +268,7 @@ impl Counters {
         let mut before = [0; Period::COUNT];
         let mut passes = true;
         for (at, allowance) in allowances.iter().enumerate() {
-            let key = identity.key(allowance.period, moment);
+            let key = identity.key(allowance.period);
             counters[at] = map.get(&key);
             before[at] = self.requests(counters[at], &identity, key, moment);
             passes &= before[at] < allowance.requests;
@@ -260,7 +278,7 @@ impl Counters {
         }
         let mut counted: [Option<(&Counter, Counted)>; Period::COUNT] = [None; Period::COUNT];
         for (at, allowance) in allowances.iter().enumerate() {
-            let key = identity.key(allowance.period, moment);
+            let key = identity.key(allowance.period);
             let Some((counter, count)) = self.count(
                 &map,
                 &identity,
@@ -292,7 +310,7 @@ impl Counters {
         }
         let mut before = [0; Period::COUNT];
         for (before, allowance) in before.iter_mut().zip(allowances) {
-            let key = identity.key(allowance.period, moment);
+            let key = identity.key(allowance.period);
             *before = self.requests(map.get(&key), &identity, key, moment);
         }
         Verdict {
@@ -337,11 +355,16 @@ impl Counters {
     ) -> u64 {
         match own {
             Some(counter) => counter.requests(moment),
-            None if key.budget.is_none() => 0,
-            None => self.shared[key.period as usize].get().map_or(0, |shared| {
-                shared[self.share_of(identity, key)].requests(moment)
-            }),
+            None => (key.budget)
+                .and_then(|_| self.shared_counter(identity, key))
+                .map_or(0, |shared| shared.requests(moment)),
         }
+    }
+
+    /// Returns the counter that a key shares if it has none of its own. `None` if no key has shared one yet.
+    fn shared_counter(&self, identity: &Identity, key: Key) -> Option<&Counter> {
+        let shared = self.shared[key.period as usize].get()?;
+        Some(&shared[self.share_of(identity)])
     }
 
     #[cold]
@@ -358,8 +381,11 @@ impl Counters {
         if !self.take_room(key) {
             return self.share(identity, key, moment);
         }
-        let requests = self.requests(None, identity, key, moment);
-        let counter = Counter::continuing(key.period, moment, requests);
+        let shared = (key.budget).and_then(|_| self.shared_counter(identity, key));
+        let counter = match shared {
+            Some(shared) => shared.continued(moment),
+            None => Counter::new(key.period, moment, 0),
+        };
         match map.try_insert(key, counter) {
             Ok(counter) => counter,
             Err(occupied) => {
@@ -371,18 +397,17 @@ impl Counters {
 
     fn share(&self, identity: &Identity, key: Key, moment: &Moment) -> &Counter {
         let shared = self.shared[key.period as usize].get_or_init(|| {
-            let counters = (0..SHARED).map(|_| Counter::continuing(key.period, moment, 0));
+            let counters = (0..SHARED).map(|_| Counter::new(key.period, moment, 0));
             counters.collect()
         });
-        &shared[self.share_of(identity, key)]
+        &shared[self.share_of(identity)]
     }
 
     /// Returns the number of the counter that a key shares if it has none of its own.
     #[cold]
-    fn share_of(&self, identity: &Identity, key: Key) -> usize {
+    fn share_of(&self, identity: &Identity) -> usize {
         let mut hasher = SipHasher13::new_with_keys(self.seed.0, self.seed.1);
         hasher.write(&identity.sharing);
-        hasher.write(&[key.turn as u8]);
         hasher.finish() as usize % SHARED
     }
 
@@ -473,11 +498,10 @@ impl Identity {
         self.budget.is_some()
     }
 
-    fn key(self, period: Period, moment: &Moment) -> Key {
+    fn key(self, period: Period) -> Key {
         Key {
-            hash: self.hash,
+            hash: [(self.hash >> 64) as u64, self.hash as u64],
             period,
-            turn: moment.turn(period),
             budget: self.budget,
         }
     }
@@ -485,9 +509,9 @@ impl Identity {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
-    hash: u128,
+    /// Both halves of the hash. A `u128` would make each entry of the map 16 bytes larger.
+    hash: [u64; 2],
     period: Period,
-    turn: Turn,
     /// `None` if clients cannot choose keys like this one, so that there are only as many as are configured.
     budget: Option<Budget>,
 }
@@ -495,9 +519,8 @@ struct Key {
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // The hash is uniform already. An odd multiple of the period spreads the periods of one client.
-        let period = self.period as u64 + Period::COUNT as u64 * self.turn as u64 + 1;
-        let period = period.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        state.write_u64(self.hash as u64 ^ period);
+        let period = (self.period as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        state.write_u64(self.hash[1] ^ period);
     }
 }
 

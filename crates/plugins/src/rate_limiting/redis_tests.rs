@@ -243,6 +243,27 @@ async fn what_was_counted_while_redis_was_away_is_reported_when_it_is_back() {
     .await;
 }
 
+/// Kong's counters are increments, so a report whose answer is lost counts again. docs/rate-limiting.md states the bounds.
+#[tokio::test]
+async fn a_server_that_hangs_counts_a_report_at_most_three_times_more() {
+    let Some(redis) = Redis::start() else { return };
+    let redis_config = json!({"host": "127.0.0.1", "port": redis.port, "timeout": 200});
+    let case = with(redis_config, json!({"hour": 1000, "sync_rate": 0.05}));
+    assert!(passes(&case).await);
+    redis.halt();
+    for _ in 0..9 {
+        assert!(passes(&case).await);
+    }
+    // Longer than three calls wait for their answers.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    redis.go_on();
+    let count = || -> u32 { redis.query(&["GET", &key(&redis, "hour")]).parse().unwrap() };
+    eventually("the report", || async { count() >= 10 }).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let counted = count();
+    assert!((10..=1 + 4 * 9).contains(&counted), "{counted}");
+}
+
 #[tokio::test]
 async fn braces_of_clients_do_not_choose_the_node_of_a_cluster() {
     let Some(cluster) = RedisCluster::start(3, 0) else {

@@ -6,7 +6,10 @@
 //! requests: if all of them came at the end of that window, then up to twice the limit passes in a time as long as a window,
 //! but never more than the limit at once; if all came at its beginning, requests are refused that a log of all requests
 //! would let pass. A log would need memory for each request.
+//!
+//! Both counters are those of fixed windows, so that a plugin that changes from one to the other keeps its counts.
 
+use super::counter::Recent;
 use super::counters::{Allowance, Counters, Identity, Verdict};
 use super::window::{Moment, Period};
 use smallvec::SmallVec;
@@ -21,11 +24,10 @@ impl Counters {
         allowances: &[Allowance],
         now: Duration,
     ) -> (Verdict, Moment) {
-        let moment = Moment::sliding(now.as_secs());
+        let moment = self.moment(now.as_secs()).sliding();
         let carried = |allowance: &Allowance| {
-            let period = allowance.period;
-            let previous = self.counted(identity, period, &moment.previous(period));
-            in_window(previous, period, now)
+            let recent = self.recent(identity, allowance.period, &moment);
+            recent.map_or(0, |recent| in_window(recent, allowance.period, now))
         };
         let carried: SmallVec<[u64; Period::COUNT]> = allowances.iter().map(carried).collect();
         let rest = |(allowance, carried): (&Allowance, &u64)| Allowance {
@@ -43,10 +45,13 @@ impl Counters {
 }
 
 /// Returns how many of the requests of the previous window are in the window that ends now, rounded up.
-fn in_window(previous: u64, period: Period, now: Duration) -> u64 {
-    let length = u128::from(period.seconds()) * 1_000_000_000;
-    let rest = length - now.as_nanos() % length;
-    let part = (u128::from(previous) * rest).div_ceil(length);
+/// The current window may have begun by the clock reading of another request just now; then all of them are. A window of
+/// a month is 30 days long here, so that nothing is left of the previous month on the 31st.
+fn in_window(recent: Recent, period: Period, now: Duration) -> u64 {
+    let length = Duration::from_secs(period.seconds());
+    let elapsed = now.saturating_sub(Duration::from_secs(recent.begin));
+    let rest = length.saturating_sub(elapsed).as_nanos();
+    let part = (u128::from(recent.previous) * rest).div_ceil(length.as_nanos());
     u64::try_from(part).unwrap_or(u64::MAX)
 }
 
@@ -91,6 +96,83 @@ mod tests {
         // Two minutes later, nothing of it is left.
         advance(&case, 130_000);
         assert_eq!(passing(&case, 100), 60);
+    }
+
+    /// The same node after a change of the configuration.
+    fn changed(case: &Case, mut limits: serde_json::Value, window_type: &str) -> Case {
+        limits["window_type"] = window_type.into();
+        Case::new(def(), limits).on(std::sync::Arc::clone(case.node()))
+    }
+
+    #[test]
+    fn a_change_of_the_window_type_keeps_the_counts() {
+        for period in ["second", "minute", "hour", "day", "month", "year"] {
+            let limits = json!({period: 10});
+            let fixed = case(def(), limits.clone());
+            assert_eq!(passing(&fixed, 4), 4);
+            let sliding = changed(&fixed, limits.clone(), "sliding");
+            assert_eq!(passing(&sliding, 3), 3);
+            let fixed = changed(&fixed, limits.clone(), "fixed");
+            assert_eq!(passing(&fixed, 10), 3, "{period}");
+            let sliding = changed(&fixed, limits, "sliding");
+            assert_eq!(passing(&sliding, 10), 0, "{period}");
+        }
+    }
+
+    #[test]
+    fn sliding_windows_begin_with_what_fixed_ones_have_counted_before() {
+        let limits = json!({"minute": 60});
+        let fixed = case(def(), limits.clone());
+        assert_eq!(passing(&fixed, 100), 60);
+        advance(&fixed, 40_000 + 30_000);
+        assert_eq!(passing(&fixed, 1), 1);
+        // Half of the previous minute is in the window that ends now.
+        let sliding = changed(&fixed, limits, "sliding");
+        assert_eq!(passing(&sliding, 100), 29);
+    }
+
+    #[test]
+    fn clients_that_share_counters_have_sliding_windows_too() {
+        let counters = Counters::new(1);
+        let allowances = [Allowance {
+            period: Period::Minute,
+            requests: 10,
+        }];
+        let begin = Duration::from_secs(1_800_000_000);
+        let passes = |name: &[u8], after: u64| {
+            let identifier = super::super::counters::Identifier::Text(name);
+            let address = std::net::IpAddr::from([192, 0, 2, 1]);
+            let identity = counters.identity(None, None, identifier, address);
+            let now = begin + Duration::from_secs(after);
+            let judge = |_: &u32| counters.judge_sliding(identity, &allowances, now).0.passes;
+            (0..20).filter(judge).count()
+        };
+        assert_eq!(passes(b"first", 0), 10);
+        assert_eq!(passes(b"late", 100), 10);
+        // The counter of its own, for which there is room now, continues from the shared one.
+        assert_eq!(counters.sweep(begin.as_secs() + 123), 1);
+        assert_eq!(passes(b"late", 126), 1);
+        assert_eq!((passes(b"late", 150), counters.used()), (4, 1));
+    }
+
+    #[test]
+    fn a_worker_whose_clock_is_late_lets_nothing_more_pass() {
+        let counters = Counters::new(10);
+        let identifier = super::super::counters::Identifier::Text(b"a");
+        let address = std::net::IpAddr::from([192, 0, 2, 1]);
+        let identity = counters.identity(None, None, identifier, address);
+        let allowances = [Allowance {
+            period: Period::Minute,
+            requests: 10,
+        }];
+        let passes = |milliseconds| {
+            let now = Duration::from_secs(1_800_000_000) + Duration::from_millis(milliseconds);
+            counters.judge_sliding(identity, &allowances, now).0.passes
+        };
+        assert!((0..10).all(|_| passes(0)));
+        // Another worker has begun the next minute.
+        assert!(passes(66_000));
+        assert!(!passes(59_999));
     }
 
     #[test]
@@ -158,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_both_windows_are_removed_later() {
+    fn a_counter_is_removed_when_its_window_is_out_of_all_sliding_ones() {
         let counters = Counters::new(10);
         let identifier = super::super::counters::Identifier::Text(b"a");
         let address = std::net::IpAddr::from([192, 0, 2, 1]);
@@ -169,13 +251,10 @@ mod tests {
         }];
         let begin = Duration::from_secs(1_800_000_000);
         counters.judge_sliding(identity, &allowances, begin);
-        counters.judge_sliding(identity, &allowances, begin + Duration::from_secs(60));
-        assert_eq!(
-            counters.sweep(1_800_000_000 + 63 + 30),
-            0,
-            "both windows are needed"
-        );
-        assert_eq!(counters.sweep(1_800_000_000 + 123), 1);
-        assert_eq!(counters.sweep(1_800_000_000 + 183), 1);
+        let next = begin + Duration::from_secs(60);
+        assert_eq!(counters.sweep(next.as_secs() + 40), 0, "it is still needed");
+        counters.judge_sliding(identity, &allowances, next);
+        assert_eq!(counters.sweep(next.as_secs() + 100), 0);
+        assert_eq!(counters.sweep(next.as_secs() + 123), 1);
     }
 }

@@ -116,49 +116,17 @@ pub(crate) struct Moment {
     is_sliding: bool,
 }
 
-/// The two counters of a sliding window take turns, so that one has the previous window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// There is only one counter.
-    Only,
-    Even,
-    Odd,
-}
-
 impl Moment {
-    /// Returns the moment for a time in seconds since 1970 if the windows slide. Then a month is 30 days, and a year 365.
-    pub(crate) fn sliding(now: u64) -> Self {
-        let begin = |period: Period| {
-            let days = period.seconds() / DAY;
-            // The cast keeps within the bounds of the type until the year 11 million.
-            (now / DAY / days * days) as u32
-        };
+    /// Returns the same moment for a request whose windows slide.
+    pub(crate) fn sliding(self) -> Self {
         Self {
-            now,
-            month_begin: begin(Period::Month),
-            year_begin: begin(Period::Year),
             is_sliding: true,
+            ..self
         }
-    }
-
-    /// Returns the moment one window earlier, if the windows slide.
-    pub(crate) fn previous(&self, period: Period) -> Self {
-        Self::sliding(self.now.saturating_sub(period.seconds()))
     }
 
     pub(crate) fn is_sliding(&self) -> bool {
         self.is_sliding
-    }
-
-    /// Returns which counter has the current window.
-    pub(crate) fn turn(&self, period: Period) -> Turn {
-        if !self.is_sliding {
-            return Turn::Only;
-        }
-        match (self.now / period.seconds()).is_multiple_of(2) {
-            true => Turn::Even,
-            false => Turn::Odd,
-        }
     }
 
     /// The beginning of the current window, in units of the period.

@@ -256,31 +256,25 @@ impl Connection {
             handling.chain.ask_for_sent_head();
         }
         let mut outcome = loop {
-            let ended = if snapshot.globals.has(Phases::REWRITE) {
-                // Boxed because it is rare, and would enlarge the task of every connection.
-                Box::pin(self.run_rewrite(&snapshot.globals, &mut handling)).await
-            } else {
-                Ok(None)
-            };
-            let outcome = match ended {
-                Err(error) => {
-                    handling.use_globals(&snapshot.globals);
-                    self.refuse_body(error, &opening, &mut handling)
+            let outcome = 'request: {
+                if snapshot.globals.has(Phases::REWRITE) {
+                    // Boxed because it is rare, and would enlarge the task of every connection. So would its result in
+                    // a variable, which would last until the end of the request.
+                    let rewritten = self.rewrite(&snapshot.globals, &opening, &mut handling);
+                    if let Some(outcome) = Box::pin(rewritten).await {
+                        break 'request outcome;
+                    }
                 }
-                Ok(Some(ended)) => self.answer_plugin(ended, &opening, &mut handling),
-                Ok(None) => {
-                    let routed =
-                        Routed::find(snapshot, &mut handling.request, arrival, &self.stream);
-                    handling.chain.set_route(routed.index());
-                    let request = &mut handling.request;
-                    let route = routed.route(snapshot);
-                    request.route = route.map(|route| route.as_ref());
-                    request.route_path = route.map_or("", |route| &route.path);
-                    request.slot = route.map(|route| &route.slot);
-                    request.service = routed.service(snapshot).map(|service| service.as_ref());
-                    self.dispatch(snapshot, &opening, &routed, &mut handling)
-                        .await
-                }
+                let routed = Routed::find(snapshot, &mut handling.request, arrival, &self.stream);
+                handling.chain.set_route(routed.index());
+                let request = &mut handling.request;
+                let route = routed.route(snapshot);
+                request.route = route.map(|route| route.as_ref());
+                request.route_path = route.map_or("", |route| &route.path);
+                request.slot = route.map(|route| &route.slot);
+                request.service = routed.service(snapshot).map(|service| service.as_ref());
+                self.dispatch(snapshot, &opening, &routed, &mut handling)
+                    .await
             };
             if !std::mem::take(&mut handling.restarts) {
                 break outcome;

@@ -161,8 +161,25 @@ impl Connection {
         is_less.then(|| limit.refusal.clone())
     }
 
+    /// Runs the rewrite phase. Returns the outcome of a request that ends in it.
+    pub(super) async fn rewrite(
+        &mut self,
+        globals: &Plan,
+        opening: &Opening<'_>,
+        handling: &mut Handling<'_>,
+    ) -> Option<Outcome> {
+        match self.run_rewrite(globals, handling).await {
+            Ok(None) => None,
+            Ok(Some(ended)) => Some(self.answer_plugin(ended, opening, handling)),
+            Err(error) => {
+                handling.use_globals(globals);
+                Some(self.refuse_body(error, opening, handling))
+            }
+        }
+    }
+
     /// Runs the rewrite phase. Returns the response of a plugin that has ended the request.
-    pub(super) async fn run_rewrite(
+    async fn run_rewrite(
         &mut self,
         globals: &Plan,
         handling: &mut Handling<'_>,

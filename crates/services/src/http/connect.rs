@@ -1,8 +1,8 @@
 //! Opens connections: name resolution by the gateway's resolver, then TCP, then TLS.
 
+use super::meter::Metered;
 use super::url::HttpScheme;
 use crate::egress::{self, Forbidden};
-use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use net::dns::{Host, Next, ResolveError};
 use net::tls::{ClientTls, Offer};
@@ -50,11 +50,11 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    pub(super) async fn connect(self) -> Result<TokioIo<Transport>, ConnectError> {
+    pub(super) async fn connect(self) -> Result<TokioIo<Metered>, ConnectError> {
         let limit = self.timeout;
         let opened = timeout(limit, self.open()).await;
         let transport = opened.unwrap_or(Err(ConnectError::Timeout(limit)))?;
-        Ok(TokioIo::new(transport))
+        Ok(TokioIo::new(Metered::new(transport)))
     }
 
     async fn open(self) -> Result<Transport, ConnectError> {
@@ -126,12 +126,6 @@ impl Transport {
             Self::Plain(stream) => stream,
             Self::Tls(stream) => stream.get_ref().0,
         }
-    }
-}
-
-impl Connection for Transport {
-    fn connected(&self) -> Connected {
-        Connected::new()
     }
 }
 

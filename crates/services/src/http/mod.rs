@@ -13,12 +13,15 @@
 //! - [`Options::timeout`] limits the whole request, from the resolution of the name to the last byte of the body.
 //! - At most `MAX_INTERIM` interim responses (1xx) come before a response, or 128 over HTTP/2, where the limit is that of
 //!   our copy of h2 (`vendor/README.md`). A server that sends more would keep the background busy until the time limit.
+//! - A connection is closed when its server has sent 8 MiB without payload, such as the zeros of an endless size of a chunk
+//!   or frames of HTTP/2 without data. The head of a response and the bytes of its body fill this allowance again.
 //! - A response body is read up to [`Options::max_body`] bytes. The rest is discarded with its connection.
 //! - Names are resolved by the gateway's resolver. Certificates are verified with the authorities of its settings.
 //! - Neither errors nor logs contain the user information of a URL, headers or bodies.
 
 mod body;
 pub(crate) mod connect;
+mod meter;
 mod pools;
 #[cfg(test)]
 mod tests;
@@ -35,6 +38,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::client::legacy;
+use meter::Allowance;
 use net::dns::Resolver;
 use net::tls::{CertificateError, ClientTls, Trust};
 use pools::{PoolKey, Pools};
@@ -45,6 +49,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
+
+/// Number of payload bytes for which the head of a response counts.
+const HEAD_WORTH: usize = 4 * 1024;
 
 /// Maximum number of interim responses (1xx) before a response.
 const MAX_INTERIM: usize = 32;
@@ -220,7 +227,11 @@ async fn exchange(pools: &Pools, request: Request) -> Result<Response, HttpError
             return Err(HttpErrorKind::Malformed(reason.into()));
         }
     };
-    let (parts, body) = response.into_parts();
+    let (mut parts, body) = response.into_parts();
+    let allowance: Option<Allowance> = parts.extensions.remove();
+    if let Some(allowance) = &allowance {
+        allowance.refill(HEAD_WORTH);
+    }
     let mut response = Response {
         status: parts.status,
         headers: parts.headers,
@@ -228,7 +239,7 @@ async fn exchange(pools: &Pools, request: Request) -> Result<Response, HttpError
         truncated: false,
         trailers: HeaderMap::new(),
     };
-    response.read(body, options.max_body).await?;
+    response.read(body, options.max_body, allowance).await?;
     Ok(response)
 }
 
@@ -245,8 +256,13 @@ fn count_interim(message: &mut ::http::Request<Body>) -> Arc<Notify> {
 }
 
 impl Response {
-    /// Reads the body up to a maximum size, and the trailers after it.
-    async fn read(&mut self, mut body: Incoming, max: usize) -> Result<(), HttpErrorKind> {
+    /// Reads the body up to a maximum size, and the trailers after it. Its bytes fill the allowance of the connection.
+    async fn read(
+        &mut self,
+        mut body: Incoming,
+        max: usize,
+        allowance: Option<Allowance>,
+    ) -> Result<(), HttpErrorKind> {
         let mut all = BytesMut::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| of_hyper(&error))?;
@@ -257,6 +273,9 @@ impl Response {
                     continue;
                 }
             };
+            if let Some(allowance) = &allowance {
+                allowance.refill(data.len());
+            }
             let room = max - all.len();
             // The pieces are copied, because each could keep a much larger buffer in memory.
             all.extend_from_slice(&data[..data.len().min(room)]);

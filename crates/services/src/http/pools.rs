@@ -2,7 +2,8 @@
 //! time makes room for a new one.
 
 use super::body::Body;
-use super::connect::{ConnectError, Connector, Transport};
+use super::connect::{ConnectError, Connector};
+use super::meter::Metered;
 use super::url::HttpScheme;
 use super::{Options, Url};
 use crate::background::Background;
@@ -209,7 +210,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for InBackground {
 struct Connect(Connector);
 
 impl Service<Uri> for Connect {
-    type Response = TokioIo<Transport>;
+    type Response = TokioIo<Metered>;
     type Error = ConnectError;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 

@@ -112,6 +112,57 @@ async fn a_server_that_sends_interim_responses_without_end_is_given_up() {
     assert!(error.to_string().contains("interim"), "{error}");
 }
 
+/// Sends a response that begins like this and goes on with these bytes without end. Returns the error of the request when
+/// the client has closed the connection.
+async fn endless(begin: &str, rest: &[u8]) -> HttpErrorKind {
+    let (server, client) = (Server::new().await, client());
+    let mut request = server.get();
+    request.options.timeout = Duration::from_secs(3600);
+    let serving = async {
+        let mut stream = server.accept().await;
+        answer(&mut stream, begin).await;
+        let rest = rest.repeat(1000);
+        while stream.write_all(&rest).await.is_ok() {}
+    };
+    let (response, ()) = tokio::join!(client.send(request), serving);
+    response.unwrap_err().kind
+}
+
+#[tokio::test]
+async fn the_size_of_a_chunk_and_trailers_without_end_end_the_connection() {
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (begin, rest) in [
+        ("", "0"),
+        ("0", " "),
+        ("0;", "a"),
+        ("0\r\n", "a: b\r\n"),
+        ("0\r\na: ", "b"),
+    ] {
+        let error = endless(&format!("{head}{begin}"), rest.as_bytes()).await;
+        let is_failure = matches!(
+            error,
+            HttpErrorKind::Malformed(_) | HttpErrorKind::Failed(_)
+        );
+        assert!(is_failure, "{rest:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_long_body_in_small_chunks_is_read() {
+    let (server, client) = (Server::new().await, client());
+    let mut request = server.get();
+    request.options.max_body = 4 * 1024 * 1024;
+    request.options.timeout = Duration::from_secs(300);
+    // Together, the chunks are longer than what a server may send without payload.
+    let size = 3 * 1024 * 1024 / 2;
+    let chunks = "1\r\nx\r\n".repeat(size);
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let answer = format!("{head}{chunks}0\r\n\r\n");
+    let (response, _) = tokio::join!(client.send(request), answer_new(&server, &answer));
+    let response = response.unwrap();
+    assert_eq!((response.body.len(), response.truncated), (size, false));
+}
+
 #[tokio::test]
 async fn a_request_is_sent_as_given_and_its_response_is_read() {
     let (server, client) = (Server::new().await, client());

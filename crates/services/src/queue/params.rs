@@ -95,7 +95,8 @@ impl QueueParams {
         limit - limit / 5
     }
 
-    pub(super) fn max_bytes(&self) -> usize {
+    /// Returns the maximum size of all waiting entries together.
+    pub fn max_bytes(&self) -> usize {
         self.max_bytes.unwrap_or(DEFAULT_MAX_BYTES)
     }
 

@@ -236,18 +236,11 @@ impl<T> State<T> {
         let mut victims = Victims::new();
         let mut notices: SmallVec<[Notice; 2]> = SmallVec::new();
         let max = locked.params.max_bytes();
-        let (entries, bytes) = (size.entries() as u64, size.bytes());
         let mut wake = false;
         if locked.ended {
-            locked.counts.dropped_shutdown += entries;
-        } else if bytes > max {
-            locked.counts.refused += entries;
-            let refused = locked.reports.too_large.count(entries);
-            notices.extend(refused.map(|refused| Notice::TooLarge {
-                bytes,
-                max,
-                refused,
-            }));
+            locked.counts.dropped_shutdown += size.entries() as u64;
+        } else if size.bytes() > max {
+            notices.extend(locked.refuse(size));
         } else {
             locked.make_room(size, max, &mut victims, &mut notices);
             wake = locked.add(size, make);
@@ -258,6 +251,17 @@ impl<T> State<T> {
         }
         drop(victims);
         for notice in notices {
+            self.report(&notice);
+        }
+    }
+
+    /// Counts an item that is larger than the queue may be.
+    pub(super) fn refuse(&self, size: Size) {
+        let mut locked = self.lock();
+        locked.counts.pushed += size.entries() as u64;
+        let notice = locked.refuse(size);
+        drop(locked);
+        if let Some(notice) = notice {
             self.report(&notice);
         }
     }
@@ -491,6 +495,18 @@ impl<T> Locked<T> {
             self.wake_at = usize::MAX;
         }
         wake
+    }
+
+    /// Counts an item that is larger than the queue may be. Returns a message if one is due.
+    fn refuse(&mut self, size: Size) -> Option<Notice> {
+        let entries = size.entries() as u64;
+        self.counts.refused += entries;
+        let refused = self.reports.too_large.count(entries)?;
+        Some(Notice::TooLarge {
+            bytes: size.bytes(),
+            max: self.params.max_bytes(),
+            refused,
+        })
     }
 
     /// Drops the oldest items until there is room for one of this size.

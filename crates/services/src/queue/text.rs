@@ -138,6 +138,13 @@ impl Queue<Text> {
             });
     }
 
+    /// Counts and reports a text that is left out because it makes the texts of one request this long, which is more than
+    /// `max_bytes`.
+    #[cold]
+    pub fn refuse_text(&self, bytes: usize) {
+        self.state.refuse(Size::new(1, bytes));
+    }
+
     /// Adds a copy of one or several lines, which follow a prefix. They are given without the last line end. Like
     /// [`Self::push_text`].
     #[inline]

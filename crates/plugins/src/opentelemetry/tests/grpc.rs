@@ -209,8 +209,8 @@ fn metrics_are_sent_in_intervals() {
             panic!("{metrics:?}");
         };
         assert_eq!(sum.points[0].value, Some(otlp::Number::Integer(5)));
-        let export: otlp::Metrics = prost::Message::decode(&*call.message).unwrap();
-        let resource = export.resource_metrics[0].resource.as_ref().unwrap();
+        let export: otlp::Export<otlp::Metric> = prost::Message::decode(&*call.message).unwrap();
+        let resource = export.resources[0].resource.as_ref().unwrap();
         let attributes = otlp::attributes(&resource.attributes);
         assert_eq!(attributes["service.name"], otlp::Value::Text("edge".into()));
     }

@@ -7,6 +7,7 @@ use super::def;
 use crate::testing;
 use plugin::testing::{Case, Outcome, Upstream, refusal};
 use plugin::{Instrumentations, Node, Tracing};
+use prost::Message as _;
 use serde_json::json;
 use std::sync::Arc;
 use testkit::Sink;
@@ -174,11 +175,11 @@ fn a_batch_has_the_resource_once() {
         Some("application/x-protobuf")
     );
     assert_eq!(delivery.header("x-key"), Some("secret"));
-    let traces: otlp::Traces = prost::Message::decode(&*delivery.body).unwrap();
-    let [resource_spans] = &traces.resource_spans[..] else {
+    let traces = otlp::Export::<Span>::decode(&*delivery.body).unwrap();
+    let [of_resource] = &traces.resources[..] else {
         panic!("several resources");
     };
-    let resource = resource_spans.resource.as_ref().unwrap();
+    let resource = of_resource.resource.as_ref().unwrap();
     let attributes = otlp::attributes(&resource.attributes);
     assert_eq!(attributes["service.name"], otlp::Value::Text("edge".into()));
     assert_eq!(
@@ -186,11 +187,11 @@ fn a_batch_has_the_resource_once() {
         otlp::Value::Text("3.9.1".into())
     );
     assert_eq!(attributes["zone"], otlp::Value::Text("a".into()));
-    let [scope_spans] = &resource_spans.scope_spans[..] else {
+    let [of_scope] = &of_resource.scopes[..] else {
         panic!("several scopes");
     };
-    assert_eq!(scope_spans.spans.len(), 3);
-    let scope = scope_spans.scope.as_ref().unwrap();
+    assert_eq!(of_scope.items.len(), 3);
+    let scope = of_scope.scope.as_ref().unwrap();
     assert_eq!((&*scope.name, &*scope.version), ("kong-internal", "0.1.0"));
 }
 
@@ -208,6 +209,30 @@ fn spans_of_a_request_fit_into_batches() {
             .iter()
             .map(|_| otlp::spans(&sink.next().body).len());
         assert_eq!(spans.collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn a_queue_that_is_too_small_for_all_spans_gets_the_root_span() {
+    let export = |queue: serde_json::Value| {
+        let sink = Sink::start(&[]);
+        let case = case(&sink, json!({"queue": queue})).tracing(Tracing {
+            instrumentations: Instrumentations::ALL,
+            sampling_rate: 1.0,
+        });
+        case.request("GET /").run_now();
+        let spans = otlp::spans(&sink.next().body);
+        (spans, case.node().queues.counts()[0].counts)
+    };
+    let (all, _) = export(json!({"max_batch_size": 2}));
+    assert_eq!(all.len(), 2);
+    // The second span is longer than what is left.
+    let room = all[0].encoded_len() + 20;
+    for size in [1, 2] {
+        let queue = json!({"max_batch_size": size, "max_coalescing_delay": 0.1, "max_bytes": room});
+        let (kept, counts) = export(queue);
+        assert_eq!((kept.len(), kept[0].name.as_str()), (1, "kong"));
+        assert_eq!((counts.pushed, counts.refused), (2, 1), "{size}");
     }
 }
 

@@ -81,6 +81,54 @@ async fn a_server_with_interim_responses_without_end_is_given_up() {
     );
 }
 
+/// The header of a frame and its payload.
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let head = [0, 0, payload.len() as u8, kind, flags, 0, 0, 0, stream];
+    [&head, payload].concat()
+}
+
+/// Sends these frames after the settings, and then one frame without end until the client closes the connection.
+async fn flood(stream: TcpStream, first: &[u8], rest: &[u8]) {
+    let (mut from, mut to) = stream.into_split();
+    let mut begin = frame(4, 0, 0, &[]);
+    // The acknowledgement of the client's settings.
+    begin.extend(frame(4, 1, 0, &[]));
+    begin.extend(first);
+    to.write_all(&begin).await.unwrap();
+    let rest = rest.repeat(1000);
+    let sending = async { while to.write_all(&rest).await.is_ok() {} };
+    // The answers to pings and settings must not fill the connection.
+    let reading = async {
+        let mut buffer = vec![0; 65_536];
+        while from.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
+    };
+    tokio::join!(sending, reading);
+}
+
+#[tokio::test]
+async fn frames_without_payload_and_without_end_end_the_connection() {
+    let frames = [
+        ("PING", frame(6, 0, 0, &[7; 8])),
+        ("SETTINGS", frame(4, 0, 0, &[])),
+        ("WINDOW_UPDATE", frame(8, 0, 0, &[0, 0, 0, 1])),
+        ("PRIORITY", frame(2, 0, 1, &[0, 0, 0, 0, 1])),
+        ("unknown", frame(0x42, 0, 0, b"unknown")),
+    ];
+    // The indexed field `:status: 200`, which ends headers and stream.
+    let answer = frame(1, 5, 1, &[0x88]);
+    for (name, rest) in &frames {
+        for first in [&[][..], &answer] {
+            let (server, client) = (Server::new().await, client());
+            let mut request = get(&server, "http", "/a");
+            request.options.timeout = Duration::from_secs(3600);
+            request.options.keepalive = Duration::from_secs(3600);
+            let serving = async { flood(server.accept().await, first, rest).await };
+            let (response, ()) = tokio::join!(client.send(request), serving);
+            assert_eq!(response.is_ok(), !first.is_empty(), "{name}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn over_tls_the_protocol_is_offered_and_certificates_are_verified() {
     let identity = identity("collector.test");

@@ -6,7 +6,7 @@ use prost::Message;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
-use testkit::otlp::{Data, Metric, Number, ScopeMetrics, Value, attributes};
+use testkit::otlp::{Data, Metric, Number, OfScope, Value, attributes};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -36,8 +36,8 @@ fn written(write: impl FnOnce(&mut Page)) -> Vec<Vec<u8>> {
 
 fn read(pieces: &[Vec<u8>]) -> Vec<Metric> {
     let pieces = pieces.iter().map(|piece| {
-        let piece = ScopeMetrics::decode(&**piece);
-        piece.expect("a piece has whole metrics").metrics
+        let piece = OfScope::<Metric>::decode(&**piece);
+        piece.expect("a piece has whole metrics").items
     });
     pieces.flatten().collect()
 }
@@ -167,6 +167,6 @@ fn a_large_metric_is_split_into_pieces_that_can_be_sent_alone() {
 fn a_page_in_memory_has_all_metrics_too() {
     let mut page = Page::in_memory(Format::Otlp);
     registered().write(&mut page);
-    let all = ScopeMetrics::decode(&*page.into_bytes()).unwrap();
-    assert_eq!(all.metrics.len(), 4);
+    let all = OfScope::<Metric>::decode(&*page.into_bytes()).unwrap();
+    assert_eq!(all.items.len(), 4);
 }

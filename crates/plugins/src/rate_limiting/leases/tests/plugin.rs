@@ -192,6 +192,31 @@ async fn a_lost_redis_is_treated_as_configured() {
     }
 }
 
+/// The wait cannot be shorter: nodes that the script does not know may hold leases. docs/rate-limiting.md states it.
+#[tokio::test]
+async fn without_data_a_request_waits_for_the_lease_time_or_until_the_timeout() {
+    let Some(redis) = Redis::start() else {
+        return;
+    };
+    let patient = node(config(&redis, 100, json!({"on_unreachable": "closed"})));
+    for _ in 0..2 {
+        let begin = Instant::now();
+        assert_eq!(status(&patient).await, 200);
+        let took = begin.elapsed();
+        assert!(took >= Duration::from_millis(400), "{took:?}");
+        assert!(took < Duration::from_secs(4), "{took:?}");
+        // The node returns what it holds, and has nothing to send then.
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        redis.query(&["FLUSHALL"]);
+    }
+    let timeout = json!({"host": "127.0.0.1", "port": redis.port, "timeout": 100});
+    let more = json!({"on_unreachable": "closed", "redis": timeout});
+    let hasty = node(config(&redis, 100, more));
+    let begin = Instant::now();
+    assert_eq!(status(&hasty).await, 500);
+    assert!(begin.elapsed() < Duration::from_millis(400));
+}
+
 #[tokio::test]
 async fn a_hung_redis_holds_requests_no_longer_than_the_timeout() {
     let Some(redis) = Redis::start() else {
