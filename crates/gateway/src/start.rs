@@ -235,7 +235,7 @@ fn prepare_configuration(
     } = checked;
     plane_settings.access_log = access_logs.proxy.clone();
     plane_settings.stream_log = access_logs.stream.clone();
-    plane_settings.debug_token = debug_token::prepare(settings);
+    plane_settings.debug_token = debug_token::of(settings);
     build.resolver = workers::serve_names(settings.dns.clone())?;
     let store = match lock {
         Some(lock) => join_store(settings, lock)?,
@@ -647,6 +647,7 @@ fn serve(
         sockets.events = listen_locally(settings, local::EVENTS);
     }
     workers.serve_apis(&gateway, certificates, settings)?;
+    debug_token::publish(&settings.prefix, plane.settings.debug_token.as_deref());
     let published = instance.publish_addresses(&addresses);
     published.map_err(|error| Failure::new(format!("cannot write to the prefix: {error}")))?;
     let addresses = sockets::in_words(&addresses);

@@ -223,14 +223,19 @@ fn a_process_that_cannot_start_takes_nothing_over() {
         .configuration(&one_route(&echo.url(), "/before"))
         .start();
     let (pid, file) = (gateway.pid(), gateway.launch().prefix().join("kong.yml"));
+    let token_file = gateway.launch().prefix().join(".request_debug_token");
+    let token = || std::fs::read_to_string(&token_file).expect("readable");
+    let first_token = token();
     std::fs::write(&file, "_format_version: '3.0'\nservices: [{name: a}]\n").expect("writable");
     let reason = gateway.upgrade().expect_err("it cannot be loaded");
     assert!(reason.contains("required field missing"), "{reason}");
     gateway.wait_for_log("this process keeps running");
     assert_eq!(gateway.get("/before", &[]).status, 200);
     assert_eq!(gateway.admin_get("/status").status, 200);
+    assert_eq!(token(), first_token, "it is that of the process that runs");
     std::fs::write(&file, one_route(&echo.url(), "/after")).expect("writable");
     gateway.upgrade().expect("now it can");
+    assert_ne!(token(), first_token);
     assert_ne!(gateway.pid(), pid);
     assert_eq!(gateway.get("/after", &[]).status, 200);
     assert_eq!(gateway.get("/before", &[]).status, 404);
