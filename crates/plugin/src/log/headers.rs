@@ -38,9 +38,6 @@ impl<'h> Header<'h> {
     }
 }
 
-/// Where the name and the value of a header are in a head.
-type Place = (Range<usize>, Range<usize>);
-
 /// Writes the headers of a request with the changes of plugins. Credentials are shown without their values. `is_plain`
 /// says whether [`json::is_plain_head`] is true of the head.
 pub(super) fn write_request(
@@ -51,8 +48,9 @@ pub(super) fn write_request(
 ) {
     let edits = &request.upstream.headers;
     let (bytes, places) = request.head.located();
-    let read = places.take(MAX_HEADERS).map(|(name, value)| {
-        Header::new(Piece::new(bytes, name), Piece::new(bytes, value), is_plain)
+    let read = places.take(MAX_HEADERS).filter_map(|(name, value)| {
+        let (name, value) = (Piece::new(bytes, name)?, Piece::new(bytes, value)?);
+        Some(Header::new(name, value, is_plain))
     });
     if edits.is_empty() && !redacts {
         return write(read.map(shown), bytes.len(), out);
@@ -62,10 +60,21 @@ pub(super) fn write_request(
         .added()
         .map(|(name, value)| Header::new(name.as_bytes().into(), value.into(), false));
     let size = bytes.len() + added.clone().map(|header| header.size()).sum::<usize>();
-    let all = kept.chain(added);
+    let all = kept.chain(added).take(MAX_HEADERS);
     match redacts {
         false => write(all.map(shown), size, out),
         true => write(all.map(redacted), size, out),
+    }
+}
+
+/// Writes headers by name, in lower case. `size` is the size of their lines.
+#[inline(always)]
+fn write<'h>(headers: impl Iterator<Item = Header<'h>> + Clone, size: usize, out: &mut Vec<u8>) {
+    let written = write_once(size, out, |object| {
+        headers.clone().try_for_each(|header| object.add(header))
+    });
+    if written.is_none() {
+        write_repeated(headers, out);
     }
 }
 
@@ -106,97 +115,120 @@ fn hidden(header: Header<'_>) -> Header<'_> {
 
 /// Writes the headers of a response head. Its first line is the status line, and the last one is empty.
 pub(super) fn write_response(head: &[u8], redacts: bool, out: &mut Vec<u8>) {
-    let mut places: SmallVec<[Place; 24]> = SmallVec::new();
-    let mut add = |line: Range<usize>| {
-        if line.start == 0 {
-            return true;
-        }
-        let Some(place) = place(head, line) else {
-            return false;
-        };
-        places.push(place);
-        places.len() < MAX_HEADERS
-    };
-    let is_plain = json::plain_lines(head, &mut add);
-    if !is_plain {
-        places.clear();
-        add_lines(head, &mut places);
-    }
-    let read = places.iter().cloned();
-    let read = read.map(|(name, value)| {
-        Header::new(Piece::new(head, name), Piece::new(head, value), is_plain)
+    let written = write_once(head.len(), out, |object| {
+        let (mut count, mut fits) = (0, Some(()));
+        json::lines(head, |line, is_plain| {
+            if line.start == 0 {
+                return Some(());
+            }
+            let header = header(head, line, is_plain)?;
+            let header = if redacts { redacted(header) } else { header };
+            fits = object.add(header);
+            count += 1;
+            fits.filter(|()| count < MAX_HEADERS)
+        });
+        // Lines of so short a head are not found.
+        fits.filter(|()| head.len() >= json::CHUNK)
     });
-    match redacts {
-        false => write(read, head.len(), out),
-        true => write(read.map(redacted), head.len(), out),
+    if written.is_none() {
+        write_lines(head, redacts, out);
     }
 }
 
-/// Finds the headers of a head whose lines cannot be found together with its bytes that need an escape.
+/// Writes the headers of a response head that is short or has repeated names.
 #[cold]
-fn add_lines(head: &[u8], places: &mut SmallVec<[Place; 24]>) {
+fn write_lines(head: &[u8], redacts: bool, out: &mut Vec<u8>) {
     let ends = memchr::memchr_iter(b'\n', head);
     let starts = ends.clone().map(|end| end + 1);
     let lines = starts.zip(ends.skip(1)).take(MAX_HEADERS);
-    places.extend(lines.map_while(|(start, end)| place(head, start..end)));
+    let headers = lines.map_while(|(start, end)| header(head, start..end, false));
+    write_repeated(
+        headers.map(|header| if redacts { redacted(header) } else { header }),
+        out,
+    );
 }
 
-/// Finds the name and the value in a header line.
+/// Finds the name and the value in a header line, which is given without its line feed.
 #[inline(always)]
-fn place(head: &[u8], line: Range<usize>) -> Option<Place> {
+fn header(head: &[u8], line: Range<usize>, is_plain: bool) -> Option<Header<'_>> {
     let colon = line.start + json::find_near(b':', head.get(line.start..)?)?;
     let text = head.get(colon + 1..line.end)?;
-    let blank = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_whitespace);
     let value = match text {
         // Nearly all lines: one space comes before the value, and none after it.
-        [b' ', value @ ..] if !blank(value.first()) && !blank(value.last()) => colon + 2..line.end,
+        [b' ', first, .., last, b'\r'] if *first > b' ' && *last > b' ' => colon + 2..line.end - 1,
         _ => {
             let end = line.end - (text.len() - text.trim_ascii_end().len());
             let start = line.end - text.trim_ascii_start().len();
             start.min(end)..end
         }
     };
-    Some((line.start..colon, value))
+    let (name, value) = (
+        Piece::new(head, line.start..colon)?,
+        Piece::new(head, value)?,
+    );
+    Some(Header::new(name, value, is_plain))
 }
 
-/// Writes the first [`MAX_HEADERS`] headers by name, in lower case. `size` is the size of the head.
+/// Writes an object to which `add` adds the headers. `size` is the size of their lines. Returns `None`, and writes
+/// nothing, if a name is repeated or there is too little room.
 #[inline(always)]
-fn write<'h>(headers: impl Iterator<Item = Header<'h>> + Clone, size: usize, out: &mut Vec<u8>) {
-    let headers = headers.take(MAX_HEADERS);
+fn write_once(
+    size: usize,
+    out: &mut Vec<u8>,
+    add: impl FnOnce(&mut Written<'_>) -> Option<()>,
+) -> Option<()> {
     let start = out.len();
-    // The names and values of a head get more room than its text has, for quotes and some escapes.
+    // More than the lines have, for quotes and some escapes.
     out.resize(start + 2 * size + 128, 0);
-    let written = write_once(headers.clone(), Room::new(&mut out[start..]));
-    out.truncate(start + written.unwrap_or_default());
-    if written.is_none() {
-        write_repeated(headers, out);
-    }
+    let mut object = Written {
+        room: Room::new(&mut out[start..]),
+        marks: 0,
+    };
+    let length = object.room.put(*b"{\"", 2).and_then(|()| {
+        add(&mut object)?;
+        object.end()
+    });
+    out.truncate(start + length.unwrap_or_default());
+    length.map(drop)
 }
 
-/// Writes headers if no name occurs twice and there is room for them. Returns the length of the text.
-#[inline(always)]
-fn write_once<'h>(
-    headers: impl Iterator<Item = Header<'h>> + Clone,
-    mut room: Room<'_>,
-) -> Option<usize> {
-    let mut marks = 0_u64;
-    room.put(*b"{\"", 2)?;
-    for (at, header) in headers.clone().enumerate() {
-        let name = header.name.text();
-        let mark = mark(name);
-        if marks & mark != 0 && headers.clone().take(at).any(|other| is_same(&other, name)) {
+/// An object of headers whose names all differ.
+struct Written<'o> {
+    room: Room<'o>,
+    /// The [`mark`] of each name.
+    marks: u64,
+}
+
+impl Written<'_> {
+    #[inline(always)]
+    fn add(&mut self, header: Header<'_>) -> Option<()> {
+        let mark = mark(header.name.text());
+        if self.marks & mark != 0 && self.has(header.name.text()) {
             return None;
         }
-        marks |= mark;
-        room.lower_case(header.name)?;
-        room.put(*b"\":\" ", 3)?;
-        header.write_value(&mut room)?;
-        room.put(*b"\",\" ", 3)?;
+        self.marks |= mark;
+        self.room.lower_case(header.name)?;
+        self.room.put(*b"\":\" ", 3)?;
+        header.write_value(&mut self.room)?;
+        self.room.put(*b"\",\" ", 3)
     }
-    // The start of a name that does not come.
-    room.at = (room.at - 2).max(1);
-    room.put(*b"}", 1)?;
-    Some(room.at)
+
+    /// Whether there is a header of this name. Quotes in values have a backslash before them, so only a name follows a
+    /// quote and precedes these bytes.
+    #[cold]
+    fn has(&self, name: &[u8]) -> bool {
+        let key = [b"\"", name, b"\":\""].concat().to_ascii_lowercase();
+        memchr::memmem::find(self.room.written(), &key).is_some()
+    }
+
+    /// Returns the length of the text.
+    #[inline(always)]
+    fn end(&mut self) -> Option<usize> {
+        // The start of a name that does not come.
+        self.room.at = (self.room.at - 2).max(1);
+        self.room.put(*b"}", 1)?;
+        Some(self.room.at)
+    }
 }
 
 impl Header<'_> {
@@ -318,15 +350,8 @@ mod tests {
             for redacts in [false, true] {
                 let mut out = b"x".to_vec();
                 write_response(&head, redacts, &mut out);
-                let mut places = SmallVec::new();
-                add_lines(&head, &mut places);
-                let all = places.iter().map(|(name, value)| {
-                    let header =
-                        Header::new(head[name.clone()].into(), head[value.clone()].into(), false);
-                    if redacts { redacted(header) } else { header }
-                });
                 let mut expected = b"x".to_vec();
-                write_repeated(all, &mut expected);
+                write_lines(&head, redacts, &mut expected);
                 assert_eq!(
                     out.escape_ascii().to_string(),
                     expected.escape_ascii().to_string()

@@ -26,7 +26,7 @@ pub(super) fn escaped(text: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Bytes that are looked at or copied at once.
-const CHUNK: usize = 32;
+pub(super) const CHUNK: usize = 32;
 
 /// A text within a larger buffer. Bytes that follow it in the buffer may be read, so that a short text is copied by a
 /// few instructions instead of a call.
@@ -38,15 +38,12 @@ pub(super) struct Piece<'b> {
 }
 
 impl<'b> Piece<'b> {
-    /// The range must be within the buffer. Otherwise the text is cut.
+    /// Returns `None` if the range is not within the buffer.
     #[inline(always)]
-    pub(super) fn new(buffer: &'b [u8], at: Range<usize>) -> Self {
-        let rest = buffer.get(at.start..).unwrap_or_default();
-        debug_assert!(at.end <= buffer.len(), "the text is within the buffer");
-        Self {
-            rest,
-            length: (at.end - at.start).min(rest.len()),
-        }
+    pub(super) fn new(buffer: &'b [u8], at: Range<usize>) -> Option<Self> {
+        let rest = buffer.get(at.start..)?;
+        let length = at.end.checked_sub(at.start)?;
+        (length <= rest.len()).then_some(Self { rest, length })
     }
 
     #[inline(always)]
@@ -74,6 +71,10 @@ impl<'o> Room<'o> {
     #[inline(always)]
     pub(super) fn new(bytes: &'o mut [u8]) -> Self {
         Self { bytes, at: 0 }
+    }
+
+    pub(super) fn written(&self) -> &[u8] {
+        &self.bytes[..self.at]
     }
 
     /// Writes the beginning of a chunk. There must be room for the whole chunk.
@@ -190,7 +191,8 @@ pub(super) fn is_plain_head(head: &[u8]) -> bool {
 /// Without short-circuits, so that the compiler looks at many bytes at once.
 #[inline(always)]
 fn is_special(byte: u8) -> bool {
-    (byte < 0x20) | (byte >= 0x7f) | (byte == b'"') | (byte == b'\\')
+    // As signed numbers, control characters and those that are not ASCII are the lowest ones.
+    (byte.cast_signed() < 0x20) | (byte == 0x7f) | (byte == b'"') | (byte == b'\\')
 }
 
 /// Whether a text has no such byte. Chunks of a fixed size become vector instructions. The last chunk overlaps the one
@@ -213,37 +215,52 @@ fn has_no(special: impl Fn(u8) -> bool + Copy, text: &[u8]) -> bool {
     any == [0; CHUNK]
 }
 
-/// Calls `line` with the start and the end of each header line of a response head, without their line ends, until it
-/// returns false. Returns whether the lines that were looked at are as those of [`is_plain_head`].
+/// Calls `line` with the place of each line of a head, without its line feed, and whether it is as those of
+/// [`is_plain_head`], until it returns `None`. A head that is shorter than a chunk has no lines here.
 #[inline(always)]
-pub(super) fn plain_lines(head: &[u8], mut line: impl FnMut(Range<usize>) -> bool) -> bool {
-    let mut start = 0;
-    for (number, chunk) in head.chunks(CHUNK).enumerate() {
-        let mut bytes = [b' '; CHUNK];
-        match chunk.first_chunk::<CHUNK>() {
-            Some(chunk) => bytes = *chunk,
-            None => bytes[..chunk.len()].copy_from_slice(chunk),
-        }
-        for byte in &mut bytes {
-            *byte = 0x80 * u8::from(is_special(*byte) & (*byte != b'\r'));
-        }
-        for (at, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
-            let mut found = u64::from_le_bytes(*word);
-            while found != 0 {
-                let end = number * CHUNK + at * 8 + found.trailing_zeros() as usize / 8;
-                found &= found - 1;
-                if head.get(end) != Some(&b'\n') {
-                    return false;
-                }
-                let is_whole = end > start && head[end - 1] == b'\r';
-                if !line(start..end - usize::from(is_whole)) {
-                    return true;
-                }
-                start = end + 1;
+pub(super) fn lines(
+    head: &[u8],
+    mut line: impl FnMut(Range<usize>, bool) -> Option<()>,
+) -> Option<()> {
+    let (mut start, mut is_plain, mut offset) = (0, true, 0);
+    let last = head.len().checked_sub(CHUNK)?;
+    loop {
+        let mut found = marked(head.get(offset..)?.first_chunk()?);
+        while found != 0 {
+            let at = offset + found.trailing_zeros() as usize;
+            found &= found - 1;
+            if at < start {
+                // The last chunk has bytes again of the one before it.
+                continue;
+            }
+            if head.get(at) == Some(&b'\n') {
+                line(start..at, is_plain)?;
+                (start, is_plain) = (at + 1, true);
+            } else {
+                is_plain = false;
             }
         }
+        if offset == last {
+            return Some(());
+        }
+        offset = (offset + CHUNK).min(last);
     }
-    true
+}
+
+/// Returns a bit for each byte that ends a line or needs an escape.
+#[inline(always)]
+fn marked(chunk: &[u8; CHUNK]) -> u32 {
+    let mut bytes = *chunk;
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        let is_marked = is_special(*byte) & (*byte != b'\r');
+        *byte = u8::from(is_marked) << (at % 8);
+    }
+    let words = bytes.as_chunks::<8>().0.iter().enumerate();
+    // The product has the sum of a word's bytes in its highest byte.
+    let bits = |word: &[u8; 8]| u64::from_le_bytes(*word).wrapping_mul(ONES) >> 56;
+    words.fold(0, |marked, (at, word)| {
+        marked | (bits(word) as u32) << (8 * at)
+    })
 }
 
 /// Returns the position of a byte that is probably near. A call of `memchr` costs more than a few words.
@@ -369,15 +386,40 @@ pub(super) fn id(id: Uuid, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
+/// Each octet with the dot after it.
+const OCTETS: [[u8; 4]; 256] = {
+    let (mut octets, mut number) = ([[0; 4]; 256], 0);
+    while number < 256 {
+        let digits = [digit(number / 100), digit(number / 10), digit(number)];
+        octets[number] = match number {
+            0..10 => [digits[2], b'.', 0, 0],
+            10..100 => [digits[1], digits[2], b'.', 0],
+            _ => [digits[0], digits[1], digits[2], b'.'],
+        };
+        number += 1;
+    }
+    octets
+};
+
+const fn digit(number: usize) -> u8 {
+    b'0' + (number % 10) as u8
+}
+
 pub(super) fn address(address: IpAddr, out: &mut Vec<u8>) {
     out.push(b'"');
     match address {
         IpAddr::V4(address) => {
+            let (mut text, mut length) = ([0; 20], 0);
             for octet in address.octets() {
-                few_digits(octet.into(), out);
-                out.push(b'.');
+                let place = text[length..].first_chunk_mut();
+                if let Some(place) = place {
+                    *place = OCTETS[usize::from(octet)];
+                }
+                length += 2 + usize::from(octet >= 10) + usize::from(octet >= 100);
             }
-            out.pop();
+            let end = out.len() + length - 1;
+            out.extend_from_slice(&text);
+            out.truncate(end);
         }
         IpAddr::V6(address) => out.extend_from_slice(address.to_string().as_bytes()),
     }
@@ -420,7 +462,7 @@ mod tests {
         let buffer: Vec<u8> = (0..=u8::MAX).collect();
         for start in (0..buffer.len()).step_by(5) {
             for end in start..buffer.len().min(start + 40) {
-                let piece = Piece::new(&buffer, start..end);
+                let piece = Piece::new(&buffer, start..end).unwrap();
                 let mut out = Vec::new();
                 let length = end - start;
                 for size in [
@@ -459,31 +501,25 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_of_a_head_are_found_if_it_is_plain() {
-        let lines = |head: &[u8]| {
-            let mut lines = Vec::new();
-            let is_plain = plain_lines(head, |line| {
-                lines.push(head[line.clone()].to_vec());
-                !line.is_empty()
-            });
-            (is_plain, lines)
-        };
+    fn the_lines_of_a_head_are_found_with_whether_they_are_plain() {
         for length in 0..70 {
-            let name = "x".repeat(length);
-            let head = format!("{name}\r\nb: c\n\r\n\"");
-            let (is_plain, found) = lines(head.as_bytes());
-            assert!(is_plain);
-            let expected = [name.as_bytes(), b"b: c", b""];
-            match length {
-                0 => assert_eq!(found, expected[..1]),
-                _ => assert_eq!(found, expected),
-            }
-            for byte in [b'"', b'\\', 0x7f, 0, b'\t', 0xe9] {
-                let mut head = head.clone().into_bytes();
-                head.insert(length, byte);
-                assert!(!lines(&head).0);
-                head.truncate(length + 1);
-                assert!(!lines(&head).0);
+            for byte in [b'"', b'\\', 0x7f, 0, b'\t', 0xe9, b'x'] {
+                let name = "x".repeat(length);
+                let mut head = format!("{name}\r\nb: c\r\n\r\n").into_bytes();
+                head.insert(length / 2, byte);
+                head.resize(head.len().max(CHUNK), b' ');
+                let mut found = Vec::new();
+                lines(&head, |line, is_plain| {
+                    found.push((head[line].trim_ascii_end().to_vec(), is_plain));
+                    Some(())
+                });
+                let first = head[..=length].to_vec();
+                let expected = [
+                    (first.trim_ascii_end().to_vec(), byte == b'x'),
+                    (b"b: c".to_vec(), true),
+                    (vec![], true),
+                ];
+                assert_eq!(found, expected, "{byte} after {}", length / 2);
             }
         }
     }
