@@ -121,7 +121,8 @@ impl<'o> Room<'o> {
         written
     }
 
-    #[inline(always)]
+    /// Out of line, so that the copy of a chunk does not become a call as well.
+    #[inline(never)]
     fn long(&mut self, text: &[u8]) -> Option<()> {
         let place = self.bytes.get_mut(self.at..)?.get_mut(..text.len())?;
         place.copy_from_slice(text);
