@@ -1,8 +1,8 @@
 //! The headers of a message in a log record.
 //!
-//! Heads are short and have no repeated names, nearly always. So the lines of a head are found in one pass that also
-//! looks for bytes that need an escape. The headers are then written in one pass, while the names are compared by a set
-//! of marks. If a name is repeated, or there are very many escapes, they are written by name.
+//! Heads are short and have no repeated names, nearly always. So headers are written in one pass while the names are
+//! compared by a set of marks. The lines of a response are found in the same pass, with those that need an escape. If a
+//! name is repeated, or there are very many escapes, the headers are written again, by name.
 
 use super::json::{self, Piece, Room};
 use super::record::write_grouped;

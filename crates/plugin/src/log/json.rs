@@ -348,7 +348,7 @@ fn few_digits(number: u32, out: &mut Vec<u8>) {
 /// Returns the digits of a number of at most four digits. The first digit is the lowest byte.
 #[inline(always)]
 fn digits(number: u32) -> u32 {
-    let pairs = number / 100 | (number % 100) << 16;
+    let pairs = (number / 100) | ((number % 100) << 16);
     // A tenth of each pair.
     let tens = (pairs * 103) >> 10 & 0x000f_000f;
     tens | (pairs - tens * 10) << 8

@@ -13,7 +13,6 @@ use crate::trace::Trace;
 use bytes::Bytes;
 use model::EntityKind;
 use smallvec::SmallVec;
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -345,11 +344,12 @@ pub(super) fn write_workspace(entities: &dyn crate::Entities, out: &mut Vec<u8>)
     out.extend_from_slice(br#","workspace_name":"default""#);
 }
 
-/// Writes the arguments of a query. `is_plain` says that it needs no escapes before it is decoded.
+/// Writes the arguments of a query, which may be known to need no escapes before it is decoded.
 fn write_query(query: &[u8], is_plain: bool, redacts: bool, out: &mut Vec<u8>) {
     if query.is_empty() {
         return out.extend_from_slice(b"{}");
     }
+    let is_plain = is_plain && memchr::memchr2(b'%', b'+', query).is_none();
     if !query.contains(&b'&') {
         return write_only_arg(args::parse(query).next(), is_plain, redacts, out);
     }
@@ -358,7 +358,7 @@ fn write_query(query: &[u8], is_plain: bool, redacts: bool, out: &mut Vec<u8>) {
     write_grouped(
         args.len(),
         |one, other| args[one].name == args[other].name,
-        |at, out| write_decoded(&args[at].name, is_plain, out),
+        |at, out| write_string(&args[at].name, is_plain, out),
         |at, out| write_arg_value(&args[at], is_plain, redacts, out),
         out,
     );
@@ -367,7 +367,7 @@ fn write_query(query: &[u8], is_plain: bool, redacts: bool, out: &mut Vec<u8>) {
 fn write_only_arg(arg: Option<Arg<'_>>, is_plain: bool, redacts: bool, out: &mut Vec<u8>) {
     out.push(b'{');
     if let Some(arg) = arg {
-        write_decoded(&arg.name, is_plain, out);
+        write_string(&arg.name, is_plain, out);
         out.push(b':');
         write_arg_value(&arg, is_plain, redacts, out);
     }
@@ -379,15 +379,14 @@ fn write_arg_value(arg: &Arg<'_>, is_plain: bool, redacts: bool, out: &mut Vec<u
         Some(_) if redacts && redact::is_secret_field(&arg.name) => {
             json::string(redact::REDACTED, out);
         }
-        Some(value) => write_decoded(value, is_plain, out),
+        Some(value) => write_string(value, is_plain, out),
         None => out.extend_from_slice(b"true"),
     }
 }
 
-/// Writes a name or a value as a string. `is_plain` is about the text before it was decoded.
-fn write_decoded(text: &Cow<'_, [u8]>, is_plain: bool, out: &mut Vec<u8>) {
+fn write_string(text: &[u8], is_plain: bool, out: &mut Vec<u8>) {
     out.push(b'"');
-    write_text(text, is_plain && matches!(text, Cow::Borrowed(_)), out);
+    write_text(text, is_plain, out);
     out.push(b'"');
 }
 
