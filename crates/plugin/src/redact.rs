@@ -187,14 +187,18 @@ const fn length_bit(length: usize) -> u64 {
 }
 
 /// The bits of the lengths of [`FIELDS`]. A client can send a thousand names in one query.
-const FIELD_LENGTHS: u64 = {
+const FIELD_LENGTHS: u64 = length_bits(&FIELDS);
+const HEADER_LENGTHS: u64 = length_bits(&HEADERS);
+const URL_HEADER_LENGTHS: u64 = length_bits(&URL_HEADERS);
+
+const fn length_bits(names: &[&[u8]]) -> u64 {
     let (mut bits, mut at) = (0, 0);
-    while at < FIELDS.len() {
-        bits |= length_bit(FIELDS[at].len());
+    while at < names.len() {
+        bits |= length_bit(names[at].len());
         at += 1;
     }
     bits
-};
+}
 
 /// Returns the bytes of a name by which names are compared.
 fn letters(name: &[u8]) -> impl Iterator<Item = u8> {
@@ -204,9 +208,10 @@ fn letters(name: &[u8]) -> impl Iterator<Item = u8> {
     })
 }
 
-fn is_one_of(names: &[&[u8]], name: &[u8]) -> bool {
+/// Whether a name is one of these, whose lengths have these bits.
+fn is_one_of(names: &[&[u8]], lengths: u64, name: &[u8]) -> bool {
     let is_same = |known: &&[u8]| known.len() == name.len() && letters(known).eq(letters(name));
-    names.iter().any(is_same)
+    lengths & length_bit(name.len()) != 0 && names.iter().any(is_same)
 }
 
 /// Whether a field of a query has a credential. The name may be percent-encoded, and that of an array or of a member, as
@@ -218,7 +223,7 @@ pub fn is_secret_field(name: &[u8]) -> bool {
     };
     let learnt = LEARNT.load();
     let is_secret = |name: &[u8]| {
-        FIELD_LENGTHS & length_bit(name.len()) != 0 && is_one_of(&FIELDS, name)
+        is_one_of(&FIELDS, FIELD_LENGTHS, name)
             || learnt.as_ref().is_some_and(|learnt| learnt.has(name))
     };
     is_secret(&name)
@@ -228,12 +233,12 @@ pub fn is_secret_field(name: &[u8]) -> bool {
 /// Whether a header has a credential.
 pub fn is_secret_header(name: &[u8]) -> bool {
     let is_learnt = || (LEARNT.load().as_ref()).is_some_and(|learnt| learnt.has(name));
-    is_one_of(&HEADERS, name) || is_learnt()
+    is_one_of(&HEADERS, HEADER_LENGTHS, name) || is_learnt()
 }
 
 /// Whether the value of a header is a URL, which [`url`] shows without credentials.
 pub fn is_url_header(name: &[u8]) -> bool {
-    is_one_of(&URL_HEADERS, name)
+    is_one_of(&URL_HEADERS, URL_HEADER_LENGTHS, name)
 }
 
 /// Passes the pieces of a query to `out`, with values of secret fields hidden.

@@ -52,7 +52,6 @@ fn write_value(value: &Value, out: &mut Vec<u8>) {
             out.push(b']');
         }
         Value::String(text) => json::string(text.as_bytes(), out),
-        Value::Int(number) => json::number(*number, out),
         other => super::fields::write_value(other, out),
     }
 }

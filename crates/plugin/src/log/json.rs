@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 use std::ops::Range;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Writes bytes of the client or the upstream as a string. What is not UTF-8 is replaced, because receivers refuse a
@@ -20,12 +21,12 @@ pub(super) fn escaped(text: &[u8], out: &mut Vec<u8>) {
     if is_plain(text) {
         out.extend_from_slice(text);
     } else {
-        escape(text, out);
+        escape(text, |piece| out.extend_from_slice(piece));
     }
 }
 
-/// Bytes that [`Piece`] copies at once.
-const CHUNK: usize = 32;
+/// Bytes that are looked at or copied at once.
+pub(super) const CHUNK: usize = 32;
 
 /// A text within a larger buffer. Bytes that follow it in the buffer may be read, so that a short text is copied by a
 /// few instructions instead of a call.
@@ -37,46 +38,17 @@ pub(super) struct Piece<'b> {
 }
 
 impl<'b> Piece<'b> {
-    #[inline]
-    pub(super) fn new(buffer: &'b [u8], at: Range<usize>) -> Self {
-        let length = at.end - at.start;
-        let rest = &buffer[at.start..];
-        debug_assert!(length <= rest.len(), "the text is within the buffer");
-        Self { rest, length }
+    /// Returns `None` if the range is not within the buffer.
+    #[inline(always)]
+    pub(super) fn new(buffer: &'b [u8], at: Range<usize>) -> Option<Self> {
+        let rest = buffer.get(at.start..)?;
+        let length = at.end.checked_sub(at.start)?;
+        (length <= rest.len()).then_some(Self { rest, length })
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn text(self) -> &'b [u8] {
         &self.rest[..self.length]
-    }
-
-    /// Writes a text that needs no escapes.
-    #[inline(always)]
-    pub(super) fn write_plain(self, out: &mut Vec<u8>) {
-        match self.rest.first_chunk::<CHUNK>() {
-            Some(chunk) if self.length <= CHUNK => {
-                let end = out.len() + self.length;
-                out.extend_from_slice(chunk);
-                out.truncate(end);
-            }
-            _ => out.extend_from_slice(self.text()),
-        }
-    }
-
-    /// Writes a header name in lower case. Names of headers are tokens, which need no escapes.
-    #[inline(always)]
-    pub(super) fn write_lower_case(self, out: &mut Vec<u8>) {
-        let start = out.len();
-        match self.rest.first_chunk::<CHUNK>() {
-            Some(chunk) if self.length <= CHUNK => {
-                out.extend_from_slice(&chunk.map(|byte| byte.to_ascii_lowercase()));
-                out.truncate(start + self.length);
-            }
-            _ => {
-                out.extend_from_slice(self.text());
-                out[start..].make_ascii_lowercase();
-            }
-        }
     }
 }
 
@@ -85,6 +57,88 @@ impl<'b> From<&'b [u8]> for Piece<'b> {
         let length = text.len();
         Self { rest: text, length }
     }
+}
+
+/// Room for texts at the end of a buffer. It is made once for several texts, and each text is written without looking
+/// at the buffer again. A method returns `None` if there is too little room.
+pub(super) struct Room<'o> {
+    bytes: &'o mut [u8],
+    /// Number of bytes that are written.
+    pub(super) at: usize,
+}
+
+impl<'o> Room<'o> {
+    #[inline(always)]
+    pub(super) fn new(bytes: &'o mut [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    pub(super) fn written(&self) -> &[u8] {
+        &self.bytes[..self.at]
+    }
+
+    /// Writes the beginning of a chunk. There must be room for the whole chunk.
+    #[inline(always)]
+    pub(super) fn put<const N: usize>(&mut self, chunk: [u8; N], length: usize) -> Option<()> {
+        let place = self.bytes.get_mut(self.at..)?.first_chunk_mut::<N>()?;
+        *place = chunk;
+        self.at += length;
+        Some(())
+    }
+
+    /// Writes a text that needs no escapes.
+    #[inline(always)]
+    pub(super) fn plain(&mut self, piece: Piece<'_>) -> Option<()> {
+        match piece.rest.first_chunk::<CHUNK>() {
+            Some(chunk) if piece.length <= CHUNK => self.put(*chunk, piece.length),
+            _ => self.long(piece.text()),
+        }
+    }
+
+    /// Writes a header name in lower case. Names of headers are tokens, which need no escapes.
+    #[inline(always)]
+    pub(super) fn lower_case(&mut self, piece: Piece<'_>) -> Option<()> {
+        match piece.rest.first_chunk::<CHUNK>() {
+            Some(chunk) if piece.length <= CHUNK => self.put(lower(chunk), piece.length),
+            _ => {
+                let start = self.at;
+                self.long(piece.text())?;
+                self.bytes[start..self.at].make_ascii_lowercase();
+                Some(())
+            }
+        }
+    }
+
+    /// Writes a text with its escapes.
+    pub(super) fn escaped(&mut self, piece: Piece<'_>) -> Option<()> {
+        if is_plain(piece.text()) {
+            return self.plain(piece);
+        }
+        let mut written = Some(());
+        escape(piece.text(), |part| {
+            written = written.and_then(|()| self.long(part));
+        });
+        written
+    }
+
+    /// Out of line, so that the copy of a chunk does not become a call as well.
+    #[inline(never)]
+    fn long(&mut self, text: &[u8]) -> Option<()> {
+        let place = self.bytes.get_mut(self.at..)?.get_mut(..text.len())?;
+        place.copy_from_slice(text);
+        self.at += text.len();
+        Some(())
+    }
+}
+
+/// Becomes vector instructions.
+#[inline(always)]
+fn lower(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
+    let mut lowered = *chunk;
+    for byte in &mut lowered {
+        *byte = byte.to_ascii_lowercase();
+    }
+    lowered
 }
 
 /// A word in which each byte is 1.
@@ -113,10 +167,16 @@ pub(super) fn is_plain(text: &[u8]) -> bool {
 /// Returns zero if no byte of the word is a control character, `"`, `\` or not ASCII.
 #[inline]
 fn specials(word: u64) -> u64 {
+    escapes(word) | (word & HIGH)
+}
+
+/// Returns zero if no byte of the word is a control character, `"` or `\`. The lowest bit is that of the first such byte.
+#[inline]
+fn escapes(word: u64) -> u64 {
     let is_zero = |word: u64| word.wrapping_sub(ONES) & !word;
     let is = |byte: u8| is_zero(word ^ (ONES * u64::from(byte)));
     let is_control = word.wrapping_sub(ONES * 0x20) & !word;
-    (is_control | is(b'"') | is(b'\\') | is(0x7f) | word) & HIGH
+    (is_control | is(b'"') | is(b'\\') | is(0x7f)) & HIGH
 }
 
 /// Whether all lines of a head consist of printable ASCII characters that need no escape. There are line breaks only
@@ -132,33 +192,85 @@ pub(super) fn is_plain_head(head: &[u8]) -> bool {
 /// Without short-circuits, so that the compiler looks at many bytes at once.
 #[inline(always)]
 fn is_special(byte: u8) -> bool {
-    !(0x20..0x7f).contains(&byte) | (byte == b'"') | (byte == b'\\')
+    // As signed numbers, control characters and those that are not ASCII are the lowest ones.
+    (byte.cast_signed() < 0x20) | (byte == 0x7f) | (byte == b'"') | (byte == b'\\')
 }
 
 /// Whether a text has no such byte. Chunks of a fixed size become vector instructions. The last chunk overlaps the one
 /// before it.
 #[inline(always)]
 fn has_no(special: impl Fn(u8) -> bool + Copy, text: &[u8]) -> bool {
-    let any = |bytes: &[u8]| bytes.iter().fold(false, |any, byte| any | special(*byte));
-    let (chunks, rest) = text.as_chunks::<CHUNK>();
-    for chunk in chunks {
-        if any(chunk) {
-            return false;
+    let mut any = [0; CHUNK];
+    let mut add = |chunk: &[u8; CHUNK]| {
+        for (any, byte) in any.iter_mut().zip(chunk) {
+            *any |= u8::from(special(*byte));
         }
+    };
+    let Some(last) = text.last_chunk::<CHUNK>() else {
+        return !text.iter().any(|byte| special(*byte));
+    };
+    for chunk in text.as_chunks::<CHUNK>().0 {
+        add(chunk);
     }
-    match text.last_chunk::<CHUNK>() {
-        Some(last) => !any(last),
-        None => !any(rest),
+    add(last);
+    any == [0; CHUNK]
+}
+
+/// Calls `line` with the place of each line of a head, without its line feed, and whether it is as those of
+/// [`is_plain_head`], until it returns `None`. A head that is shorter than a chunk has no lines here.
+#[inline(always)]
+pub(super) fn lines(
+    head: &[u8],
+    mut line: impl FnMut(Range<usize>, bool) -> Option<()>,
+) -> Option<()> {
+    let (mut start, mut is_plain, mut offset) = (0, true, 0);
+    let last = head.len().checked_sub(CHUNK)?;
+    loop {
+        let mut found = marked(head.get(offset..)?.first_chunk()?);
+        while found != 0 {
+            let at = offset + found.trailing_zeros() as usize;
+            found &= found - 1;
+            if at < start {
+                // The last chunk has bytes again of the one before it.
+                continue;
+            }
+            if head.get(at) == Some(&b'\n') {
+                line(start..at, is_plain)?;
+                (start, is_plain) = (at + 1, true);
+            } else {
+                is_plain = false;
+            }
+        }
+        if offset == last {
+            return Some(());
+        }
+        offset = (offset + CHUNK).min(last);
     }
+}
+
+/// Returns a bit for each byte that ends a line or needs an escape.
+#[inline(always)]
+fn marked(chunk: &[u8; CHUNK]) -> u32 {
+    let mut bytes = *chunk;
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        let is_marked = is_special(*byte) & (*byte != b'\r');
+        *byte = u8::from(is_marked) << (at % 8);
+    }
+    let words = bytes.as_chunks::<8>().0.iter().enumerate();
+    // The product has the sum of a word's bytes in its highest byte.
+    let bits = |word: &[u8; 8]| u64::from_le_bytes(*word).wrapping_mul(ONES) >> 56;
+    words.fold(0, |marked, (at, word)| {
+        marked | (bits(word) as u32) << (8 * at)
+    })
 }
 
 /// Returns the position of a byte that is probably near. A call of `memchr` costs more than a few words.
 #[inline(always)]
 pub(super) fn find_near(byte: u8, text: &[u8]) -> Option<usize> {
-    const NEAR: usize = 64;
-    let (near, far) = text.split_at(text.len().min(NEAR));
-    let (words, rest) = near.as_chunks::<8>();
-    for (at, word) in words.iter().enumerate() {
+    let Some(near) = text.first_chunk::<CHUNK>() else {
+        return text.iter().position(|other| *other == byte);
+    };
+    for (at, word) in near.as_chunks::<8>().0.iter().enumerate() {
         let differences = u64::from_le_bytes(*word) ^ (ONES * u64::from(byte));
         let zeros = differences.wrapping_sub(ONES) & !differences & HIGH;
         if zeros != 0 {
@@ -166,36 +278,106 @@ pub(super) fn find_near(byte: u8, text: &[u8]) -> Option<usize> {
             return Some(8 * at + zeros.trailing_zeros() as usize / 8);
         }
     }
-    match rest.iter().position(|other| *other == byte) {
-        Some(at) => Some(8 * words.len() + at),
-        None => memchr::memchr(byte, far).map(|at| near.len() + at),
-    }
+    memchr::memchr(byte, text)
 }
 
+/// Passes the pieces of a text with its escapes to `put`.
 #[cold]
-fn escape(text: &[u8], out: &mut Vec<u8>) {
+fn escape(text: &[u8], mut put: impl FnMut(&[u8])) {
     for chunk in text.utf8_chunks() {
-        for byte in chunk.valid().bytes() {
-            match byte {
-                b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-                0..0x20 | 0x7f => {
+        let mut rest = chunk.valid().as_bytes();
+        while let Some(at) = first_special(rest) {
+            let (plain, from) = rest.split_at(at);
+            put(plain);
+            match from[0] {
+                byte @ (b'"' | b'\\') => put(&[b'\\', byte]),
+                byte => {
                     const DIGITS: &[u8; 16] = b"0123456789abcdef";
                     let [high, low] =
                         [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
-                    out.extend_from_slice(&[b'\\', b'u', b'0', b'0', high, low]);
+                    put(&[b'\\', b'u', b'0', b'0', high, low]);
                 }
-                _ => out.push(byte),
             }
+            rest = &from[1..];
         }
+        put(rest);
         if !chunk.invalid().is_empty() {
-            out.extend_from_slice("\u{fffd}".as_bytes());
+            put("\u{fffd}".as_bytes());
         }
     }
 }
 
+/// Returns the position of the first ASCII character that needs an escape.
 #[inline]
-pub(super) fn number(number: impl itoa::Integer, out: &mut Vec<u8>) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+fn first_special(text: &[u8]) -> Option<usize> {
+    let (words, rest) = text.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let found = escapes(u64::from_le_bytes(*word));
+        if found != 0 {
+            // The lowest bit is exact; those above it can be false.
+            return Some(8 * at + found.trailing_zeros() as usize / 8);
+        }
+    }
+    let at = rest
+        .iter()
+        .position(|byte| byte.is_ascii() && is_special(*byte))?;
+    Some(8 * words.len() + at)
+}
+
+/// Writes a number. Most numbers of a record have few digits, for which this is shorter than a general algorithm.
+#[inline]
+pub(super) fn number(number: impl Into<u64>, out: &mut Vec<u8>) {
+    match number.into() {
+        number @ 0..10_000 => few_digits(number as u32, out),
+        number => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
+    }
+}
+
+/// Writes a number of at most four digits.
+#[inline(always)]
+fn few_digits(number: u32, out: &mut Vec<u8>) {
+    let digits = digits(number);
+    // The last digit is written also if it is zero.
+    let zeros = (digits | 1 << 24).trailing_zeros() / 8;
+    let text = (digits | 0x3030_3030) >> (8 * zeros);
+    let end = out.len() + 4 - zeros as usize;
+    out.extend_from_slice(&text.to_le_bytes());
+    out.truncate(end);
+}
+
+/// Returns the digits of a number of at most four digits. The first digit is the lowest byte.
+#[inline(always)]
+fn digits(number: u32) -> u32 {
+    let pairs = (number / 100) | ((number % 100) << 16);
+    // A tenth of each pair.
+    let tens = (pairs * 103) >> 10 & 0x000f_000f;
+    tens | (pairs - tens * 10) << 8
+}
+
+/// Writes a time as milliseconds, then `between`, then the same time as nanoseconds, which begin with the same digits.
+pub(super) fn time(time: Duration, between: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    number(milliseconds(time), out);
+    let end = out.len();
+    out.extend_from_slice(between);
+    if time < Duration::from_millis(1) || time.as_secs() > u64::MAX / 1_000_000_000 - 1 {
+        return number(nanoseconds(time), out);
+    }
+    out.extend_from_within(start..end);
+    let rest = time.subsec_nanos() % 1_000_000;
+    let [high, low] = [rest / 10_000, rest % 10_000].map(|number| digits(number) | 0x3030_3030);
+    out.extend_from_slice(&high.to_le_bytes()[2..]);
+    out.extend_from_slice(&low.to_le_bytes());
+}
+
+pub(super) fn milliseconds(time: Duration) -> u64 {
+    let seconds = time.as_secs().saturating_mul(1000);
+    seconds.saturating_add(time.subsec_millis().into())
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    let seconds = time.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(time.subsec_nanos().into())
 }
 
 pub(super) fn id(id: Uuid, out: &mut Vec<u8>) {
@@ -205,34 +387,44 @@ pub(super) fn id(id: Uuid, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
+/// Each octet with the dot after it.
+const OCTETS: [[u8; 4]; 256] = {
+    let (mut octets, mut number) = ([[0; 4]; 256], 0);
+    while number < 256 {
+        let digits = [digit(number / 100), digit(number / 10), digit(number)];
+        octets[number] = match number {
+            0..10 => [digits[2], b'.', 0, 0],
+            10..100 => [digits[1], digits[2], b'.', 0],
+            _ => [digits[0], digits[1], digits[2], b'.'],
+        };
+        number += 1;
+    }
+    octets
+};
+
+const fn digit(number: usize) -> u8 {
+    b'0' + (number % 10) as u8
+}
+
 pub(super) fn address(address: IpAddr, out: &mut Vec<u8>) {
     out.push(b'"');
     match address {
         IpAddr::V4(address) => {
-            let [first, rest @ ..] = address.octets();
-            octet(first, out);
-            for part in rest {
-                out.push(b'.');
-                octet(part, out);
+            let (mut text, mut length) = ([0; 20], 0);
+            for octet in address.octets() {
+                let place = text[length..].first_chunk_mut();
+                if let Some(place) = place {
+                    *place = OCTETS[usize::from(octet)];
+                }
+                length += 2 + usize::from(octet >= 10) + usize::from(octet >= 100);
             }
+            let end = out.len() + length - 1;
+            out.extend_from_slice(&text);
+            out.truncate(end);
         }
         IpAddr::V6(address) => out.extend_from_slice(address.to_string().as_bytes()),
     }
     out.push(b'"');
-}
-
-/// Writes a number of at most three digits. Most octets have one or two, for which this is shorter than a general
-/// algorithm.
-#[inline]
-fn octet(number: u8, out: &mut Vec<u8>) {
-    let digit = |value: u8| b'0' + value % 10;
-    if number >= 100 {
-        out.push(digit(number / 100));
-    }
-    if number >= 10 {
-        out.push(digit(number / 10));
-    }
-    out.push(digit(number));
 }
 
 #[cfg(test)]
@@ -255,6 +447,11 @@ mod tests {
                         string(&text, &mut out);
                         let read: String = serde_json::from_slice(&out).unwrap();
                         assert_eq!(read, String::from_utf8_lossy(&text));
+                        let mut bytes = [0; 200];
+                        let mut room = Room::new(&mut bytes);
+                        room.escaped(text.as_slice().into()).unwrap();
+                        let end = room.at;
+                        assert_eq!(bytes[..end], out[1..out.len() - 1]);
                     }
                 }
             }
@@ -266,13 +463,26 @@ mod tests {
         let buffer: Vec<u8> = (0..=u8::MAX).collect();
         for start in (0..buffer.len()).step_by(5) {
             for end in start..buffer.len().min(start + 40) {
-                let piece = Piece::new(&buffer, start..end);
-                let mut out = b"x".to_vec();
-                piece.write_plain(&mut out);
-                assert_eq!(out[1..], buffer[start..end]);
-                piece.write_lower_case(&mut out);
-                let lowered = buffer[start..end].to_ascii_lowercase();
-                assert_eq!(out[1 + end - start..], lowered);
+                let piece = Piece::new(&buffer, start..end).unwrap();
+                let mut out = Vec::new();
+                let length = end - start;
+                for size in [
+                    2 * length + CHUNK,
+                    2 * length,
+                    2 * length - usize::from(length > 0),
+                ] {
+                    out.resize(size, 0);
+                    let mut room = Room::new(&mut out);
+                    let written = room.plain(piece).and_then(|()| room.lower_case(piece));
+                    if written.is_none() {
+                        assert!(size < 2 * length + CHUNK);
+                        continue;
+                    }
+                    assert_eq!(room.at, 2 * length);
+                    assert_eq!(out[..length], buffer[start..end]);
+                    let lowered = buffer[start..end].to_ascii_lowercase();
+                    assert_eq!(out[length..2 * length], lowered);
+                }
             }
         }
     }
@@ -287,6 +497,64 @@ mod tests {
                     text[at..].fill(b':');
                     assert_eq!(find_near(b':', &text), Some(at));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn the_lines_of_a_head_are_found_with_whether_they_are_plain() {
+        for length in 0..70 {
+            for byte in [b'"', b'\\', 0x7f, 0, b'\t', 0xe9, b'x'] {
+                let name = "x".repeat(length);
+                let mut head = format!("{name}\r\nb: c\r\n\r\n").into_bytes();
+                head.insert(length / 2, byte);
+                head.resize(head.len().max(CHUNK), b' ');
+                let mut found = Vec::new();
+                lines(&head, |line, is_plain| {
+                    found.push((head[line].trim_ascii_end().to_vec(), is_plain));
+                    Some(())
+                });
+                let first = head[..=length].to_vec();
+                let expected = [
+                    (first.trim_ascii_end().to_vec(), byte == b'x'),
+                    (b"b: c".to_vec(), true),
+                    (vec![], true),
+                ];
+                assert_eq!(found, expected, "{byte} after {}", length / 2);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_and_times_are_written_as_usual() {
+        let written = |write: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            write(&mut out);
+            String::from_utf8(out).unwrap()
+        };
+        for value in (0..20_000).chain([u64::MAX - 1, u64::MAX]) {
+            assert_eq!(written(&|out| number(value, out)), value.to_string());
+        }
+        let far = u64::MAX / 1_000_000_000;
+        for seconds in [
+            0,
+            1,
+            1_795_472_673,
+            far - 2,
+            far - 1,
+            far,
+            far + 1,
+            u64::MAX,
+        ] {
+            for nanos in [0, 1, 999_999, 1_000_000, 20_030_405, 999_999_999] {
+                let value = Duration::new(seconds, nanos);
+                let limited = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+                let expected = format!(
+                    "{}, {}",
+                    limited(value.as_millis()),
+                    limited(value.as_nanos())
+                );
+                assert_eq!(written(&|out| time(value, b", ", out)), expected);
             }
         }
     }

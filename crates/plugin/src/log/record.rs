@@ -1,6 +1,7 @@
 //! The log record of a request: the JSON object of Kong's `kong.log.serialize`, written in one pass. Source:
 //! kong/pdk/log.lua.
 
+use super::json::milliseconds;
 use super::{LogCx, LogEntry, Reason, RecordError, Try, TryEnd, entity, fields, headers, json};
 use crate::args::{self, Arg, MAX_ARGS};
 use crate::node::Node;
@@ -116,11 +117,16 @@ fn write_trace_id(trace: &Trace, out: &mut Vec<u8>) {
 }
 
 fn write_request(request: &Request<'_>, entry: &LogEntry<'_>, redacts: bool, out: &mut Vec<u8>) {
+    let (head, _) = request.head.located();
+    let is_plain = json::is_plain_head(head);
     out.extend_from_slice(br#""request":{"id":"#);
     json::string(request.request_id.as_bytes(), out);
     out.extend_from_slice(br#","uri":""#);
     let start = out.len();
-    write_uri(request, redacts, out);
+    write_text(request.head.path_bytes(), is_plain, out);
+    if let Some(query) = request.head.query_bytes() {
+        write_raw_query(query, is_plain, redacts, out);
+    }
     let uri = start..out.len();
     out.extend_from_slice(br#"","url":""#);
     out.extend_from_slice(request.scheme.name().as_bytes());
@@ -130,35 +136,45 @@ fn write_request(request: &Request<'_>, entry: &LogEntry<'_>, redacts: bool, out
     json::number(request.port, out);
     out.extend_from_within(uri);
     out.extend_from_slice(br#"","querystring":"#);
-    let query = match &request.upstream.query {
-        Some(query) => query,
-        None => request.head.query_bytes().unwrap_or_default(),
-    };
-    write_query(query, redacts, out);
-    out.extend_from_slice(br#","method":"#);
-    json::string(request.method_bytes(), out);
-    out.extend_from_slice(br#","headers":"#);
-    headers::write_request(request, redacts, out);
+    match &request.upstream.query {
+        Some(query) => write_query(query, false, redacts, out),
+        None => write_query(
+            request.head.query_bytes().unwrap_or_default(),
+            is_plain,
+            redacts,
+            out,
+        ),
+    }
+    out.extend_from_slice(br#","method":""#);
+    // A method of the client is a token.
+    write_text(
+        request.method_bytes(),
+        request.upstream.method.is_none(),
+        out,
+    );
+    out.extend_from_slice(br#"","headers":"#);
+    headers::write_request(request, is_plain, redacts, out);
     out.extend_from_slice(br#","size":"#);
     json::number(entry.request_size, out);
     write_tls(request.tls, out);
     out.push(b'}');
 }
 
-/// Writes the path and the query as they were received.
-fn write_uri(request: &Request<'_>, redacts: bool, out: &mut Vec<u8>) {
-    json::escaped(request.head.path_bytes(), out);
-    if let Some(query) = request.head.query_bytes() {
-        write_raw_query(query, redacts, out);
+/// Writes a part of a string, which may be known to need no escapes.
+#[inline]
+fn write_text(text: &[u8], is_plain: bool, out: &mut Vec<u8>) {
+    match is_plain {
+        true => out.extend_from_slice(text),
+        false => json::escaped(text, out),
     }
 }
 
 /// Writes a query as it is in a URI.
-fn write_raw_query(query: &[u8], redacts: bool, out: &mut Vec<u8>) {
+fn write_raw_query(query: &[u8], is_plain: bool, redacts: bool, out: &mut Vec<u8>) {
     out.push(b'?');
     match redacts {
-        false => json::escaped(query, out),
-        true => redact::query(query, |piece| json::escaped(piece, out)),
+        false => write_text(query, is_plain, out),
+        true => redact::query(query, |piece| write_text(piece, is_plain, out)),
     }
 }
 
@@ -174,7 +190,7 @@ fn write_upstream_uri(
     }
     json::escaped(entry.upstream_path, out);
     if let Some(query) = request.upstream_query() {
-        write_raw_query(query, redacts, out);
+        write_raw_query(query, false, redacts, out);
     }
 }
 
@@ -233,17 +249,13 @@ pub(super) fn write_tries(
         }
         let began = started_at.saturating_add(one.after);
         out.extend_from_slice(br#"{"balancer_start":"#);
-        json::number(milliseconds(began), out);
-        out.extend_from_slice(br#","balancer_start_ns":"#);
-        json::number(nanoseconds(began), out);
+        json::time(began, br#","balancer_start_ns":"#, out);
         out.extend_from_slice(br#","ip":"#);
         json::address(address.ip(), out);
         out.extend_from_slice(br#","port":"#);
         json::number(address.port(), out);
         out.extend_from_slice(br#","balancer_latency":"#);
-        json::number(milliseconds(one.choosing), out);
-        out.extend_from_slice(br#","balancer_latency_ns":"#);
-        json::number(nanoseconds(one.choosing), out);
+        json::time(one.choosing, br#","balancer_latency_ns":"#, out);
         if let TryEnd::Failed(status) = one.end {
             out.extend_from_slice(br#","state":"failed","code":"#);
             json::number(failed.unwrap_or(status), out);
@@ -332,42 +344,50 @@ pub(super) fn write_workspace(entities: &dyn crate::Entities, out: &mut Vec<u8>)
     out.extend_from_slice(br#","workspace_name":"default""#);
 }
 
-fn write_query(query: &[u8], redacts: bool, out: &mut Vec<u8>) {
+/// Writes the arguments of a query, which may be known to need no escapes before it is decoded.
+fn write_query(query: &[u8], is_plain: bool, redacts: bool, out: &mut Vec<u8>) {
     if query.is_empty() {
         return out.extend_from_slice(b"{}");
     }
+    let is_plain = is_plain && memchr::memchr2(b'%', b'+', query).is_none();
     if !query.contains(&b'&') {
-        return write_only_arg(args::parse(query).next(), redacts, out);
+        return write_only_arg(args::parse(query).next(), is_plain, redacts, out);
     }
     let args: SmallVec<[Arg<'_>; 8]> = args::parse(query).collect();
     debug_assert!(args.len() <= MAX_ARGS, "which limits the comparisons");
     write_grouped(
         args.len(),
         |one, other| args[one].name == args[other].name,
-        |at, out| json::string(&args[at].name, out),
-        |at, out| write_arg_value(&args[at], redacts, out),
+        |at, out| write_string(&args[at].name, is_plain, out),
+        |at, out| write_arg_value(&args[at], is_plain, redacts, out),
         out,
     );
 }
 
-fn write_only_arg(arg: Option<Arg<'_>>, redacts: bool, out: &mut Vec<u8>) {
+fn write_only_arg(arg: Option<Arg<'_>>, is_plain: bool, redacts: bool, out: &mut Vec<u8>) {
     out.push(b'{');
     if let Some(arg) = arg {
-        json::string(&arg.name, out);
+        write_string(&arg.name, is_plain, out);
         out.push(b':');
-        write_arg_value(&arg, redacts, out);
+        write_arg_value(&arg, is_plain, redacts, out);
     }
     out.push(b'}');
 }
 
-fn write_arg_value(arg: &Arg<'_>, redacts: bool, out: &mut Vec<u8>) {
+fn write_arg_value(arg: &Arg<'_>, is_plain: bool, redacts: bool, out: &mut Vec<u8>) {
     match &arg.value {
         Some(_) if redacts && redact::is_secret_field(&arg.name) => {
             json::string(redact::REDACTED, out);
         }
-        Some(value) => json::string(value, out),
+        Some(value) => write_string(value, is_plain, out),
         None => out.extend_from_slice(b"true"),
     }
+}
+
+fn write_string(text: &[u8], is_plain: bool, out: &mut Vec<u8>) {
+    out.push(b'"');
+    write_text(text, is_plain, out);
+    out.push(b'"');
 }
 
 /// Writes at most 128 names with their values as an object. A name that occurs several times gets a list.
@@ -412,14 +432,4 @@ pub(super) fn write_grouped(
 
 pub(super) fn since_epoch(time: SystemTime) -> Duration {
     time.duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
-pub(super) fn milliseconds(time: Duration) -> u64 {
-    let seconds = time.as_secs().saturating_mul(1000);
-    seconds.saturating_add(time.subsec_millis().into())
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    let seconds = time.as_secs().saturating_mul(1_000_000_000);
-    seconds.saturating_add(time.subsec_nanos().into())
 }

@@ -1,8 +1,9 @@
 //! The log record of a TCP, TLS or UDP session.
 
+use super::json::milliseconds;
 use super::record::{
-    milliseconds, since_epoch, write_entities, write_reason, write_started_at, write_tls,
-    write_tries, write_workspace, written,
+    since_epoch, write_entities, write_reason, write_started_at, write_tls, write_tries,
+    write_workspace, written,
 };
 use super::{RecordError, fields, json};
 use crate::request::LogField;

@@ -631,3 +631,53 @@ fn the_reason_of_a_response_is_recorded_only_if_that_is_wanted() {
         assert_eq!(record["reason"], expected);
     }
 }
+
+#[test]
+fn a_record_is_the_same_byte_for_byte() {
+    let head = head(
+        "GET /orders/17?verbose=1&q=a%22b&n HTTP/1.1\r\nHost: api.example.com\r\nUser-Agent: \"curl\"/8.5.0\r\n\
+         Accept: */*\r\nX-A: 1\r\nAuthorization: Bearer x\r\nx-a: caf\u{e9}\r\n\r\n",
+    );
+    let mut request = Request::bare(&head);
+    request.route = Some(reference(1, Some("r")));
+    request.service = Some(reference(2, None));
+    let tries = [
+        attempt(8081, TryEnd::Failed(502)),
+        attempt(82, TryEnd::Answered(201)),
+    ];
+    let entry = LogEntry {
+        response_head:
+            b"HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nETag: \"1\"\r\nX-Empty:\r\n\r\n",
+        tries: &tries,
+        ..entry()
+    };
+    let node = Node::with_entities(Arc::new(FakeEntities::default())).unwrap();
+    let cx = LogCx {
+        request: &request,
+        state: &mut RequestState::default(),
+        configured: Configured {
+            scopes: ScopeSet::GLOBAL,
+            consumer: None,
+            plugin: 0,
+            names: &NoNames,
+        },
+        node: &node,
+        entry: &entry,
+    };
+    let expected = concat!(
+        r#"{"request":{"id":"0123456789abcdef0123456789abcdef","uri":"/orders/17?verbose=1&q=a%22b&n","url":"http://a:80/orders/17?verbose=1&q=a%22b&n""#,
+        r#","querystring":{"verbose":"1","q":"a\"b","n":true}"#,
+        r#","method":"GET","headers":{"host":"api.example.com","user-agent":"\"curl\"/8.5.0","accept":"*/*","x-a":["1","café"],"authorization":"REDACTED"},"size":77}"#,
+        r#","upstream_uri":"/up?verbose=1&q=a%22b&n","upstream_status":"502, 201""#,
+        r#","response":{"status":200,"headers":{"content-type":"text/plain","etag":"\"1\"","x-empty":""},"size":190}"#,
+        r#","latencies":{"kong":1,"proxy":7,"request":10,"receive":2}"#,
+        r#","tries":[{"balancer_start":1700000000124,"balancer_start_ns":1700000000124500000,"ip":"127.0.0.1","port":8081,"balancer_latency":2,"balancer_latency_ns":2500000"#,
+        r#","state":"failed","code":502}"#,
+        r#",{"balancer_start":1700000000124,"balancer_start_ns":1700000000124500000,"ip":"127.0.0.1","port":82,"balancer_latency":2,"balancer_latency_ns":2500000}]"#,
+        r#","route":{"id":"00000000-0000-0000-0000-000000000001","name":"r"}"#,
+        r#","service":{"id":"00000000-0000-0000-0000-000000000002"}"#,
+        r#","client_ip":"127.0.0.1","started_at":1700000000123,"source":"upstream","workspace":"0dc6f45b-8f8d-40d2-a504-473544ee190b","workspace_name":"default"}"#,
+    );
+    let record = cx.record().unwrap();
+    assert_eq!(std::str::from_utf8(&record).unwrap(), expected);
+}
