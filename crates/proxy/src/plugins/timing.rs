@@ -15,7 +15,7 @@ pub(super) struct Timer {
     last: Instant,
     has_queries: bool,
     /// The reads of the store by the plugin that runs.
-    queries: Vec<Query>,
+    queries: Option<Vec<Query>>,
 }
 
 /// A plugin that has run.
@@ -45,7 +45,7 @@ impl Timer {
             phase,
             last: Instant::now(),
             has_queries: false,
-            queries: Vec::new(),
+            queries: None,
         }
     }
 
@@ -59,7 +59,7 @@ impl Timer {
     ) {
         let start = trace.resume().unwrap_or(self.last.into_std());
         self.last = Instant::now();
-        for query in self.queries.drain(..) {
+        for query in self.queries.take().into_iter().flatten() {
             trace.add(Span {
                 kind: SpanKind::Query {
                     statement: query.statement,
@@ -82,7 +82,7 @@ impl Timer {
         trace.add(Span {
             kind: SpanKind::Plugin {
                 phase: self.phase,
-                name: (&*ran.instance.def.name).into(),
+                name: ran.instance.def.name.clone(),
                 id: if shows_id { id() } else { None },
             },
             start,
@@ -92,6 +92,7 @@ impl Timer {
     }
 
     /// Prepares the call of a plugin whose reads of the store have spans.
+    #[inline]
     pub(super) fn call(&mut self, trace: &Trace) {
         self.has_queries = trace.records(Instrumentations::DB_QUERY);
         if self.has_queries {
@@ -100,6 +101,7 @@ impl Timer {
     }
 
     /// Takes the reads of the store during a call, before another request can run on the thread.
+    #[inline]
     pub(super) fn returned(&mut self) {
         if std::mem::take(&mut self.has_queries) {
             self.queries = queries::take();
