@@ -27,6 +27,10 @@ pub(super) const fn tag_of_bytes(field: u8) -> u8 {
     tag(field, BYTES)
 }
 
+pub(super) const fn tag_of_fixed(field: u8) -> u8 {
+    tag(field, FIXED_64)
+}
+
 pub(super) const fn tag_of_integer(field: u8) -> u8 {
     tag(field, VARINT)
 }
@@ -78,9 +82,18 @@ pub(super) fn fixed_32(field: u8, number: u32, out: &mut Vec<u8>) {
 
 #[inline]
 pub(super) fn bytes(field: u8, value: &[u8], out: &mut Vec<u8>) {
-    out.push(tag(field, BYTES));
-    varint(value.len() as u64, out);
+    begin_bytes(field, value.len(), out);
     out.extend_from_slice(value);
+}
+
+/// Writes what comes before bytes of this length.
+#[inline]
+pub(super) fn begin_bytes(field: u8, length: usize, out: &mut Vec<u8>) {
+    if length < SHORT {
+        return out.extend_from_slice(&[tag(field, BYTES), length as u8]);
+    }
+    out.push(tag(field, BYTES));
+    varint(length as u64, out);
 }
 
 /// Replaces what is not UTF-8. Collectors refuse a whole batch for one such text.
@@ -123,8 +136,7 @@ pub(super) fn text_attribute(
     write: impl FnOnce(&mut Vec<u8>),
 ) {
     begin_attribute(field, key, 1 + size(length) + length, out);
-    out.push(tag(1, BYTES));
-    varint(length as u64, out);
+    begin_bytes(1, length, out);
     write(out);
 }
 
@@ -145,11 +157,9 @@ fn begin_attribute(field: u8, key: &str, any: usize, out: &mut Vec<u8>) {
 #[inline(never)]
 fn begin_long_attribute(field: u8, key: &str, any: usize, out: &mut Vec<u8>) {
     let length = 1 + size(key.len()) + key.len() + 1 + size(any) + any;
-    out.push(tag(field, BYTES));
-    varint(length as u64, out);
+    begin_bytes(field, length, out);
     bytes(1, key.as_bytes(), out);
-    out.push(tag(2, BYTES));
-    varint(any as u64, out);
+    begin_bytes(2, any, out);
 }
 
 /// Writes a message into a field. Its length is written after it: `expected` is the number of bytes that the length

@@ -75,6 +75,15 @@ const TRACE: Range<usize> = 2..18;
 const SPAN: Range<usize> = 20..28;
 const PARENT: Range<usize> = 30..38;
 
+/// The kind and the times of a span.
+const TIMES: [u8; 20] = {
+    let mut times = [0; 20];
+    times[0] = protobuf::tag_of_integer(field::KIND);
+    times[2] = protobuf::tag_of_fixed(field::START);
+    times[11] = protobuf::tag_of_fixed(field::END);
+    times
+};
+
 /// Number of bytes that the length of a message has, mostly: of a span without attributes, and of one with some.
 const BARE: usize = 1;
 pub(super) const WITH_ATTRIBUTES: usize = 2;
@@ -141,14 +150,15 @@ impl Base<'_> {
     #[inline]
     fn write(&self, out: &mut Vec<u8>) {
         let (first, second) = self.name;
-        out.push(protobuf::tag_of_bytes(field::NAME));
-        protobuf::varint((first.len() + second.len()) as u64, out);
+        protobuf::begin_bytes(field::NAME, first.len() + second.len(), out);
         out.extend_from_slice(first.as_bytes());
         out.extend_from_slice(second.as_bytes());
-        let kind = [protobuf::tag_of_integer(field::KIND), self.kind as u8];
-        out.extend_from_slice(&kind);
-        protobuf::fixed(field::START, self.start, out);
-        protobuf::fixed(field::END, self.end.max(self.start), out);
+        out.extend_from_slice(&TIMES);
+        if let Some(times) = out.last_chunk_mut::<{ TIMES.len() }>() {
+            times[1] = self.kind as u8;
+            times[3..11].copy_from_slice(&self.start.to_le_bytes());
+            times[12..].copy_from_slice(&self.end.max(self.start).to_le_bytes());
+        }
     }
 }
 
@@ -170,10 +180,12 @@ impl Writer<'_, '_> {
     /// Writes a span below the root. `rest` writes its attributes.
     #[inline]
     fn child(&mut self, id: u64, base: &Base<'_>, length: usize, rest: impl FnOnce(&mut Vec<u8>)) {
-        let mut begin = self.begin;
-        begin[SPAN].copy_from_slice(&id.to_be_bytes());
+        let begin = &self.begin;
         protobuf::message(protobuf::ENTRY, length, &mut self.texts.out, |out| {
-            out.extend_from_slice(&begin);
+            out.extend_from_slice(begin);
+            if let Some(begin) = out.last_chunk_mut::<BEGIN>() {
+                begin[SPAN].copy_from_slice(&id.to_be_bytes());
+            }
             base.write(out);
             rest(out);
         });

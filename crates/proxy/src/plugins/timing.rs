@@ -15,7 +15,7 @@ pub(super) struct Timer {
     last: Instant,
     has_queries: bool,
     /// The reads of the store by the plugin that runs.
-    queries: Option<Vec<Query>>,
+    queries: Vec<Query>,
 }
 
 /// A plugin that has run.
@@ -45,7 +45,7 @@ impl Timer {
             phase,
             last: Instant::now(),
             has_queries: false,
-            queries: None,
+            queries: Vec::new(),
         }
     }
 
@@ -59,15 +59,8 @@ impl Timer {
     ) {
         let start = trace.resume().unwrap_or(self.last.into_std());
         self.last = Instant::now();
-        for query in self.queries.take().into_iter().flatten() {
-            trace.add(Span {
-                kind: SpanKind::Query {
-                    statement: query.statement,
-                },
-                start: query.start,
-                end: query.end,
-                error: None,
-            });
+        if !self.queries.is_empty() {
+            self.add_queries(trace);
         }
         if !trace.records(self.phase.instrumentation()) {
             return;
@@ -91,6 +84,20 @@ impl Timer {
         });
     }
 
+    #[cold]
+    fn add_queries(&mut self, trace: &mut Trace) {
+        for query in self.queries.drain(..) {
+            trace.add(Span {
+                kind: SpanKind::Query {
+                    statement: query.statement,
+                },
+                start: query.start,
+                end: query.end,
+                error: None,
+            });
+        }
+    }
+
     /// Prepares the call of a plugin whose reads of the store have spans.
     #[inline]
     pub(super) fn call(&mut self, trace: &Trace) {
@@ -103,8 +110,10 @@ impl Timer {
     /// Takes the reads of the store during a call, before another request can run on the thread.
     #[inline]
     pub(super) fn returned(&mut self) {
-        if std::mem::take(&mut self.has_queries) {
-            self.queries = queries::take();
+        if std::mem::take(&mut self.has_queries)
+            && let Some(queries) = queries::take()
+        {
+            self.queries = queries;
         }
     }
 
