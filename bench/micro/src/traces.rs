@@ -35,13 +35,13 @@ const CASES: [(&str, Instrumentations, f64); 4] = [
     ("all", Instrumentations::ALL, 1.0),
 ];
 
-/// Returns the phases of six plugins. `all` has 15 spans: those of the request, the router and the balancer, and two of
-/// each plugin.
+/// Returns the phases of six plugins, and of the five without opentelemetry, from which the cost of the plugin is
+/// counted. `all` has 15 spans: those of the request, the router and the balancer, and two of each plugin.
 pub(crate) fn operations() -> Vec<Operation> {
-    let cases = CASES.map(|(name, kinds, rate)| {
-        phases(&format!("plan/phases/opentelemetry/{name}"), kinds, rate)
-    });
-    cases.into()
+    let named = |name| format!("plan/phases/opentelemetry/{name}");
+    let without = phases(&named("without"), Instrumentations::ALL, None);
+    let cases = CASES.map(|(name, kinds, rate)| phases(&named(name), kinds, Some(rate)));
+    [without].into_iter().chain(cases).collect()
 }
 
 /// Returns whole requests, with a chain of plugins.
@@ -87,15 +87,16 @@ fn queue() -> Value {
     json!({"max_batch_size": 100_000, "max_coalescing_delay": 60, "max_entries": 100_000})
 }
 
-/// Runs the phases from the beginning of the trace to the log for a request with a response of an upstream.
-fn phases(name: &str, kinds: Instrumentations, rate: f64) -> Operation {
+/// Runs the phases from the beginning of the trace to the log for a request with a response of an upstream. Without a
+/// rate, opentelemetry is not configured.
+fn phases(name: &str, kinds: Instrumentations, rate: Option<f64>) -> Operation {
     Operation::repeat(name, COUNT, move || {
         let mut settings = build_settings();
         settings.plugins.retain(|def| &*def.name == PLUGIN);
         settings.plugins.extend(phases::definitions::<()>());
         settings.node.tracing = tracing(kinds);
         let mut plugins = phases::configured();
-        plugins.push(opentelemetry(rate));
+        plugins.extend(rate.map(opentelemetry));
         let config = Config {
             plugins,
             ..Config::default()
@@ -118,7 +119,9 @@ fn phases(name: &str, kinds: Instrumentations, rate: f64) -> Operation {
             request.upstream = std::mem::take(&mut memory_of_request.edits);
             let mut chain = Chain::new(built.instances(), &NoNames, &node);
             chain.use_memory(memory_of_request);
-            match chain.begin_trace(&built.globals, &request, started) {
+            let is_timed =
+                built.globals.is_traced() && chain.begin_trace(&built.globals, &request, started);
+            match is_timed {
                 true => run_timed(&mut chain, &built, &mut request),
                 false => run_access(&mut chain, &built, &mut request),
             }

@@ -2,7 +2,7 @@
 
 use plugin::HeaderEdits;
 use plugin::trace::Trace;
-use plugins::parsers::{TraceFields, TraceOutgoing, TracePropagation, TracePropagationConfig};
+use plugins::parsers::{TraceOutgoing, TracePropagation, TracePropagationConfig};
 use std::sync::LazyLock;
 
 static USUAL: LazyLock<TracePropagation> = LazyLock::new(|| {
@@ -23,7 +23,7 @@ pub fn trace_context(data: &[u8]) {
         Some((name, line[at + 1..].trim_ascii()))
     });
     let pairs: Vec<_> = pairs.take(100).collect();
-    let Some(incoming) = USUAL.extract(&TraceFields::collect(pairs.into_iter())) else {
+    let Some(incoming) = USUAL.extract(pairs.into_iter()) else {
         return;
     };
     let Some(trace) = incoming.trace else {
@@ -51,7 +51,7 @@ pub fn trace_context(data: &[u8]) {
             "a header of other bytes"
         );
     }
-    let again = USUAL.extract(&TraceFields::collect(headers.added()));
+    let again = USUAL.extract(headers.added());
     let again = again.unwrap_or_else(|| panic!("not read again: {incoming:?} as {headers:?}"));
     assert_eq!((again.trace, again.span), (Some(trace), Some(SPAN)));
     assert_eq!(again.sampled == Some(true), incoming.sampled == Some(true));

@@ -38,11 +38,17 @@ impl RequestIds {
     pub fn next_id(&mut self) -> [u8; 32] {
         let number = u128::from(self.high.u64(..)) << 64 | u128::from(self.low.u64(..));
         let mut text = [0; 32];
-        let (pairs, _) = text.as_chunks_mut();
-        for (pair, byte) in pairs.iter_mut().zip(number.to_be_bytes()) {
-            *pair = PAIRS[usize::from(byte)];
-        }
+        write_hex(&number.to_be_bytes(), &mut text);
         text
+    }
+}
+
+/// Writes each byte as two hex digits. `digits` has twice the length of `bytes`.
+#[inline]
+pub fn write_hex(bytes: &[u8], digits: &mut [u8]) {
+    let (pairs, _) = digits.as_chunks_mut();
+    for (pair, byte) in pairs.iter_mut().zip(bytes) {
+        *pair = PAIRS[usize::from(*byte)];
     }
 }
 

@@ -504,15 +504,18 @@ impl Request<'_> {
         self.header_pairs_among(MAX_HEADERS)
     }
 
-    /// Does what [`Self::first_header_pairs`] does, without the client's lines of headers that the gateway handles itself.
+    /// Does what [`Self::first_header_pairs`] does, without the client's lines that cannot be meant: those of headers that
+    /// the gateway handles itself, and those of names whose length (modulo 64) is not in the set `lengths`.
     #[inline]
-    pub fn first_other_pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub fn first_other_pairs(&self, lengths: u64) -> impl Iterator<Item = (&[u8], &[u8])> {
         let edits = &self.upstream.headers;
-        let read = self.head.fields().take(MAX_HEADERS);
-        let read = read.filter(|(known, ..)| *known == KnownHeader::Other);
-        let kept = read.filter(|(_, name, _)| !edits.drops(name));
+        let read = self.head.field_lines().take(MAX_HEADERS);
+        let meant = read.filter(move |line| {
+            line.known() == KnownHeader::Other && lengths >> (line.name_len() % 64) & 1 == 1
+        });
+        let kept = meant.filter(|line| !edits.drops(line.name()));
         let added = edits.added().map(|(name, value)| (name.as_bytes(), value));
-        kept.map(|(_, name, value)| (name, value)).chain(added)
+        kept.map(|line| (line.name(), line.value())).chain(added)
     }
 
     fn header_pairs_among(&self, looked_at: usize) -> impl Iterator<Item = (&str, &[u8])> {

@@ -9,6 +9,8 @@ pub mod queries;
 
 use compact_str::CompactString;
 use custom::{Additions, Counted, Custom, CustomSpan};
+pub use net::id::write_hex;
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -124,22 +126,11 @@ pub struct TraceId {
 
 impl TraceId {
     /// The id as it is written in W3C's headers and in OTLP: 32 hex digits.
+    #[inline]
     pub fn hex(self) -> [u8; 32] {
         let mut digits = [0; 32];
         write_hex(&self.number.to_be_bytes(), &mut digits);
         digits
-    }
-}
-
-/// Writes each byte as two digits. `digits` has twice the length of `bytes`.
-#[inline]
-pub fn write_hex(bytes: &[u8], digits: &mut [u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
-        pair.copy_from_slice(&[
-            DIGITS[usize::from(byte >> 4)],
-            DIGITS[usize::from(byte & 15)],
-        ]);
     }
 }
 
@@ -186,7 +177,7 @@ pub enum SpanKind {
     /// A phase of a plugin.
     Plugin {
         phase: PluginPhase,
-        name: CompactString,
+        name: Cow<'static, str>,
         /// The configured plugin, if a request debug shows it.
         id: Option<Uuid>,
     },

@@ -114,7 +114,7 @@ pub mod parsers {
     pub use crate::oauth2::search::bearer as oauth2_bearer;
     pub use crate::propagation::{
         Config as TracePropagationConfig, Outgoing as TraceOutgoing,
-        Propagation as TracePropagation, fields::Fields as TraceFields,
+        Propagation as TracePropagation,
     };
 }
 

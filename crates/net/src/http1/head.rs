@@ -141,6 +141,12 @@ impl Head {
             .map(|field| (field.known, self.name(field), self.value(field)))
     }
 
+    #[inline]
+    pub(super) fn field_lines(&self) -> impl Iterator<Item = Line<'_>> {
+        let fields = self.store().fields.iter();
+        fields.map(|field| Line { head: self, field })
+    }
+
     /// Returns all bytes of the head, and the positions of each header's name and value in them.
     #[inline]
     pub(super) fn located(
@@ -242,6 +248,17 @@ impl<'h> Line<'h> {
     #[inline]
     pub fn name(self) -> &'h [u8] {
         self.head.name(self.field)
+    }
+
+    /// Returns the length of the name, which is known without a look into the buffer.
+    #[inline]
+    pub fn name_len(self) -> usize {
+        self.field.name_len.into()
+    }
+
+    #[inline]
+    pub fn value(self) -> &'h [u8] {
+        self.head.value(self.field)
     }
 
     /// Whether the header is for this hop only: `Connection` names it, or it is a second `Content-Type` that differs.

@@ -371,6 +371,12 @@ impl RequestHead {
         self.head.fields()
     }
 
+    /// Returns the header lines, whose names and values are read only when needed.
+    #[inline]
+    pub fn field_lines(&self) -> impl Iterator<Item = Line<'_>> {
+        self.head.field_lines()
+    }
+
     /// Returns all bytes of the head, and the positions of each header's name and value in them.
     #[inline]
     pub fn located(

@@ -86,10 +86,14 @@ impl Change {
 
     #[inline]
     fn value<'t>(&self, text: &'t [u8]) -> &'t [u8] {
-        let start = self.name_len as usize + SEPARATOR.len();
-        let line = &text[self.range()];
-        line.get(start..line.len().saturating_sub(LINE_END.len()))
-            .unwrap_or_default()
+        text.get(self.value_range()).unwrap_or_default()
+    }
+
+    /// The place of the value, which a removal does not have.
+    #[inline]
+    fn value_range(&self) -> Range<usize> {
+        let start = self.start as usize + self.name_len as usize + SEPARATOR.len();
+        start..(self.end as usize).saturating_sub(LINE_END.len())
     }
 
     #[inline]
@@ -226,6 +230,15 @@ impl HeaderEdits {
     #[inline]
     pub fn set_line(&mut self, line: &HeaderLine) {
         if let Some(change) = self.copy(&line.text, line.change(Kind::Set)) {
+            self.replace(change);
+        }
+    }
+
+    /// Replaces all lines with the name of this one. `fill` overwrites the value in the new line, whose length stays.
+    #[inline]
+    pub fn set_filled_line(&mut self, line: &HeaderLine, fill: impl FnOnce(&mut [u8])) {
+        if let Some(change) = self.copy(&line.text, line.change(Kind::Set)) {
+            fill(&mut self.text[change.value_range()]);
             self.replace(change);
         }
     }

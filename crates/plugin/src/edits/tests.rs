@@ -37,6 +37,19 @@ fn a_later_change_of_a_name_replaces_the_earlier_ones() {
 }
 
 #[test]
+fn a_filled_line_has_a_value_of_its_own_and_replaces_the_others() {
+    let line = HeaderLine::new("X-Id", &HeaderValue::from_static("0000"));
+    let mut edits = HeaderEdits::new();
+    edits.add("X-A", "1");
+    edits.add("x-id", "old");
+    for id in [b"1234", b"5678"] {
+        edits.set_filled_line(&line, |value| value.copy_from_slice(id));
+        assert_eq!(lines(&edits), [("X-A", &b"1"[..]), ("X-Id", id)]);
+    }
+    assert_eq!(written(&edits), "|X-A: 1\r\nX-Id: 5678\r\n");
+}
+
+#[test]
 fn an_added_line_leaves_the_others() {
     let mut edits = HeaderEdits::new();
     edits.add("X-A", "1");

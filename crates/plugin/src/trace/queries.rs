@@ -31,17 +31,15 @@ thread_local! {
 /// Begins to keep the reads of this thread.
 #[inline]
 pub fn start() {
-    drop(take());
-    KEPT.set(Kept::NoneYet);
+    if KEPT.replace(Kept::NoneYet) == Kept::Some {
+        QUERIES.take();
+    }
 }
 
-/// Returns the reads since [`start`], and keeps no more.
+/// Returns the reads since [`start`] if there are any, and keeps no more.
 #[inline]
-pub fn take() -> Vec<Query> {
-    match KEPT.replace(Kept::Nothing) {
-        Kept::Some => QUERIES.take(),
-        Kept::Nothing | Kept::NoneYet => Vec::new(),
-    }
+pub fn take() -> Option<Vec<Query>> {
+    (KEPT.replace(Kept::Nothing) == Kept::Some).then(|| QUERIES.take())
 }
 
 /// Reads the store. The statement is written only if somebody wants it, and has no values, which can be secrets.
@@ -73,11 +71,11 @@ mod tests {
         assert_eq!(measure(format_args!("unseen"), || 1), 1);
         start();
         assert_eq!(measure(format_args!("keys by {}", "key"), || 2), 2);
-        let queries = take();
+        let queries = take().unwrap();
         assert_eq!(queries.len(), 1);
         assert_eq!(&*queries[0].statement, "keys by key");
         assert!(queries[0].start <= queries[0].end);
         measure(format_args!("late"), || ());
-        assert!(take().is_empty());
+        assert!(take().is_none());
     }
 }

@@ -21,8 +21,7 @@ pub(crate) use source::SOURCE;
 
 use crate::exporter::Exporter;
 use crate::headers::check_name;
-use crate::propagation::fields::{self, Fields};
-use crate::propagation::{Format, Incoming, Outgoing, Propagation, random_span, random_trace};
+use crate::propagation::{Format, Incoming, Outgoing, Propagation, RandomIds, fields};
 use bytes::Bytes;
 use collector::Signal;
 use compact_str::CompactString;
@@ -179,8 +178,7 @@ impl Plugin for OpenTelemetry {
         if kinds.is_empty() {
             return Instrumentations::NONE;
         }
-        let decision = self.decide(request, node);
-        own.decision = Some(decision);
+        let decision = own.decision.insert(self.decide(request, node));
         own.is_early = true;
         match decision.sampled || self.tail.is_some() {
             true => kinds,
@@ -200,11 +198,10 @@ impl Plugin for OpenTelemetry {
             ..
         } = cx;
         // Plugins that ran meanwhile may have changed the headers of the trace.
-        let decision = match own.decision {
+        let decision = match &mut own.decision {
             Some(early) if !fields::are_changed(&request.upstream.headers) => early,
-            early => self.decide(request, node).after(early),
+            early => early.insert(self.decide(request, node).after(*early)),
         };
-        own.decision = Some(decision);
         own.is_early = false;
         let kinds = node.identity.tracing.instrumentations;
         if decision.sampled {
@@ -235,7 +232,7 @@ impl Plugin for OpenTelemetry {
     fn log(&self, cx: &mut LogCx<'_, '_>, own: &mut Own) {
         if let Some(logs) = &self.logs {
             let queue = logs.queue(NAME, cx.node);
-            let decided = own.decision.filter(|_| !own.is_early);
+            let decided = own.decision.as_ref().filter(|_| !own.is_early);
             let ids = decided.map(|decision| (decision.ids(), decision.sampled));
             lines::of_request(cx.request.request_id, ids, queue);
         }
@@ -257,7 +254,7 @@ impl Plugin for OpenTelemetry {
 
 impl OpenTelemetry {
     fn decide(&self, request: &Request<'_>, node: &Node) -> Decision {
-        let incoming = self.propagation.extract(&Fields::of(request));
+        let incoming = self.propagation.of_request(request);
         let mut decision = Decision::new(incoming);
         decision.sampled = match incoming {
             _ if node.identity.tracing.instrumentations.is_empty() => false,
@@ -284,20 +281,23 @@ impl OpenTelemetry {
 
 impl Own {
     /// Returns the decision. A request that ended before this plugin's access phase has a trace of its own, as in Kong.
-    fn decision(&mut self, node: &Node) -> Decision {
-        if let Some(decision) = self.decision.filter(|_| !self.is_early) {
-            return decision;
+    fn decision(&mut self, node: &Node) -> &Decision {
+        if std::mem::take(&mut self.is_early) {
+            self.decision = None;
         }
-        let mut decision = Decision::new(None);
-        decision.sampled = is_sampled(decision.trace, node.identity.tracing.sampling_rate);
-        (self.decision, self.is_early) = (Some(decision), false);
-        decision
+        self.decision.get_or_insert_with(|| {
+            let mut decision = Decision::new(None);
+            decision.sampled = is_sampled(decision.trace, node.identity.tracing.sampling_rate);
+            decision
+        })
     }
 }
 
 impl Decision {
     fn new(incoming: Option<Incoming>) -> Self {
         let foreign = incoming.and_then(|incoming| incoming.trace);
+        let (trace, [root, last_try]) =
+            RandomIds::draw(|ids| (ids.trace(false), [ids.span(), ids.span()]));
         Self {
             parent: incoming
                 .filter(|_| foreign.is_some())
@@ -305,10 +305,10 @@ impl Decision {
             format: incoming.map(|incoming| incoming.format),
             is_told: incoming.is_some_and(|incoming| incoming.sampled.is_some()),
             debug: incoming.is_some_and(|incoming| incoming.debug),
-            trace: foreign.unwrap_or_else(|| random_trace(false)),
+            trace: foreign.unwrap_or(trace),
             is_foreign: foreign.is_some(),
-            root: random_span(),
-            last_try: random_span(),
+            root,
+            last_try,
             sampled: false,
         }
     }
@@ -330,7 +330,7 @@ impl Decision {
         }
     }
 
-    fn ids(self) -> Ids {
+    fn ids(&self) -> Ids {
         Ids {
             trace: self.trace.number,
             root: self.root,
@@ -340,7 +340,7 @@ impl Decision {
     }
 
     /// What the upstream gets: the span of the last try as its parent if there is one, and otherwise the root span.
-    fn outgoing(self, kinds: Instrumentations) -> Outgoing {
+    fn outgoing(&self, kinds: Instrumentations) -> Outgoing {
         let has_try = kinds.intersects(Instrumentations::BALANCER);
         Outgoing {
             trace: self.trace,

@@ -20,13 +20,15 @@ const FIXED_64: u8 = 1;
 const BYTES: u8 = 2;
 const FIXED_32: u8 = 5;
 
-/// Maximum number of bytes of a length.
-const MOST_LENGTH: usize = 10;
 /// Below this, a number has one byte.
 const SHORT: usize = 128;
 
 pub(super) const fn tag_of_bytes(field: u8) -> u8 {
     tag(field, BYTES)
+}
+
+pub(super) const fn tag_of_fixed(field: u8) -> u8 {
+    tag(field, FIXED_64)
 }
 
 pub(super) const fn tag_of_integer(field: u8) -> u8 {
@@ -52,7 +54,10 @@ pub(super) fn varint(mut number: u64, out: &mut Vec<u8>) {
 /// Number of bytes of a number.
 #[inline]
 fn size(number: usize) -> usize {
-    let bits = (usize::BITS - (number | 1).leading_zeros()) as usize;
+    if number < SHORT {
+        return 1;
+    }
+    let bits = (usize::BITS - number.leading_zeros()) as usize;
     bits.div_ceil(7)
 }
 
@@ -77,9 +82,18 @@ pub(super) fn fixed_32(field: u8, number: u32, out: &mut Vec<u8>) {
 
 #[inline]
 pub(super) fn bytes(field: u8, value: &[u8], out: &mut Vec<u8>) {
-    out.push(tag(field, BYTES));
-    varint(value.len() as u64, out);
+    begin_bytes(field, value.len(), out);
     out.extend_from_slice(value);
+}
+
+/// Writes what comes before bytes of this length.
+#[inline]
+pub(super) fn begin_bytes(field: u8, length: usize, out: &mut Vec<u8>) {
+    if length < SHORT {
+        return out.extend_from_slice(&[tag(field, BYTES), length as u8]);
+    }
+    out.push(tag(field, BYTES));
+    varint(length as u64, out);
 }
 
 /// Replaces what is not UTF-8. Collectors refuse a whole batch for one such text.
@@ -91,8 +105,8 @@ pub(super) fn text(value: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Writes a `KeyValue`.
-#[inline]
+/// Writes a `KeyValue`. It is always inlined, because keys are known and their copies then need no calls.
+#[inline(always)]
 pub(super) fn attribute(field: u8, key: &str, value: Attribute<'_>, out: &mut Vec<u8>) {
     match value {
         Attribute::Text(value) => {
@@ -113,7 +127,7 @@ pub(super) fn attribute(field: u8, key: &str, value: Attribute<'_>, out: &mut Ve
 }
 
 /// Writes a `KeyValue` whose text has this length and is written by `write`.
-#[inline]
+#[inline(always)]
 pub(super) fn text_attribute(
     field: u8,
     key: &str,
@@ -121,34 +135,35 @@ pub(super) fn text_attribute(
     out: &mut Vec<u8>,
     write: impl FnOnce(&mut Vec<u8>),
 ) {
-    let whole = key.len() + length + 6;
-    if whole < SHORT {
-        // All lengths have one byte.
-        let [key_length, any, length] = [key.len(), 2 + length, length].map(|length| length as u8);
-        out.extend_from_slice(&[tag(field, BYTES), whole as u8, tag(1, BYTES), key_length]);
-        out.extend_from_slice(key.as_bytes());
-        out.extend_from_slice(&[tag(2, BYTES), any, tag(1, BYTES), length]);
-    } else {
-        begin_attribute(field, key, 1 + size(length) + length, out);
-        out.push(tag(1, BYTES));
-        varint(length as u64, out);
-    }
+    begin_attribute(field, key, 1 + size(length) + length, out);
+    begin_bytes(1, length, out);
     write(out);
 }
 
 /// Writes what comes before the `AnyValue` of this size.
-#[inline]
+#[inline(always)]
 fn begin_attribute(field: u8, key: &str, any: usize, out: &mut Vec<u8>) {
+    let length = 4 + key.len() + any;
+    if length >= SHORT {
+        return begin_long_attribute(field, key, any, out);
+    }
+    // All lengths have one byte.
+    let key_length = key.len() as u8;
+    out.extend_from_slice(&[tag(field, BYTES), length as u8, tag(1, BYTES), key_length]);
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(&[tag(2, BYTES), any as u8]);
+}
+
+#[inline(never)]
+fn begin_long_attribute(field: u8, key: &str, any: usize, out: &mut Vec<u8>) {
     let length = 1 + size(key.len()) + key.len() + 1 + size(any) + any;
-    out.push(tag(field, BYTES));
-    varint(length as u64, out);
+    begin_bytes(field, length, out);
     bytes(1, key.as_bytes(), out);
-    out.push(tag(2, BYTES));
-    varint(any as u64, out);
+    begin_bytes(2, any, out);
 }
 
 /// Writes a message into a field. Its length is written after it: `expected` is the number of bytes that the length
-/// probably has, and if it has another one, the message is moved.
+/// probably has (one or two), and if it has another one, the message is moved.
 #[inline]
 pub(super) fn message(
     field: u8,
@@ -156,24 +171,28 @@ pub(super) fn message(
     out: &mut Vec<u8>,
     write: impl FnOnce(&mut Vec<u8>),
 ) {
-    out.push(tag(field, BYTES));
-    let start = out.len();
-    out.resize(start + expected, 0);
-    write(out);
-    let mut length = out.len() - start - expected;
-    let needed = size(length);
-    if needed != expected {
-        make_room(start..start + expected, needed, out);
+    let start = out.len() + 1;
+    match expected {
+        1 => out.extend_from_slice(&[tag(field, BYTES), 0]),
+        _ => out.extend_from_slice(&[tag(field, BYTES), 0, 0]),
     }
-    for (byte, rest) in out.iter_mut().skip(start).zip((0..needed).rev()) {
-        *byte = (length & 0x7f) as u8 | if rest > 0 { 0x80 } else { 0 };
-        length >>= 7;
+    let place = start..out.len();
+    write(out);
+    let length = out.len() - place.end;
+    match &mut out[place.clone()] {
+        [only] if length < SHORT => *only = length as u8,
+        [low, high] if (SHORT..SHORT * SHORT).contains(&length) => {
+            (*low, *high) = (length as u8 | 0x80, (length / SHORT) as u8);
+        }
+        _ => set_length(place, length, out),
     }
 }
 
 #[cold]
-fn make_room(place: Range<usize>, needed: usize, out: &mut Vec<u8>) {
-    out.splice(place, [0; MOST_LENGTH].into_iter().take(needed));
+fn set_length(place: Range<usize>, length: usize, out: &mut Vec<u8>) {
+    let mut bytes = Vec::new();
+    varint(length as u64, &mut bytes);
+    out.splice(place, bytes);
 }
 
 /// What comes before the entries of an export: `resource_spans` (or `resource_logs`) with the resource and the scope.

@@ -4,10 +4,11 @@
 use super::custom;
 use super::protobuf::{self, Attribute, attribute, text_attribute};
 use crate::exporter::Texts;
-use crate::propagation::random_span;
+use crate::propagation::{RandomIds, SpanIds};
 use plugin::trace::{FailedLookup, PluginPhase, Span, SpanKind, is_name};
 use plugin::{Instrumentations, LogCx, Request, Try, TryEnd, redact};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// Fields of `Span`.
@@ -43,10 +44,8 @@ enum Kind {
     Client = 3,
 }
 
-/// A span without its attributes.
+/// A span without its ids and attributes.
 struct Base<'n> {
-    id: u64,
-    parent: Option<u64>,
     /// The name in two parts.
     name: (&'n str, &'n str),
     kind: Kind,
@@ -59,12 +58,31 @@ struct Base<'n> {
 struct Writer<'a, 'q> {
     texts: &'a mut Texts<'q>,
     ids: Ids,
-    /// The field of the trace id, and what comes before the span id: the begin of each span.
-    begin: [u8; 20],
+    /// Ids of the spans below the root.
+    more_ids: SpanIds,
+    /// The beginning of each span below the root: the ids of the trace, of the span and of its parent.
+    begin: [u8; BEGIN],
     /// When the request has begun, in nanoseconds since 1970 and on the clock of the spans.
     started_at: u64,
     started: Instant,
+    /// The last time of a span on both clocks. Most spans begin where the one before has ended.
+    last: (Instant, u64),
 }
+
+/// Length of a span's ids, each after its tag and its length.
+const BEGIN: usize = 38;
+const TRACE: Range<usize> = 2..18;
+const SPAN: Range<usize> = 20..28;
+const PARENT: Range<usize> = 30..38;
+
+/// The kind and the times of a span.
+const TIMES: [u8; 20] = {
+    let mut times = [0; 20];
+    times[0] = protobuf::tag_of_integer(field::KIND);
+    times[2] = protobuf::tag_of_fixed(field::START);
+    times[11] = protobuf::tag_of_fixed(field::END);
+    times
+};
 
 /// Number of bytes that the length of a message has, mostly: of a span without attributes, and of one with some.
 const BARE: usize = 1;
@@ -72,19 +90,16 @@ pub(super) const WITH_ATTRIBUTES: usize = 2;
 
 /// Writes the spans of a request.
 pub(super) fn write(cx: &LogCx<'_, '_>, ids: Ids, kinds: Instrumentations, texts: &mut Texts<'_>) {
-    let mut begin = [0; 20];
-    let [tag, length, rest @ ..] = &mut begin;
-    (*tag, *length) = (protobuf::tag_of_bytes(field::TRACE_ID), 16);
-    let (trace, span) = rest.split_at_mut(16);
-    trace.copy_from_slice(&ids.trace.to_be_bytes());
-    span.copy_from_slice(&[protobuf::tag_of_bytes(field::SPAN_ID), 8]);
     let started_at = cx.entry.started_at.duration_since(UNIX_EPOCH);
+    let started_at = nanoseconds(started_at.unwrap_or_default());
     let mut writer = Writer {
         texts,
         ids,
-        begin,
-        started_at: nanoseconds(started_at.unwrap_or_default()),
+        more_ids: RandomIds::draw(RandomIds::spans),
+        begin: begin(&ids),
+        started_at,
         started: cx.request.started,
+        last: (cx.request.started, started_at),
     };
     writer.root(cx);
     let trace = &cx.state.trace;
@@ -110,9 +125,41 @@ pub(super) fn write(cx: &LogCx<'_, '_>, ids: Ids, kinds: Instrumentations, texts
     }
 }
 
+fn begin(ids: &Ids) -> [u8; BEGIN] {
+    let mut begin = [0; BEGIN];
+    for (field, place) in [
+        (field::TRACE_ID, TRACE),
+        (field::SPAN_ID, SPAN),
+        (field::PARENT_SPAN_ID, PARENT),
+    ] {
+        begin[place.start - 2] = protobuf::tag_of_bytes(field);
+        begin[place.start - 1] = place.len() as u8;
+    }
+    begin[TRACE].copy_from_slice(&ids.trace.to_be_bytes());
+    begin[SPAN].copy_from_slice(&ids.root.to_be_bytes());
+    begin[PARENT].copy_from_slice(&ids.root.to_be_bytes());
+    begin
+}
+
 fn nanoseconds(time: Duration) -> u64 {
     let whole = time.as_secs().saturating_mul(1_000_000_000);
     whole.saturating_add(time.subsec_nanos().into())
+}
+
+impl Base<'_> {
+    #[inline]
+    fn write(&self, out: &mut Vec<u8>) {
+        let (first, second) = self.name;
+        protobuf::begin_bytes(field::NAME, first.len() + second.len(), out);
+        out.extend_from_slice(first.as_bytes());
+        out.extend_from_slice(second.as_bytes());
+        out.extend_from_slice(&TIMES);
+        if let Some(times) = out.last_chunk_mut::<{ TIMES.len() }>() {
+            times[1] = self.kind as u8;
+            times[3..11].copy_from_slice(&self.start.to_le_bytes());
+            times[12..].copy_from_slice(&self.end.max(self.start).to_le_bytes());
+        }
+    }
 }
 
 impl Writer<'_, '_> {
@@ -123,46 +170,23 @@ impl Writer<'_, '_> {
     }
 
     #[inline]
-    fn instant(&self, at: Instant) -> u64 {
-        self.at(at.saturating_duration_since(self.started))
-    }
-
-    #[inline]
-    fn child<'n>(
-        &self,
-        name: (&'n str, &'n str),
-        kind: Kind,
-        (start, end): (u64, u64),
-    ) -> Base<'n> {
-        Base {
-            id: random_span(),
-            parent: Some(self.ids.root),
-            name,
-            kind,
-            start,
-            end,
+    fn instant(&mut self, at: Instant) -> u64 {
+        if at != self.last.0 {
+            self.last = (at, self.at(at.saturating_duration_since(self.started)));
         }
+        self.last.1
     }
 
-    /// Writes a span. `rest` writes its attributes.
+    /// Writes a span below the root. `rest` writes its attributes.
     #[inline]
-    fn span(&mut self, base: &Base<'_>, length: usize, rest: impl FnOnce(&mut Vec<u8>)) {
+    fn child(&mut self, id: u64, base: &Base<'_>, length: usize, rest: impl FnOnce(&mut Vec<u8>)) {
         let begin = &self.begin;
         protobuf::message(protobuf::ENTRY, length, &mut self.texts.out, |out| {
             out.extend_from_slice(begin);
-            out.extend_from_slice(&base.id.to_be_bytes());
-            if let Some(parent) = base.parent {
-                protobuf::bytes(field::PARENT_SPAN_ID, &parent.to_be_bytes(), out);
+            if let Some(begin) = out.last_chunk_mut::<BEGIN>() {
+                begin[SPAN].copy_from_slice(&id.to_be_bytes());
             }
-            let (first, second) = base.name;
-            out.push(protobuf::tag_of_bytes(field::NAME));
-            protobuf::varint((first.len() + second.len()) as u64, out);
-            out.extend_from_slice(first.as_bytes());
-            out.extend_from_slice(second.as_bytes());
-            let kind = [protobuf::tag_of_integer(field::KIND), base.kind as u8];
-            out.extend_from_slice(&kind);
-            protobuf::fixed(field::START, base.start, out);
-            protobuf::fixed(field::END, base.end.max(base.start), out);
+            base.write(out);
             rest(out);
         });
         self.texts.end();
@@ -177,26 +201,36 @@ impl Writer<'_, '_> {
             ..
         } = cx;
         let base = Base {
-            id: self.ids.root,
-            parent: self.ids.parent,
             name: ("kong", ""),
             kind: Kind::Server,
             start: self.started_at,
             end: self.at(entry.latencies.request),
         };
-        self.span(&base, WITH_ATTRIBUTES, |out| {
-            show("http.method", &protobuf::text(request.method_bytes()), out);
-            show("http.host", request.host, out);
-            show("http.scheme", request.scheme.name(), out);
-            show("http.flavor", flavor(request), out);
-            show("kong.request.id", request.request_id, out);
-            show("http.route", request.route_path, out);
-            show_url(request, node.redacts_records, out);
-            show_address("http.client_ip", request.client.ip, out);
-            show_address("net.peer.ip", request.peer.ip(), out);
-            show_status(entry.status, out);
-            custom::write_root(&state.trace, out);
-        });
+        let (begin, parent) = (&self.begin, self.ids.parent);
+        protobuf::message(
+            protobuf::ENTRY,
+            WITH_ATTRIBUTES,
+            &mut self.texts.out,
+            |out| {
+                out.extend_from_slice(&begin[..SPAN.end]);
+                if let Some(parent) = parent {
+                    protobuf::bytes(field::PARENT_SPAN_ID, &parent.to_be_bytes(), out);
+                }
+                base.write(out);
+                show("http.method", &protobuf::text(request.method_bytes()), out);
+                show("http.host", request.host, out);
+                show("http.scheme", request.scheme.name(), out);
+                show("http.flavor", flavor(request), out);
+                show("kong.request.id", request.request_id, out);
+                show("http.route", request.route_path, out);
+                show_url(request, node.redacts_records, out);
+                show_address("http.client_ip", request.client.ip, out);
+                show_address("net.peer.ip", request.peer.ip(), out);
+                show_status(entry.status, out);
+                custom::write_root(&state.trace, out);
+            },
+        );
+        self.texts.end();
     }
 
     /// Writes a span that the data plane has recorded.
@@ -210,33 +244,43 @@ impl Writer<'_, '_> {
                     PluginPhase::Access => "kong.access.plugin.",
                     PluginPhase::HeaderFilter => "kong.header_filter.plugin.",
                 };
-                ((prefix, name.as_str()), phase.instrumentation())
+                ((prefix, &**name), phase.instrumentation())
             }
         };
         if !kinds.intersects(of) {
             return;
         }
-        let times = (self.instant(span.start), self.instant(span.end));
-        let base = self.child(name, Kind::Internal, times);
-        self.span(&base, BARE, |out| {
+        let base = Base {
+            name,
+            kind: Kind::Internal,
+            start: self.instant(span.start),
+            end: self.instant(span.end),
+        };
+        let id = self.more_ids.next_id();
+        self.child(id, &base, BARE, |out| {
             if let SpanKind::Query { statement } = &span.kind {
                 show("db.system", "lmdb", out);
                 show("db.statement", statement, out);
             }
             if let Some(error) = &span.error {
-                show_failure(error, times.1, out);
+                show_failure(error, base.end, out);
             }
         });
     }
 
     /// Writes the span of a try, whose number is counted from 1.
     fn attempt(&mut self, number: usize, one: &Try, server: &str, is_last: bool) {
-        let times = (self.at(one.after), self.at(one.after + one.took));
-        let mut base = self.child(("kong.balancer", ""), Kind::Client, times);
-        if is_last {
-            base.id = self.ids.last_try;
-        }
-        self.span(&base, WITH_ATTRIBUTES, |out| {
+        let base = Base {
+            name: ("kong.balancer", ""),
+            kind: Kind::Client,
+            start: self.at(one.after),
+            end: self.at(one.after + one.took),
+        };
+        let id = match is_last {
+            true => self.ids.last_try,
+            false => self.more_ids.next_id(),
+        };
+        self.child(id, &base, WITH_ATTRIBUTES, |out| {
             show_number("try_count", number as f64, out);
             if let Some(socket) = one.address {
                 show_address("net.peer.ip", socket.ip(), out);
@@ -260,9 +304,14 @@ impl Writer<'_, '_> {
         if server.is_empty() || !is_name(server) {
             return;
         }
-        let times = (self.at(one.after), self.at(one.after + one.choosing));
-        let base = self.child(("kong.dns", ""), Kind::Client, times);
-        self.span(&base, WITH_ATTRIBUTES, |out| {
+        let base = Base {
+            name: ("kong.dns", ""),
+            kind: Kind::Client,
+            start: self.at(one.after),
+            end: self.at(one.after + one.choosing),
+        };
+        let id = self.more_ids.next_id();
+        self.child(id, &base, WITH_ATTRIBUTES, |out| {
             show("dns.record.domain", server, out);
             show_number("dns.record.port", found.port().into(), out);
             show_address("dns.record.ip", found.ip(), out);
@@ -270,17 +319,22 @@ impl Writer<'_, '_> {
     }
 
     fn failed_resolution(&mut self, lookup: &FailedLookup) {
-        let times = (self.instant(lookup.start), self.instant(lookup.end));
-        let base = self.child(("kong.dns", ""), Kind::Client, times);
-        self.span(&base, WITH_ATTRIBUTES, |out| {
+        let base = Base {
+            name: ("kong.dns", ""),
+            kind: Kind::Client,
+            start: self.instant(lookup.start),
+            end: self.instant(lookup.end),
+        };
+        let id = self.more_ids.next_id();
+        self.child(id, &base, WITH_ATTRIBUTES, |out| {
             show("dns.record.domain", &lookup.name, out);
             show_number("dns.record.port", lookup.port.into(), out);
-            show_failure(&lookup.error, times.1, out);
+            show_failure(&lookup.error, base.end, out);
         });
     }
 }
 
-#[inline]
+#[inline(always)]
 fn show(key: &str, value: &str, out: &mut Vec<u8>) {
     attribute(field::ATTRIBUTES, key, Attribute::Text(value), out);
 }
@@ -338,15 +392,20 @@ fn show_address(key: &str, ip: IpAddr, out: &mut Vec<u8>) {
         IpAddr::V4(ip) => ip.octets(),
         IpAddr::V6(ip) => return show(key, &ip.to_string(), out),
     };
-    let digits = |octet: &u8| 1 + usize::from(*octet >= 10) + usize::from(*octet >= 100);
-    let length = 3 + octets.iter().map(digits).sum::<usize>();
-    text_attribute(field::ATTRIBUTES, key, length, out, |out| {
-        for (at, octet) in octets.into_iter().enumerate() {
-            if at > 0 {
-                out.push(b'.');
+    let (mut text, mut end) = ([0; 16], 0);
+    for octet in octets {
+        for (unit, least) in [(100, 100), (10, 10), (1, 0)] {
+            if octet >= least {
+                text[end] = b'0' + octet / unit % 10;
+                end += 1;
             }
-            out.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
         }
+        text[end] = b'.';
+        end += 1;
+    }
+    let length = end - 1;
+    text_attribute(field::ATTRIBUTES, key, length, out, |out| {
+        out.extend_from_slice(&text[..length]);
     });
 }
 

@@ -1,9 +1,10 @@
 //! The formats that are read and written: the field `propagation`, and the deprecated ones that it replaces.
 
-use super::fields::Fields;
+use super::fields::{Fields, LENGTHS};
+use super::inject::TraceParent;
 use super::{Format, Incoming, Outgoing, formats};
 use compact_str::CompactString;
-use plugin::{HeaderEdits, Trace};
+use plugin::{HeaderEdits, Request, Trace};
 use serde::Deserialize;
 
 /// The field `propagation`.
@@ -61,6 +62,7 @@ pub struct Propagation {
     clear: Box<[CompactString]>,
     inject: Box<[Inject]>,
     default: Format,
+    trace_parent: TraceParent,
 }
 
 /// The formats that are read if nothing else is said, in this order.
@@ -94,6 +96,7 @@ impl Propagation {
                 clear: clear.unwrap_or_default().into(),
                 inject: inject.unwrap_or_default().into(),
                 default: default_format,
+                trace_parent: TraceParent::new(),
             };
         }
         let default = default_header_type.unwrap_or(default_format);
@@ -108,20 +111,34 @@ impl Propagation {
             clear: Box::default(),
             inject: inject.into(),
             default,
+            trace_parent: TraceParent::new(),
         }
     }
 
-    /// Returns the context of the first format that the request has one of.
-    pub fn extract(&self, fields: &Fields<'_>) -> Option<Incoming> {
-        if fields.is_empty() {
-            return None;
-        }
+    /// Returns the context of a request as the upstream would get it. Like all plugins of Kong's, it sees the first hundred
+    /// lines.
+    pub fn of_request(&self, request: &Request<'_>) -> Option<Incoming> {
+        self.extract(request.first_other_pairs(LENGTHS))
+    }
+
+    /// Returns the context of the first format that the headers have one of.
+    #[inline]
+    pub fn extract<'h, N: AsRef<[u8]>>(
+        &self,
+        headers: impl Iterator<Item = (N, &'h [u8])>,
+    ) -> Option<Incoming> {
+        self.extract_from(&Fields::collect(headers)?)
+    }
+
+    #[inline(never)]
+    fn extract_from(&self, fields: &Fields<'_>) -> Option<Incoming> {
         let mut formats = self.extract.iter();
         formats.find_map(|format| formats::extract(*format, fields))
     }
 
     /// Removes the headers to clear and writes the context. `incoming` is the format of the incoming context, if there
     /// is one. The log record shows the trace id in each format.
+    #[inline]
     pub fn inject(
         &self,
         outgoing: &Outgoing,
@@ -137,7 +154,7 @@ impl Propagation {
                 Inject::Preserve => incoming.unwrap_or(self.default),
                 Inject::As(format) => *format,
             };
-            outgoing.write(format, headers);
+            outgoing.write(format, &self.trace_parent, headers);
             trace.show(format.id_form());
         }
     }

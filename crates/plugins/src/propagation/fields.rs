@@ -1,6 +1,7 @@
 //! The headers of all formats, collected from a request in one pass.
 
-use plugin::{HeaderEdits, Request};
+use net::http1::is_same_name;
+use plugin::HeaderEdits;
 
 /// A header of a trace context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,10 +27,21 @@ pub enum Name {
 
 const COUNT: usize = Name::CloudTraceContext as usize + 1;
 
+/// The lengths of the names, as a set of bits.
+pub(super) const LENGTHS: u64 = {
+    let lengths = [2, 10, 11, 12, 13, 15, 16, 17, 18, 19, 21, 27];
+    let (mut set, mut at) = (0, 0);
+    while at < lengths.len() {
+        set |= 1 << lengths[at];
+        at += 1;
+    }
+    set
+};
+
 impl Name {
     /// Classifies a header by its length first, so that most names cost only one comparison.
     #[inline]
-    fn of(name: &[u8]) -> Option<Self> {
+    pub(super) fn of(name: &[u8]) -> Option<Self> {
         let (one, other): (_, Option<(&[u8], Self)>) = match name.len() {
             2 => ((&b"b3"[..], Self::B3), None),
             10 => (
@@ -60,7 +72,7 @@ impl Name {
             ),
             _ => return None,
         };
-        let is = |(known, found): (&[u8], Self)| name.eq_ignore_ascii_case(known).then_some(found);
+        let is = |(known, found): (&[u8], Self)| is_same_name(name, known).then_some(found);
         is(one).or_else(|| is(other?))
     }
 
@@ -71,7 +83,7 @@ impl Name {
             (b"x-b3-parentspanid", Self::B3ParentSpanId),
         ]
         .into_iter()
-        .find(|(known, _)| name.eq_ignore_ascii_case(known))
+        .find(|(known, _)| is_same_name(name, known))
         .map(|(_, found)| found)
     }
 }
@@ -86,33 +98,29 @@ pub struct Fields<'r> {
 }
 
 impl<'r> Fields<'r> {
-    /// Collects the headers as the upstream would get them. Like all plugins of Kong's, it sees the first hundred lines.
-    pub fn of(request: &'r Request<'_>) -> Self {
-        Self::collect(request.first_other_pairs())
+    /// Collects the headers. Returns `None` if there are none, as in most requests.
+    #[inline]
+    pub fn collect<N: AsRef<[u8]>>(pairs: impl Iterator<Item = (N, &'r [u8])>) -> Option<Self> {
+        let named = |(name, value): (N, _)| Some((Name::of(name.as_ref())?, value));
+        let mut found = pairs.filter_map(named);
+        let first = found.next()?;
+        Some(Self::of(first, found))
     }
 
-    pub fn collect<N: AsRef<[u8]>>(pairs: impl Iterator<Item = (N, &'r [u8])>) -> Self {
+    #[inline(never)]
+    fn of(first: (Name, &'r [u8]), rest: impl Iterator<Item = (Name, &'r [u8])>) -> Self {
         let mut fields = Self::default();
-        pairs.for_each(|(name, value)| {
-            if let Some(name) = Name::of(name.as_ref()) {
-                fields.add(name, value);
-            }
-        });
+        fields.add(first);
+        rest.for_each(|found| fields.add(found));
         fields
     }
 
-    fn add(&mut self, name: Name, value: &'r [u8]) {
+    fn add(&mut self, (name, value): (Name, &'r [u8])) {
         let is_first = !self.has(name);
         self.present |= 1 << name as u32;
         if let Some(place) = self.values.get_mut(name as usize) {
             *place = is_first.then_some(value);
         }
-    }
-
-    /// Whether the request has no trace header at all.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.present == 0
     }
 
     pub fn has(&self, name: Name) -> bool {

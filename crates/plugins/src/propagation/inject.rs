@@ -2,7 +2,7 @@
 
 use super::Format;
 use plugin::trace::{TraceId, write_hex};
-use plugin::{HeaderEdits, HeaderValue};
+use plugin::{HeaderEdits, HeaderLine, HeaderValue};
 
 /// The trace context that the upstream gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,14 +38,41 @@ fn digits(span: u64) -> Digits<16> {
     Digits::of(&span.to_be_bytes())
 }
 
+/// The header `traceparent`, whose value has always the same length. It is the one of nearly all requests.
+#[derive(Debug)]
+pub(super) struct TraceParent(HeaderLine);
+
+/// `00-<trace>-<span>-<flags>`.
+const TRACE_PARENT: &str = "00-00000000000000000000000000000000-0000000000000000-00";
+
+impl TraceParent {
+    pub(super) fn new() -> Self {
+        let value = HeaderValue::from_static(TRACE_PARENT);
+        Self(HeaderLine::new("traceparent", &value))
+    }
+
+    #[inline]
+    fn write(&self, outgoing: &Outgoing, headers: &mut HeaderEdits) {
+        headers.set_filled_line(&self.0, |value| {
+            let Ok(value) = <&mut [u8; TRACE_PARENT.len()]>::try_from(value) else {
+                return;
+            };
+            write_hex(&outgoing.trace.number.to_be_bytes(), &mut value[3..35]);
+            write_hex(&outgoing.span.to_be_bytes(), &mut value[36..52]);
+            value[54] = b'0' + u8::from(outgoing.sampled == Some(true));
+        });
+    }
+}
+
 impl Outgoing {
-    pub(super) fn write(&self, format: Format, headers: &mut HeaderEdits) {
+    pub(super) fn write(
+        &self,
+        format: Format,
+        trace_parent: &TraceParent,
+        headers: &mut HeaderEdits,
+    ) {
         match format {
-            Format::W3c => {
-                let value = self.w3c();
-                let value = std::str::from_utf8(&value).unwrap_or_default();
-                headers.set("traceparent", value);
-            }
+            Format::W3c => trace_parent.write(self, headers),
             Format::B3 => self.write_b3(headers),
             Format::B3Single => headers.set("b3", &*self.b3()),
             Format::Jaeger => headers.set("uber-trace-id", &*self.jaeger()),
@@ -74,17 +101,6 @@ impl Outgoing {
 
     fn long(&self) -> Digits<32> {
         Digits(self.trace.hex())
-    }
-
-    /// The form of nearly all requests, made without an intermediate text.
-    fn w3c(&self) -> [u8; 55] {
-        let mut value = *b"00-00000000000000000000000000000000-0000000000000000-00";
-        value[3..35].copy_from_slice(&self.trace.hex());
-        write_hex(&self.span.to_be_bytes(), &mut value[36..52]);
-        if self.sampled == Some(true) {
-            value[54] = b'1';
-        }
-        value
     }
 
     fn write_b3(&self, headers: &mut HeaderEdits) {

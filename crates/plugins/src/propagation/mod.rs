@@ -89,24 +89,54 @@ impl Incoming {
 }
 
 thread_local! {
-    /// Two sequences with independent seeds, so that trace ids of many nodes do not meet.
-    static IDS: RefCell<[Rng; 2]> = RefCell::new([(); 2].map(|()| Rng::with_seed(random_seed())));
+    static IDS: RefCell<RandomIds> = RefCell::new(RandomIds {
+        low: SpanIds(Rng::with_seed(random_seed())),
+        high: Rng::with_seed(random_seed()),
+    });
 }
 
-/// Returns a random trace id, which is not zero.
-pub fn random_trace(is_short: bool) -> TraceId {
-    let low = random_span();
-    let high = match is_short {
-        true => 0,
-        false => IDS.with_borrow_mut(|[_, high]| high.u64(..)),
-    };
-    TraceId {
-        number: u128::from(high) << 64 | u128::from(low),
-        is_short,
+/// Random ids. Trace ids are made of two sequences with independent seeds, so that those of many nodes do not meet.
+pub struct RandomIds {
+    low: SpanIds,
+    high: Rng,
+}
+
+impl RandomIds {
+    /// Draws from the ids of this thread.
+    #[inline]
+    pub fn draw<T>(draw: impl FnOnce(&mut Self) -> T) -> T {
+        IDS.with_borrow_mut(draw)
+    }
+
+    /// Returns a trace id, which is not zero.
+    #[inline]
+    pub fn trace(&mut self, is_short: bool) -> TraceId {
+        let high = if is_short { 0 } else { self.high.u64(..) };
+        TraceId {
+            number: u128::from(high) << 64 | u128::from(self.low.next_id()),
+            is_short,
+        }
+    }
+
+    #[inline]
+    pub fn span(&mut self) -> u64 {
+        self.low.next_id()
+    }
+
+    /// Returns a sequence of its own for the spans of a request.
+    #[inline]
+    pub fn spans(&mut self) -> SpanIds {
+        SpanIds(self.low.0.fork())
     }
 }
 
-/// Returns a random span id, which is not zero.
-pub fn random_span() -> u64 {
-    IDS.with_borrow_mut(|[low, _]| low.u64(1..))
+/// Random span ids.
+pub struct SpanIds(Rng);
+
+impl SpanIds {
+    /// Returns a span id, which is not zero.
+    #[inline]
+    pub fn next_id(&mut self) -> u64 {
+        self.0.u64(..).max(1)
+    }
 }

@@ -1,6 +1,6 @@
 //! Tests of trace contexts: each format in both directions, and what hostile clients send.
 
-use super::fields::Fields;
+use super::fields::{LENGTHS, Name};
 use super::{Config, Format, HeaderType, Incoming, Outgoing, Propagation};
 use plugin::trace::{Trace, TraceId};
 use plugin::{HeaderEdits, HeaderValue};
@@ -30,7 +30,7 @@ fn extract_by(propagation: &Propagation, headers: &[(&str, &str)]) -> Option<Inc
     let pairs = headers
         .iter()
         .map(|(name, value)| (*name, value.as_bytes()));
-    propagation.extract(&Fields::collect(pairs))
+    propagation.extract(pairs)
 }
 
 /// The context in short: format, trace id, span, parent and decision.
@@ -370,26 +370,42 @@ fn the_deprecated_fields_count_without_the_lists() {
     assert!(written[0].starts_with("traceparent") && written[1].starts_with("uber-trace-id"));
 }
 
+const NAMES: [&str; 17] = [
+    "b3",
+    "tracestate",
+    "traceparent",
+    "x-b3-traceid",
+    "x-b3-spanid",
+    "x-b3-parentspanid",
+    "x-b3-sampled",
+    "x-b3-flags",
+    "uber-trace-id",
+    "ot-tracer-traceid",
+    "ot-tracer-spanid",
+    "ot-tracer-sampled",
+    "x-datadog-trace-id",
+    "x-datadog-parent-id",
+    "x-datadog-sampling-priority",
+    "x-amzn-trace-id",
+    "x-cloud-trace-context",
+];
+
+#[test]
+fn each_header_is_found_by_the_length_of_its_name() {
+    let mut lengths = 0_u64;
+    for (at, name) in NAMES.iter().enumerate() {
+        let found = Name::of(name.to_uppercase().as_bytes());
+        assert!(found.is_some(), "{name}");
+        let mut others = NAMES[..at].iter().map(|other| Name::of(other.as_bytes()));
+        assert!(others.all(|other| other != found), "{name}");
+        lengths |= 1 << name.len();
+    }
+    assert_eq!(LENGTHS, lengths);
+    assert_eq!(Name::of(b"user-agent"), None);
+}
+
 fn header() -> impl Strategy<Value = (String, Vec<u8>)> {
-    let names = prop::sample::select(vec![
-        "b3",
-        "tracestate",
-        "traceparent",
-        "x-b3-traceid",
-        "x-b3-spanid",
-        "x-b3-parentspanid",
-        "x-b3-sampled",
-        "x-b3-flags",
-        "uber-trace-id",
-        "ot-tracer-traceid",
-        "ot-tracer-spanid",
-        "ot-tracer-sampled",
-        "x-datadog-trace-id",
-        "x-datadog-parent-id",
-        "x-datadog-sampling-priority",
-        "x-amzn-trace-id",
-        "x-cloud-trace-context",
-    ]);
+    let names = prop::sample::select(NAMES.to_vec());
     let texts = "(Root=1-|Parent=|Sampled=|b3=|00|[0-9a-fA-F]{8}|[0-9a-f]{16}|[0-9a-f]{32}|[-:;/,=]|o=|[01d]){0,12}";
     let values = prop_oneof![
         texts.prop_map(String::into_bytes),
@@ -403,7 +419,7 @@ proptest! {
     #[test]
     fn what_is_read_can_be_written_and_read_again(headers in prop::collection::vec(header(), 0..6)) {
         let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
-        let Some(incoming) = usual().extract(&Fields::collect(pairs)) else {
+        let Some(incoming) = usual().extract(pairs) else {
             return Ok(());
         };
         let Some(trace) = incoming.trace else {
@@ -411,7 +427,7 @@ proptest! {
         };
         let outgoing = Outgoing { trace, sampled: incoming.sampled, ..outgoing() };
         let written = inject(&usual(), &outgoing, Some(incoming.format));
-        let again = usual().extract(&Fields::collect(written.added())).unwrap();
+        let again = usual().extract(written.added()).unwrap();
         prop_assert_eq!(again.trace, Some(trace));
         prop_assert_eq!(again.span, Some(SPAN));
         prop_assert_eq!(again.sampled == Some(true), incoming.sampled == Some(true));

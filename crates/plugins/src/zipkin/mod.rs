@@ -16,10 +16,7 @@ pub(crate) use source::SOURCE;
 
 use crate::exporter::{self, Exporter, Target};
 use crate::headers::check_name;
-use crate::propagation::Format;
-use crate::propagation::{
-    Incoming, Outgoing, Propagation, fields::Fields, random_span, random_trace,
-};
+use crate::propagation::{Format, Incoming, Outgoing, Propagation, RandomIds};
 use bytes::Bytes;
 use compact_str::CompactString;
 use config::{Config, Flavor, SpanName, StaticTag};
@@ -138,7 +135,7 @@ impl Plugin for Zipkin {
         own: &'a mut Own,
     ) -> Result<Step<'a>, PluginError> {
         let RequestCx { request, state, .. } = cx;
-        let incoming = self.propagation.extract(&Fields::of(request));
+        let incoming = self.propagation.of_request(request);
         let mut decision = self.decide(incoming);
         if decision.sampled && self.exporter.is_some() {
             decision.access_at = Some(Instant::now());
@@ -214,18 +211,20 @@ impl Zipkin {
         let told = incoming.and_then(|incoming| incoming.sampled);
         let with_ids = incoming.filter(|incoming| incoming.trace.is_some());
         let shared = with_ids.filter(Incoming::shares_span);
+        let (trace, [request, proxy]) = RandomIds::draw(|ids| {
+            let trace = ids.trace(self.has_short_ids);
+            (trace, [ids.span(), ids.span()])
+        });
         Decision {
             trace: with_ids
                 .and_then(|incoming| incoming.trace)
-                .unwrap_or_else(|| random_trace(self.has_short_ids)),
-            request: shared
-                .and_then(|incoming| incoming.span)
-                .unwrap_or_else(random_span),
+                .unwrap_or(trace),
+            request: shared.and_then(|incoming| incoming.span).unwrap_or(request),
             parent: match shared {
                 Some(incoming) => incoming.parent,
                 None => with_ids.and_then(|incoming| incoming.span),
             },
-            proxy: random_span(),
+            proxy,
             sampled: told.unwrap_or_else(|| is_chosen(self.sample_ratio)),
             access_at: None,
             head_at: None,
@@ -235,7 +234,7 @@ impl Zipkin {
     /// Returns the decision. If the request ended before this plugin's access phase, it is made now.
     fn decision<'o>(&self, request: &Request<'_>, own: &'o mut Own) -> &'o mut Decision {
         own.0.get_or_insert_with(|| {
-            let incoming = self.propagation.extract(&Fields::of(request));
+            let incoming = self.propagation.of_request(request);
             self.decide(incoming)
         })
     }
@@ -244,7 +243,7 @@ impl Zipkin {
 /// Chooses this share of the requests at random.
 fn is_chosen(ratio: f64) -> bool {
     const ALL: f64 = 18_446_744_073_709_551_616.0;
-    ratio >= 1.0 || (random_span() as f64) < ratio * ALL
+    ratio >= 1.0 || (RandomIds::draw(RandomIds::span) as f64) < ratio * ALL
 }
 
 /// A batch as a JSON list.

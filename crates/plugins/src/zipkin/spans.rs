@@ -5,7 +5,7 @@ use super::config::{Flavor, SpanName};
 use super::model::{Annotation, Endpoint, Span, Tag, Tags, micros};
 use super::{Decision, SEPARATOR, Zipkin};
 use crate::exporter::Texts;
-use crate::propagation::random_span;
+use crate::propagation::RandomIds;
 use plugin::{Client, EndedStreamCx, EntityRef, LogCx, Request, Try, TryEnd};
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -212,7 +212,7 @@ impl<'a> Shape<'a> {
         let (start, end) = times;
         Span {
             trace_id: self.decision.trace,
-            id: random_span(),
+            id: RandomIds::draw(RandomIds::span),
             parent_id: Some(self.decision.request),
             name: match suffix {
                 "" => self.name.clone(),

@@ -59,15 +59,8 @@ impl Timer {
     ) {
         let start = trace.resume().unwrap_or(self.last.into_std());
         self.last = Instant::now();
-        for query in self.queries.drain(..) {
-            trace.add(Span {
-                kind: SpanKind::Query {
-                    statement: query.statement,
-                },
-                start: query.start,
-                end: query.end,
-                error: None,
-            });
+        if !self.queries.is_empty() {
+            self.add_queries(trace);
         }
         if !trace.records(self.phase.instrumentation()) {
             return;
@@ -82,7 +75,7 @@ impl Timer {
         trace.add(Span {
             kind: SpanKind::Plugin {
                 phase: self.phase,
-                name: (&*ran.instance.def.name).into(),
+                name: ran.instance.def.name.clone(),
                 id: if shows_id { id() } else { None },
             },
             start,
@@ -91,7 +84,22 @@ impl Timer {
         });
     }
 
+    #[cold]
+    fn add_queries(&mut self, trace: &mut Trace) {
+        for query in self.queries.drain(..) {
+            trace.add(Span {
+                kind: SpanKind::Query {
+                    statement: query.statement,
+                },
+                start: query.start,
+                end: query.end,
+                error: None,
+            });
+        }
+    }
+
     /// Prepares the call of a plugin whose reads of the store have spans.
+    #[inline]
     pub(super) fn call(&mut self, trace: &Trace) {
         self.has_queries = trace.records(Instrumentations::DB_QUERY);
         if self.has_queries {
@@ -100,9 +108,12 @@ impl Timer {
     }
 
     /// Takes the reads of the store during a call, before another request can run on the thread.
+    #[inline]
     pub(super) fn returned(&mut self) {
-        if std::mem::take(&mut self.has_queries) {
-            self.queries = queries::take();
+        if std::mem::take(&mut self.has_queries)
+            && let Some(queries) = queries::take()
+        {
+            self.queries = queries;
         }
     }
 
