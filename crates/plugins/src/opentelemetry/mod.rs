@@ -41,7 +41,9 @@ use std::time::Duration;
 const NAME: &str = "opentelemetry";
 
 pub(crate) fn def() -> PluginDef {
-    let phases = Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG);
+    let phases = Phases::ACCESS
+        .with(Phases::HEADER_FILTER)
+        .with(Phases::LOG_WITHOUT_HEAD);
     PluginDef::bundled::<OpenTelemetry>(NAME, 14, phases, Scopes::ALL)
 }
 
@@ -138,7 +140,7 @@ impl Plugin for OpenTelemetry {
     fn phases(&self, defined: Phases) -> Phases {
         match self.traces {
             None if self.logs.is_none() => Phases::NONE,
-            None => Phases::LOG,
+            None => Phases::LOG_WITHOUT_HEAD,
             Some(_) if self.filters_heads => defined,
             Some(_) => defined.without(Phases::HEADER_FILTER),
         }

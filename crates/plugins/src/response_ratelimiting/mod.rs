@@ -28,7 +28,9 @@ use store::{Client, Running, Store};
 const NAME: &str = "response-ratelimiting";
 
 pub(crate) fn def() -> PluginDef {
-    let phases = Phases::ACCESS.with(Phases::HEADER_FILTER).with(Phases::LOG);
+    let phases = Phases::ACCESS
+        .with(Phases::HEADER_FILTER)
+        .with(Phases::LOG_WITHOUT_HEAD);
     PluginDef::bundled::<ResponseRateLimiting>(NAME, 900, phases, Scopes::ALL)
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn def() -> PluginDef {
     let phases = Phases::ACCESS
         .with(Phases::HEADER_FILTER)
         .with(Phases::BODY_FILTER)
-        .with(Phases::LOG)
+        .with(Phases::LOG_WITHOUT_HEAD)
         .with(Phases::PREREAD);
     PluginDef::bundled::<Zipkin>(NAME, 100_000, phases, Scopes::ALL)
 }
