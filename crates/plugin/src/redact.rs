@@ -259,17 +259,17 @@ pub fn query(query: &[u8], mut out: impl FnMut(&[u8])) {
 
 /// Passes the pieces of a target to `out`, with its user information and values of secret fields of its query hidden.
 pub fn target(target: &[u8], out: impl FnMut(&[u8])) {
-    before_fragment(target, after_scheme, out);
+    before_fragment(target, ends_scheme, out);
 }
 
 /// Passes the pieces of a URL to `out`. Like [`target`], with secret fields of the fragment hidden too. The URL may have
 /// no scheme, and there may be text before it, as in `Refresh`.
 pub fn url(url: &[u8], mut out: impl FnMut(&[u8])) {
     let Some(at) = memchr::memchr(b'#', url) else {
-        return before_fragment(url, authority_start, out);
+        return before_fragment(url, begins_authority, out);
     };
     let (before, fragment) = url.split_at(at + 1);
-    before_fragment(&before[..at], authority_start, &mut out);
+    before_fragment(&before[..at], begins_authority, &mut out);
     out(b"#");
     // A client application may have a query in the fragment.
     let fields = memchr::memchr(b'?', fragment).map_or(0, |at| at + 1);
@@ -277,52 +277,49 @@ pub fn url(url: &[u8], mut out: impl FnMut(&[u8])) {
     query(&fragment[fields..], out);
 }
 
-/// Passes a URL without its fragment to `out`. `start` finds where the authority begins.
-fn before_fragment(url: &[u8], start: fn(&[u8]) -> Option<usize>, mut out: impl FnMut(&[u8])) {
+/// Passes a URL without its fragment to `out`. Two slashes begin an authority if `begins` is true of what comes before
+/// them.
+fn before_fragment(url: &[u8], begins: fn(Option<u8>) -> bool, mut out: impl FnMut(&[u8])) {
     let (place, fields) = match memchr::memchr(b'?', url) {
         Some(at) => url.split_at(at + 1),
         None => (url, &b""[..]),
     };
-    without_user(place, start(place), &mut out);
+    without_user(place, begins, &mut out);
     if !fields.is_empty() {
         query(fields, out);
     }
 }
 
-/// Returns where the authority of an absolute URL begins.
-fn after_scheme(place: &[u8]) -> Option<usize> {
-    const END: &[u8] = b"://";
-    memchr::memmem::find(place, END).map(|at| at + END.len())
+/// Whether two slashes after this begin the authority of an absolute URL.
+fn ends_scheme(before: Option<u8>) -> bool {
+    before == Some(b':')
 }
 
-/// Returns where the authority of a URL begins that may be relative to a scheme, as in `//user:password@host/`. Slashes
-/// within a path, and in the target of a request, are no beginning of an authority.
-fn authority_start(place: &[u8]) -> Option<usize> {
-    const START: &[u8] = b"//";
-    let is_start = |at: &usize| match place[..*at].last() {
-        None => true,
-        // After a scheme, or after `url=` in `Refresh`.
-        Some(before) => b":= '\"".contains(before),
-    };
-    let start = memchr::memmem::find_iter(place, START).find(is_start);
-    start.map(|at| at + START.len())
+/// Whether two slashes after this begin the authority of a URL that may be relative to a scheme, as in
+/// `//user:password@host/`, and may have text before it, as in `Refresh`. Slashes within a path, and in the target of a
+/// request, are no beginning of an authority.
+fn begins_authority(before: Option<u8>) -> bool {
+    before.is_none_or(|before| b":= '\";,".contains(&before))
 }
 
-/// Passes a URL without its query to `out`. The user information in its authority is hidden.
-fn without_user(place: &[u8], start: Option<usize>, mut out: impl FnMut(&[u8])) {
-    let authority = start.and_then(|start| {
+/// Passes a URL without its query to `out`. The user information in each authority is hidden: a URL may have another one
+/// in its path.
+fn without_user(place: &[u8], begins: fn(Option<u8>) -> bool, mut out: impl FnMut(&[u8])) {
+    let mut shown = 0;
+    for slashes in memchr::memmem::find_iter(place, b"//") {
+        let start = slashes + 2;
+        if start < shown || !begins(place[..slashes].last().copied()) {
+            continue;
+        }
         let rest = &place[start..];
         let authority = &rest[..memchr::memchr(b'/', rest).unwrap_or(rest.len())];
-        Some((start, memchr::memrchr(b'@', authority)?))
-    });
-    match authority {
-        Some((start, length)) => {
-            out(&place[..start]);
+        if let Some(length) = memchr::memrchr(b'@', authority) {
+            out(&place[shown..start]);
             out(REDACTED);
-            out(&place[start + length..]);
+            shown = start + length;
         }
-        None => out(place),
     }
+    out(&place[shown..]);
 }
 
 #[cfg(test)]
@@ -399,6 +396,10 @@ mod tests {
             ("0;URL='//u:p@a'", "0;URL='//REDACTED@a'"),
             ("0; url=//u:p@a#b", "0; url=//REDACTED@a#b"),
             ("0; https://u:p@a", "0; https://REDACTED@a"),
+            ("5;//u:p@a", "5;//REDACTED@a"),
+            ("//a/https://u:p@b/", "//a/https://REDACTED@b/"),
+            ("//xftp://u:p@//", "//xftp://REDACTED@//"),
+            ("//u@a/https://v@b", "//REDACTED@a/https://REDACTED@b"),
         ] {
             assert_eq!(shown(text), expected, "{text}");
         }

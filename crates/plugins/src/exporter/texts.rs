@@ -63,6 +63,10 @@ impl<'q> Texts<'q> {
     fn refuse(&mut self) {
         self.queue.refuse_text(self.passed_on + self.out.len());
         self.out.truncate(self.end);
+        if self.end == 0 && self.passed_on == 0 {
+            // Without the first text, the others belong to nothing.
+            self.max_bytes = 0;
+        }
     }
 
     fn pass_on(&mut self) {

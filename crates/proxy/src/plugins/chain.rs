@@ -103,7 +103,9 @@ impl ChainMemory {
         } = self;
         state.clear();
         edits.clear();
-        sent_head.bytes.clear();
+        let SentHead { bytes, size } = sent_head;
+        bytes.clear();
+        *size = 0;
         own.clear();
         picked.clear();
         *answered_by = None;

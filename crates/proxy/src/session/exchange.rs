@@ -638,6 +638,9 @@ impl<'a, 'r> Exchange<'a, 'r> {
         if let Err(error) = &end {
             self.pass_reset(error);
         }
+        if end.is_ok() {
+            self.note_progress();
+        }
         match &mut self.answer {
             None => Err(Failed::Upstream(self.without_answer(&end))),
             Some(answer) if end.is_ok() && matches!(answer.body, Body::Close) => {

@@ -288,14 +288,15 @@ impl Connection {
         if after == After::Abort && outcome.after != After::Abort {
             outcome.reason.get_or_insert(Reason::ClientGone);
         }
-        if after != After::Next {
-            // What broke off may have waited since.
+        let is_logged = handling.chain.has(Phases::LOG) || plane.settings.access_log.is_some();
+        if is_logged {
+            // Filters and the client have taken time since the clock was read last.
             self.now = Instant::now();
         }
         handling.is_logged = true;
         let latencies = self.latencies(&opening, &outcome);
         self.count(&handling, &latencies, &outcome);
-        if handling.chain.has(Phases::LOG) || plane.settings.access_log.is_some() {
+        if is_logged {
             let Handling { request, chain, .. } = &mut handling;
             let sent_head = chain.take_sent_head();
             let entry = self.log_entry(request, &opening, latencies, &outcome, &sent_head);
@@ -315,8 +316,7 @@ impl Connection {
         after
     }
 
-    /// The times of a finished request, up to the last time that the clock was read for it: when its response was
-    /// complete, up to what waited for the client.
+    /// The times of a finished request, up to the last time that the clock was read for it.
     #[inline]
     fn latencies(&self, opening: &Opening<'_>, outcome: &Outcome) -> Latencies {
         let request = self.now - opening.started;
@@ -417,16 +417,11 @@ impl Connection {
         let rate = self.plane.settings.min_rate;
         let mut taken = self.out.taken(&self.stream);
         let pace = Pace::new(self.now, taken);
-        let mut has_waited = false;
         poll_fn(|cx| {
             let flushed = self.out.poll_flush(&mut self.stream, cx);
             if flushed.is_ready() {
-                if has_waited {
-                    self.now = Instant::now();
-                }
                 return flushed;
             }
-            has_waited = true;
             if self.out.taken(&self.stream) != taken {
                 taken = self.out.taken(&self.stream);
                 self.now = Instant::now();

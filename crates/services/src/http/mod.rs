@@ -218,7 +218,7 @@ async fn exchange(pools: &Pools, request: Request) -> Result<Response, HttpError
     // The length is that of the body, whatever the caller says.
     message.headers_mut().remove(CONTENT_LENGTH);
     message.headers_mut().remove(TRANSFER_ENCODING);
-    let excess = count_interim(&mut message);
+    let (excess, interim) = count_interim(&mut message);
     let response = tokio::select! {
         response = pool.request(message) => response.map_err(failure)?,
         // This drops the request, which closes the connection.
@@ -230,7 +230,7 @@ async fn exchange(pools: &Pools, request: Request) -> Result<Response, HttpError
     let (mut parts, body) = response.into_parts();
     let allowance: Option<Allowance> = parts.extensions.remove();
     if let Some(allowance) = &allowance {
-        allowance.refill(HEAD_WORTH);
+        allowance.refill(HEAD_WORTH * (1 + interim.load(Ordering::Relaxed)));
     }
     let mut response = Response {
         status: parts.status,
@@ -243,16 +243,17 @@ async fn exchange(pools: &Pools, request: Request) -> Result<Response, HttpError
     Ok(response)
 }
 
-/// Returns what is notified when the response to this message has more than [`MAX_INTERIM`] interim ones before it.
-fn count_interim(message: &mut ::http::Request<Body>) -> Arc<Notify> {
-    let excess = Arc::new(Notify::new());
-    let (notify, count) = (Arc::clone(&excess), AtomicUsize::new(0));
+/// Counts the interim responses to this message. Returns what is notified when there are more than [`MAX_INTERIM`], and
+/// their number.
+fn count_interim(message: &mut ::http::Request<Body>) -> (Arc<Notify>, Arc<AtomicUsize>) {
+    let (excess, count) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let (notify, counted) = (Arc::clone(&excess), Arc::clone(&count));
     hyper::ext::on_informational(message, move |_| {
-        if count.fetch_add(1, Ordering::Relaxed) == MAX_INTERIM {
+        if counted.fetch_add(1, Ordering::Relaxed) == MAX_INTERIM {
             notify.notify_one();
         }
     });
-    excess
+    (excess, count)
 }
 
 impl Response {

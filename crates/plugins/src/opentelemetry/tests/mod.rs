@@ -237,6 +237,19 @@ fn a_queue_that_is_too_small_for_all_spans_gets_the_root_span() {
 }
 
 #[test]
+fn spans_are_not_sent_without_their_root() {
+    let sink = Sink::start(&[]);
+    let queue = json!({"max_batch_size": 1, "max_coalescing_delay": 0.1, "max_bytes": 150});
+    let case = case(&sink, json!({"queue": queue})).tracing(Tracing {
+        instrumentations: Instrumentations::ALL,
+        sampling_rate: 1.0,
+    });
+    case.request("GET /").run_now();
+    let counts = case.node().queues.counts()[0].counts;
+    assert_eq!((counts.pushed, counts.refused), (2, 2));
+}
+
+#[test]
 fn the_root_span_shows_the_request() {
     let sink = Sink::start(&[]);
     let long = "x".repeat(4000);

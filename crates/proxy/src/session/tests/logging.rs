@@ -137,6 +137,23 @@ fn attempts_and_times_are_logged_separately() {
 }
 
 #[test]
+fn a_response_that_ends_with_its_connection_lasts_until_then() {
+    run_paused(async {
+        let upstream = upstream(vec![script(|mut peer: Peer| async move {
+            peer.head().await;
+            peer.send("HTTP/1.1 200 OK\r\n\r\nabc").await;
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        })])
+        .await;
+        let gateway = logged(upstream).start();
+        let mut client = gateway.client().await;
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert_eq!(status(&client.answer().await), "200");
+        assert_eq!(entry().await.seconds, [3, 0, 0, 3].map(Some));
+    });
+}
+
+#[test]
 fn a_response_of_the_gateway_logs_no_attempt() {
     run(async {
         let mut setup = logged(([127, 0, 0, 1], 1).into());
