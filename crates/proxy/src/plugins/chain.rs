@@ -253,9 +253,9 @@ impl<'r> Chain<'r> {
         }
     }
 
-    /// Keeps the head of a response for the log phase, if a plugin or the access log reads it there. Otherwise its beginning is kept, which
-    /// has the status. `own_date` is the place of the `Date` that the gateway has added. In Kong, nginx adds it after all
-    /// plugins, so that they do not see it.
+    /// Keeps the head of a response for the log phase, if a plugin or the access log reads it there. Otherwise its beginning
+    /// is kept, which has the status. `own_date` is the place of the `Date` that the gateway has added. In Kong, nginx adds
+    /// it after all plugins, so that they do not see it.
     #[inline]
     pub fn keep_head(&mut self, head: &[u8], own_date: Range<usize>) {
         if let Some(memory) = &mut self.memory {

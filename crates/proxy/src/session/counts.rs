@@ -24,8 +24,8 @@ pub(super) struct Counters {
     pub(super) refused: Counter,
     /// Requests by the first digit of their status. The first cell has those with any other status.
     pub(super) requests: [Counter; STATUS_CLASSES],
-    /// Time from the first byte of a request to the last time that the clock was read for it: when its response was
-    /// complete, up to what waited for the client.
+    /// Time from the first byte of a request to the last time that the clock was read for it: when its log phase or its
+    /// line in the access log began, or without both, when its response was complete, up to what waited for the client.
     pub(super) request_times: Times,
     /// Responses that are not an upstream's complete one, by reason.
     pub(super) answers: [Counter; Reason::COUNT],

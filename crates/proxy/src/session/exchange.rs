@@ -635,11 +635,9 @@ impl<'a, 'r> Exchange<'a, 'r> {
         cx: &mut Context<'_>,
         end: io::Result<usize>,
     ) -> Result<(), Failed> {
-        if let Err(error) = &end {
-            self.pass_reset(error);
-        }
-        if end.is_ok() {
-            self.note_progress();
+        match &end {
+            Ok(_) => self.note_progress(),
+            Err(error) => self.pass_reset(error),
         }
         match &mut self.answer {
             None => Err(Failed::Upstream(self.without_answer(&end))),

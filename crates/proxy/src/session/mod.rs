@@ -288,15 +288,15 @@ impl Connection {
         if after == After::Abort && outcome.after != After::Abort {
             outcome.reason.get_or_insert(Reason::ClientGone);
         }
-        let is_logged = handling.chain.has(Phases::LOG) || plane.settings.access_log.is_some();
-        if is_logged {
+        let has_log = handling.chain.has(Phases::LOG) || plane.settings.access_log.is_some();
+        if has_log {
             // Filters and the client have taken time since the clock was read last.
             self.now = Instant::now();
         }
         handling.is_logged = true;
         let latencies = self.latencies(&opening, &outcome);
         self.count(&handling, &latencies, &outcome);
-        if is_logged {
+        if has_log {
             let Handling { request, chain, .. } = &mut handling;
             let sent_head = chain.take_sent_head();
             let entry = self.log_entry(request, &opening, latencies, &outcome, &sent_head);
