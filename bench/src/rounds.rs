@@ -98,16 +98,28 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Measures the cost of a request and the maximum rate in a closed loop.
-    fn capacity(&mut self, duration: Duration) -> Result<()> {
+    /// Runs a load. Returns its outcome, and the processor time that the subject and its workers have used for it.
+    fn spend(
+        &mut self,
+        mode: Mode,
+        duration: Duration,
+    ) -> Result<Option<(Outcome, Duration, Duration)>> {
         let (before, before_of_workers) = (self.cpu_time()?, self.cpu_time_of_workers()?);
-        let Some(outcome) = self.load(Mode::Closed, duration)? else {
-            return Ok(());
+        let Some(outcome) = self.load(mode, duration)? else {
+            return Ok(None);
         };
         let spent = self.cpu_time()?.saturating_sub(before);
         let of_workers = self
             .cpu_time_of_workers()?
             .saturating_sub(before_of_workers);
+        Ok(Some((outcome, spent, of_workers)))
+    }
+
+    /// Measures the cost of a request and the maximum rate in a closed loop.
+    fn capacity(&mut self, duration: Duration) -> Result<()> {
+        let Some((outcome, spent, of_workers)) = self.spend(Mode::Closed, duration)? else {
+            return Ok(());
+        };
         let (elapsed, count) = (outcome.elapsed.as_secs_f64(), outcome.requests as f64);
         let memory = self.memory()?;
         self.push(&[
@@ -124,14 +136,9 @@ impl<'a> Entry<'a> {
 
     /// Measures the cost of a request at a rate that is the same for all subjects.
     fn cost(&mut self, rate: f64, duration: Duration) -> Result<()> {
-        let (before, before_of_workers) = (self.cpu_time()?, self.cpu_time_of_workers()?);
-        let Some(outcome) = self.load(Mode::Open { rate }, duration)? else {
+        let Some((outcome, spent, of_workers)) = self.spend(Mode::Open { rate }, duration)? else {
             return Ok(());
         };
-        let spent = self.cpu_time()?.saturating_sub(before);
-        let of_workers = self
-            .cpu_time_of_workers()?
-            .saturating_sub(before_of_workers);
         let (elapsed, count) = (outcome.elapsed.as_secs_f64(), outcome.requests as f64);
         self.push(&[
             count / elapsed,
