@@ -92,7 +92,10 @@ pub(crate) fn scaling() -> Vec<Operation> {
     ]
 }
 
-struct Written;
+struct Written {
+    route: Arc<[u8]>,
+    service: Arc<[u8]>,
+}
 
 impl Entities for Written {
     fn find(&self, _: EntityKey<'_>, _: Decode) -> Result<Option<Decoded>, LookupError> {
@@ -103,17 +106,11 @@ impl Entities for Written {
         Ok(None)
     }
 
-    fn write_logged(
-        &self,
-        kind: EntityKind,
-        _: Uuid,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, LookupError> {
-        out.extend_from_slice(match kind {
-            EntityKind::Routes => ROUTE,
-            _ => SERVICE,
-        });
-        Ok(true)
+    fn logged(&self, kind: EntityKind, _: Uuid) -> Result<Option<Arc<[u8]>>, LookupError> {
+        Ok(Some(match kind {
+            EntityKind::Routes => self.route.clone(),
+            _ => self.service.clone(),
+        }))
     }
 }
 
@@ -127,7 +124,11 @@ fn log(name: &str, configured: Option<fn() -> Plugin>, turns: Turns) -> Operatio
         let built = Snapshot::build(config, 1, None, &build_settings()).expect("it can be built");
         let head = RequestHead::parse(REQUEST, &Limits::default()).expect("it is well formed");
         let (head, _) = head.expect("it is whole");
-        let node = Node::with_entities(Arc::new(Written)).expect("a thread can be started");
+        let entities = Written {
+            route: ROUTE.into(),
+            service: SERVICE.into(),
+        };
+        let node = Node::with_entities(Arc::new(entities)).expect("a thread can be started");
         publish(None, built.instances(), &[], &node);
         // A worker counts in cells of its own.
         let runtime = Builder::new_current_thread().build();

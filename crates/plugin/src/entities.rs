@@ -42,19 +42,15 @@ pub trait Entities: Send + Sync {
     /// Returns an entity with all its fields, for plugins that show it.
     fn object(&self, kind: EntityKind, id: Uuid) -> Result<Option<Object>, LookupError>;
 
-    /// Appends an entity as log records show it ([`crate::write_entity`]). Returns whether it exists. Every record has
-    /// up to three entities, so an implementation may keep their text until an entity of the kind changes.
-    fn write_logged(
-        &self,
-        kind: EntityKind,
-        id: Uuid,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, LookupError> {
+    /// Returns an entity as log records show it ([`crate::write_entity`]). Every record has up to three entities, so an
+    /// implementation may keep their text until an entity of the kind changes.
+    fn logged(&self, kind: EntityKind, id: Uuid) -> Result<Option<Arc<[u8]>>, LookupError> {
         let entity = self.object(kind, id)?;
-        if let Some(entity) = &entity {
-            crate::log::write_entity(kind, entity, self.workspace(), out);
-        }
-        Ok(entity.is_some())
+        Ok(entity.map(|entity| {
+            let mut text = Vec::new();
+            crate::log::write_entity(kind, &entity, self.workspace(), &mut text);
+            text.into()
+        }))
     }
 
     /// Returns the id of the entity with this value of a field that the kind's schema declares unique.

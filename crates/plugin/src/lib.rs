@@ -55,7 +55,7 @@ pub use entities::{
     ParentKey,
 };
 pub use handler::{Handler, Maker, OwnSlot, OwnStates};
-pub use log::{Latencies, LogCx, LogEntry, Reason, RecordError, Try, TryEnd, write_entity};
+pub use log::{Frame, Latencies, LogCx, LogEntry, Reason, RecordError, Try, TryEnd, write_entity};
 pub use node::{
     BODY_BUFFER, CACHE_SIZE, Connections, CountConnections, Node, NodeParts, WriteMetrics,
 };

@@ -1,11 +1,11 @@
 //! What log plugins share that send a record as a line: the queue, custom fields, and severities.
 //!
-//! The record is written in the log phase, in one pass, and copied into a queue of the node. A
-//! [sink](services::sinks) sends it in the background.
+//! The log phase puts what the record is written from into a queue of the node. The record is written in the background,
+//! and a [sink](services::sinks) sends it.
 
 use crate::custom_fields::CustomFields;
 use compact_str::CompactString;
-use plugin::{BuildCx, EndedStreamCx, LogCx, Node};
+use plugin::{BuildCx, EndedStreamCx, Frame, LogCx, Node};
 use services::Sinks;
 use services::queue::{Queue, Sender, Text};
 use services::sinks::Severity;
@@ -58,7 +58,7 @@ impl LineLog {
         if let Err(error) = self.fields.set(cx) {
             return has_no_record(self.plugin, &*error);
         }
-        if let Err(error) = cx.with_record(|record| queue.push_lines(prefix, record)) {
+        if let Err(error) = cx.push_record(Frame::Line(prefix), queue) {
             has_no_record(self.plugin, &error);
         }
     }

@@ -2,6 +2,7 @@
 //! and services occur again and again.
 
 use model::EntityKind;
+use std::sync::Arc;
 use store::Revision;
 use uuid::Uuid;
 
@@ -20,18 +21,18 @@ struct Text {
     kind: EntityKind,
     id: Uuid,
     revision: Revision,
-    text: Box<[u8]>,
+    text: Arc<[u8]>,
 }
 
 impl Logged {
     /// Returns a text that was written from an entity read at revision `since` or later.
-    pub(super) fn get(&self, kind: EntityKind, id: Uuid, since: Revision) -> Option<&[u8]> {
+    pub(super) fn get(&self, kind: EntityKind, id: Uuid, since: Revision) -> Option<&Arc<[u8]>> {
         let found = self.texts.get(place(kind, id))?.as_ref()?;
         let is_it = found.id == id && found.kind == kind && found.revision >= since;
-        is_it.then_some(&*found.text)
+        is_it.then_some(&found.text)
     }
 
-    pub(super) fn put(&mut self, kind: EntityKind, id: Uuid, revision: Revision, text: &[u8]) {
+    pub(super) fn put(&mut self, kind: EntityKind, id: Uuid, revision: Revision, text: &Arc<[u8]>) {
         if text.len() > LONGEST {
             return;
         }
@@ -42,7 +43,7 @@ impl Logged {
             kind,
             id,
             revision,
-            text: text.into(),
+            text: text.clone(),
         });
     }
 }
@@ -63,8 +64,9 @@ mod tests {
         let (mut logged, id) = (Logged::default(), Uuid::from_u128(7));
         let kind = EntityKind::Routes;
         assert_eq!(logged.get(kind, id, Revision(0)), None);
-        logged.put(kind, id, Revision(2), b"{}");
-        assert_eq!(logged.get(kind, id, Revision(1)), Some(&b"{}"[..]));
+        let text: Arc<[u8]> = b"{}".as_slice().into();
+        logged.put(kind, id, Revision(2), &text);
+        assert_eq!(logged.get(kind, id, Revision(1)), Some(&text));
         assert_eq!(logged.get(kind, id, Revision(3)), None);
         assert_eq!(logged.get(EntityKind::Services, id, Revision(1)), None);
         let other = Uuid::from_u128(7 + PLACES as u128);
@@ -74,7 +76,12 @@ mod tests {
     #[test]
     fn long_texts_are_not_kept() {
         let (mut logged, id) = (Logged::default(), Uuid::from_u128(7));
-        logged.put(EntityKind::Routes, id, Revision(1), &[b' '; LONGEST + 1]);
+        logged.put(
+            EntityKind::Routes,
+            id,
+            Revision(1),
+            &vec![b' '; LONGEST + 1].into(),
+        );
         assert_eq!(logged.get(EntityKind::Routes, id, Revision(1)), None);
     }
 }

@@ -293,29 +293,23 @@ impl Entities for StoreEntities {
         })
     }
 
-    fn write_logged(
-        &self,
-        kind: EntityKind,
-        id: Uuid,
-        out: &mut Vec<u8>,
-    ) -> Result<bool, LookupError> {
+    fn logged(&self, kind: EntityKind, id: Uuid) -> Result<Option<Arc<[u8]>>, LookupError> {
         let since = self.store.last_change(kind);
         self.with_local(|local| {
             if let Some(text) = local.logged.get(kind, id, since) {
-                out.extend_from_slice(text);
-                return Ok(true);
+                return Ok(Some(text.clone()));
             }
             let (revision, workspace, entity) = read(&local.reader, |view| {
                 let entity: Option<Object> = view.get(kind, id)?.map(codec::decode).transpose()?;
                 Ok((view.revision(), workspace(view)?, entity))
             })?;
-            let Some(entity) = entity else {
-                return Ok(false);
-            };
-            let start = out.len();
-            plugin::write_entity(kind, &entity, workspace, out);
-            local.logged.put(kind, id, revision, &out[start..]);
-            Ok(true)
+            Ok(entity.map(|entity| {
+                let mut text = Vec::new();
+                plugin::write_entity(kind, &entity, workspace, &mut text);
+                let text: Arc<[u8]> = text.into();
+                local.logged.put(kind, id, revision, &text);
+                text
+            }))
         })
     }
 

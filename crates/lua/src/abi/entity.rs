@@ -42,11 +42,9 @@ fn write(cx: &mut Cx, kind: EntityKind, id: Uuid) -> i32 {
     let Some(node) = target.node() else {
         return NONE;
     };
-    let mut result = Ok(false);
-    let code = cx.made(|out| result = node.entities.write_logged(kind, id, out));
-    match result {
-        Ok(true) => code,
-        Ok(false) => NONE,
+    match node.entities.logged(kind, id) {
+        Ok(Some(text)) => cx.made(|out| out.extend_from_slice(&text)),
+        Ok(None) => NONE,
         Err(error) => cx.refuse(error),
     }
 }

@@ -319,14 +319,10 @@ fn entity(cx: &mut Cx, target: &Raw, kind: EntityKind, entity: Option<EntityRef<
     let (Some(entity), Some(node)) = (entity, target.node()) else {
         return NONE;
     };
-    let mut found = false;
-    let code = cx.made(|out| {
-        found = node
-            .entities
-            .write_logged(kind, entity.id, out)
-            .unwrap_or(false);
-    });
-    if found { code } else { NONE }
+    match node.entities.logged(kind, entity.id) {
+        Ok(Some(text)) => cx.made(|out| out.extend_from_slice(&text)),
+        Ok(None) | Err(_) => NONE,
+    }
 }
 
 /// Returns the consumer as JSON.
@@ -335,13 +331,10 @@ fn consumer(cx: &mut Cx, target: &Raw) -> i32 {
     let (Some(consumer), Some(node)) = (consumer, target.node()) else {
         return NONE;
     };
-    let id = consumer.id.0;
-    let kind = EntityKind::Consumers;
-    let mut found = false;
-    let code = cx.made(|out| {
-        found = node.entities.write_logged(kind, id, out).unwrap_or(false);
-    });
-    if found { code } else { NONE }
+    match node.entities.logged(EntityKind::Consumers, consumer.id.0) {
+        Ok(Some(text)) => cx.made(|out| out.extend_from_slice(&text)),
+        Ok(None) | Err(_) => NONE,
+    }
 }
 
 /// Returns the first value of a header: 0 is the request's, 1 the response's, 2 the upstream's.

@@ -4,6 +4,7 @@ use super::json;
 use crate::entities::Entities;
 use crate::request::{Consumer, EntityRef};
 use model::{EntityKind, Object, Value};
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// Appends an entity of a workspace as Kong's log records show it: without fields that have no value, and with the
@@ -56,50 +57,40 @@ fn write_value(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a route or service. One that was deleted since the request was routed, or cannot be read, is shown by its id
+/// Returns a route or service. One that was deleted since the request was routed, or cannot be read, is shown by its id
 /// and name.
-pub(super) fn write_reference(
+pub(super) fn reference(
     entities: &dyn Entities,
     kind: EntityKind,
     entity: EntityRef<'_>,
-    out: &mut Vec<u8>,
-) {
-    if !write(entities, kind, entity.id, out) {
-        named(entity.id, &[("name", entity.name)], out);
-    }
+) -> Arc<[u8]> {
+    let found = entities.logged(kind, entity.id).ok().flatten();
+    found.unwrap_or_else(|| named(entity.id, &[("name", entity.name)]))
 }
 
-pub(super) fn write_consumer(entities: &dyn Entities, consumer: &Consumer, out: &mut Vec<u8>) {
-    if !write(entities, EntityKind::Consumers, consumer.id.0, out) {
+pub(super) fn consumer(entities: &dyn Entities, consumer: &Consumer) -> Arc<[u8]> {
+    let found = entities.logged(EntityKind::Consumers, consumer.id.0);
+    found.ok().flatten().unwrap_or_else(|| {
         let names = [
             ("username", consumer.username.as_deref()),
             ("custom_id", consumer.custom_id.as_deref()),
         ];
-        named(consumer.id.0, &names, out);
-    }
+        named(consumer.id.0, &names)
+    })
 }
 
-fn write(entities: &dyn Entities, kind: EntityKind, id: Uuid, out: &mut Vec<u8>) -> bool {
-    let start = out.len();
-    match entities.write_logged(kind, id, out) {
-        Ok(true) => true,
-        Ok(false) | Err(_) => {
-            out.truncate(start);
-            false
-        }
-    }
-}
-
-fn named(id: Uuid, names: &[(&str, Option<&str>)], out: &mut Vec<u8>) {
+fn named(id: Uuid, names: &[(&str, Option<&str>)]) -> Arc<[u8]> {
+    let mut out = Vec::new();
     out.extend_from_slice(br#"{"id":"#);
-    json::id(id, out);
+    json::id(id, &mut out);
     for (field, name) in names {
         if let Some(name) = name {
             out.push(b',');
-            json::string(field.as_bytes(), out);
+            json::string(field.as_bytes(), &mut out);
             out.push(b':');
-            json::string(name.as_bytes(), out);
+            json::string(name.as_bytes(), &mut out);
         }
     }
     out.push(b'}');
+    out.into()
 }

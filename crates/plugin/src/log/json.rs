@@ -2,7 +2,6 @@
 //! value.
 
 use std::net::IpAddr;
-use std::ops::Range;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -25,121 +24,8 @@ pub(super) fn escaped(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Bytes that are looked at or copied at once.
-pub(super) const CHUNK: usize = 32;
-
-/// A text within a larger buffer. Bytes that follow it in the buffer may be read, so that a short text is copied by a
-/// few instructions instead of a call.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Piece<'b> {
-    /// The text and all that follows it in the buffer.
-    rest: &'b [u8],
-    length: usize,
-}
-
-impl<'b> Piece<'b> {
-    /// Returns `None` if the range is not within the buffer.
-    #[inline(always)]
-    pub(super) fn new(buffer: &'b [u8], at: Range<usize>) -> Option<Self> {
-        let rest = buffer.get(at.start..)?;
-        let length = at.end.checked_sub(at.start)?;
-        (length <= rest.len()).then_some(Self { rest, length })
-    }
-
-    #[inline(always)]
-    pub(super) fn text(self) -> &'b [u8] {
-        &self.rest[..self.length]
-    }
-}
-
-impl<'b> From<&'b [u8]> for Piece<'b> {
-    fn from(text: &'b [u8]) -> Self {
-        let length = text.len();
-        Self { rest: text, length }
-    }
-}
-
-/// Room for texts at the end of a buffer. It is made once for several texts, and each text is written without looking
-/// at the buffer again. A method returns `None` if there is too little room.
-pub(super) struct Room<'o> {
-    bytes: &'o mut [u8],
-    /// Number of bytes that are written.
-    pub(super) at: usize,
-}
-
-impl<'o> Room<'o> {
-    #[inline(always)]
-    pub(super) fn new(bytes: &'o mut [u8]) -> Self {
-        Self { bytes, at: 0 }
-    }
-
-    pub(super) fn written(&self) -> &[u8] {
-        &self.bytes[..self.at]
-    }
-
-    /// Writes the beginning of a chunk. There must be room for the whole chunk.
-    #[inline(always)]
-    pub(super) fn put<const N: usize>(&mut self, chunk: [u8; N], length: usize) -> Option<()> {
-        let place = self.bytes.get_mut(self.at..)?.first_chunk_mut::<N>()?;
-        *place = chunk;
-        self.at += length;
-        Some(())
-    }
-
-    /// Writes a text that needs no escapes.
-    #[inline(always)]
-    pub(super) fn plain(&mut self, piece: Piece<'_>) -> Option<()> {
-        match piece.rest.first_chunk::<CHUNK>() {
-            Some(chunk) if piece.length <= CHUNK => self.put(*chunk, piece.length),
-            _ => self.long(piece.text()),
-        }
-    }
-
-    /// Writes a header name in lower case. Names of headers are tokens, which need no escapes.
-    #[inline(always)]
-    pub(super) fn lower_case(&mut self, piece: Piece<'_>) -> Option<()> {
-        match piece.rest.first_chunk::<CHUNK>() {
-            Some(chunk) if piece.length <= CHUNK => self.put(lower(chunk), piece.length),
-            _ => {
-                let start = self.at;
-                self.long(piece.text())?;
-                self.bytes[start..self.at].make_ascii_lowercase();
-                Some(())
-            }
-        }
-    }
-
-    /// Writes a text with its escapes.
-    pub(super) fn escaped(&mut self, piece: Piece<'_>) -> Option<()> {
-        if is_plain(piece.text()) {
-            return self.plain(piece);
-        }
-        let mut written = Some(());
-        escape(piece.text(), |part| {
-            written = written.and_then(|()| self.long(part));
-        });
-        written
-    }
-
-    /// Out of line, so that the copy of a chunk does not become a call as well.
-    #[inline(never)]
-    fn long(&mut self, text: &[u8]) -> Option<()> {
-        let place = self.bytes.get_mut(self.at..)?.get_mut(..text.len())?;
-        place.copy_from_slice(text);
-        self.at += text.len();
-        Some(())
-    }
-}
-
-/// Becomes vector instructions.
-#[inline(always)]
-fn lower(chunk: &[u8; CHUNK]) -> [u8; CHUNK] {
-    let mut lowered = *chunk;
-    for byte in &mut lowered {
-        *byte = byte.to_ascii_lowercase();
-    }
-    lowered
-}
+/// Bytes that are looked at at once.
+const CHUNK: usize = 32;
 
 /// A word in which each byte is 1.
 const ONES: u64 = u64::MAX / 255;
@@ -179,16 +65,6 @@ fn escapes(word: u64) -> u64 {
     (is_control | is(b'"') | is(b'\\') | is(0x7f)) & HIGH
 }
 
-/// Whether all lines of a head consist of printable ASCII characters that need no escape. There are line breaks only
-/// between them: the parser refuses others, and those in values that plugins set are encoded.
-#[inline]
-pub(super) fn is_plain_head(head: &[u8]) -> bool {
-    has_no(
-        |byte| is_special(byte) & (byte != b'\r') & (byte != b'\n'),
-        head,
-    )
-}
-
 /// Without short-circuits, so that the compiler looks at many bytes at once.
 #[inline(always)]
 fn is_special(byte: u8) -> bool {
@@ -214,71 +90,6 @@ fn has_no(special: impl Fn(u8) -> bool + Copy, text: &[u8]) -> bool {
     }
     add(last);
     any == [0; CHUNK]
-}
-
-/// Calls `line` with the place of each line of a head, without its line feed, and whether it is as those of
-/// [`is_plain_head`], until it returns `None`. A head that is shorter than a chunk has no lines here.
-#[inline(always)]
-pub(super) fn lines(
-    head: &[u8],
-    mut line: impl FnMut(Range<usize>, bool) -> Option<()>,
-) -> Option<()> {
-    let (mut start, mut is_plain, mut offset) = (0, true, 0);
-    let last = head.len().checked_sub(CHUNK)?;
-    loop {
-        let mut found = marked(head.get(offset..)?.first_chunk()?);
-        while found != 0 {
-            let at = offset + found.trailing_zeros() as usize;
-            found &= found - 1;
-            if at < start {
-                // The last chunk has bytes again of the one before it.
-                continue;
-            }
-            if head.get(at) == Some(&b'\n') {
-                line(start..at, is_plain)?;
-                (start, is_plain) = (at + 1, true);
-            } else {
-                is_plain = false;
-            }
-        }
-        if offset == last {
-            return Some(());
-        }
-        offset = (offset + CHUNK).min(last);
-    }
-}
-
-/// Returns a bit for each byte that ends a line or needs an escape.
-#[inline(always)]
-fn marked(chunk: &[u8; CHUNK]) -> u32 {
-    let mut bytes = *chunk;
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        let is_marked = is_special(*byte) & (*byte != b'\r');
-        *byte = u8::from(is_marked) << (at % 8);
-    }
-    let words = bytes.as_chunks::<8>().0.iter().enumerate();
-    // The product has the sum of a word's bytes in its highest byte.
-    let bits = |word: &[u8; 8]| u64::from_le_bytes(*word).wrapping_mul(ONES) >> 56;
-    words.fold(0, |marked, (at, word)| {
-        marked | (bits(word) as u32) << (8 * at)
-    })
-}
-
-/// Returns the position of a byte that is probably near. A call of `memchr` costs more than a few words.
-#[inline(always)]
-pub(super) fn find_near(byte: u8, text: &[u8]) -> Option<usize> {
-    let Some(near) = text.first_chunk::<CHUNK>() else {
-        return text.iter().position(|other| *other == byte);
-    };
-    for (at, word) in near.as_chunks::<8>().0.iter().enumerate() {
-        let differences = u64::from_le_bytes(*word) ^ (ONES * u64::from(byte));
-        let zeros = differences.wrapping_sub(ONES) & !differences & HIGH;
-        if zeros != 0 {
-            // The lowest bit is exact; those above it can be false.
-            return Some(8 * at + zeros.trailing_zeros() as usize / 8);
-        }
-    }
-    memchr::memchr(byte, text)
 }
 
 /// Passes the pieces of a text with its escapes to `put`.
@@ -440,87 +251,13 @@ mod tests {
                     text[at] = byte;
                     let is_escaped = !(0x20..0x7f).contains(&byte) || b"\"\\".contains(&byte);
                     assert_eq!(is_plain(&text), !is_escaped, "{byte} at {at} of {length}");
-                    let is_break = b"\r\n".contains(&byte);
-                    assert_eq!(is_plain_head(&text), !is_escaped || is_break);
                     if length <= 20 {
                         let mut out = Vec::new();
                         string(&text, &mut out);
                         let read: String = serde_json::from_slice(&out).unwrap();
                         assert_eq!(read, String::from_utf8_lossy(&text));
-                        let mut bytes = [0; 200];
-                        let mut room = Room::new(&mut bytes);
-                        room.escaped(text.as_slice().into()).unwrap();
-                        let end = room.at;
-                        assert_eq!(bytes[..end], out[1..out.len() - 1]);
                     }
                 }
-            }
-        }
-    }
-
-    #[test]
-    fn pieces_of_all_lengths_are_copied_and_lowered() {
-        let buffer: Vec<u8> = (0..=u8::MAX).collect();
-        for start in (0..buffer.len()).step_by(5) {
-            for end in start..buffer.len().min(start + 40) {
-                let piece = Piece::new(&buffer, start..end).unwrap();
-                let mut out = Vec::new();
-                let length = end - start;
-                for size in [
-                    2 * length + CHUNK,
-                    2 * length,
-                    2 * length - usize::from(length > 0),
-                ] {
-                    out.resize(size, 0);
-                    let mut room = Room::new(&mut out);
-                    let written = room.plain(piece).and_then(|()| room.lower_case(piece));
-                    if written.is_none() {
-                        assert!(size < 2 * length + CHUNK);
-                        continue;
-                    }
-                    assert_eq!(room.at, 2 * length);
-                    assert_eq!(out[..length], buffer[start..end]);
-                    let lowered = buffer[start..end].to_ascii_lowercase();
-                    assert_eq!(out[length..2 * length], lowered);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn the_first_of_several_bytes_is_found() {
-        for length in 0..90 {
-            for at in 0..length {
-                for other in [b';', b':' | 0x80, 0, b'9'] {
-                    let mut text = vec![other; length];
-                    assert_eq!(find_near(b':', &text), None);
-                    text[at..].fill(b':');
-                    assert_eq!(find_near(b':', &text), Some(at));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn the_lines_of_a_head_are_found_with_whether_they_are_plain() {
-        for length in 0..70 {
-            for byte in [b'"', b'\\', 0x7f, 0, b'\t', 0xe9, b'x'] {
-                let name = "x".repeat(length);
-                let mut head = format!("{name}\r\nb: c\r\n\r\n").into_bytes();
-                head.insert(length / 2, byte);
-                head.resize(head.len().max(CHUNK), b' ');
-                let mut found = Vec::new();
-                lines(&head, |line, is_plain| {
-                    found.push((head[line].trim_ascii_end().to_vec(), is_plain));
-                    Some(())
-                });
-                let first = head[..=length].to_vec();
-                let expected = [
-                    (first.trim_ascii_end().to_vec(), byte == b'x'),
-                    (b"b: c".to_vec(), true),
-                    (vec![], true),
-                ];
-                assert_eq!(found, expected, "{byte} after {}", length / 2);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The data about a finished request for the log phase, and the log record that Kong's log plugins share
 //! (`LogCx`, `EndedStreamCx`).
 
+mod draft;
 mod entity;
 mod fields;
 mod headers;
@@ -11,6 +12,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use draft::Frame;
 pub use entity::write_entity;
 pub use fields::RecordError;
 pub use reason::Reason;

@@ -1,20 +1,20 @@
 //! The log record of a request: the JSON object of Kong's `kong.log.serialize`, written in one pass. Source:
 //! kong/pdk/log.lua.
 
+use super::draft::{Draft, Frame, Part};
 use super::json::milliseconds;
-use super::{LogCx, LogEntry, Reason, RecordError, Try, TryEnd, entity, fields, headers, json};
+use super::{Latencies, LogCx, Reason, RecordError, Try, TryEnd, fields, headers, json};
 use crate::args::{self, Arg, MAX_ARGS};
-use crate::node::Node;
 use crate::redact;
-use crate::request::{Consumer, EntityRef, Request, RequestState};
+use crate::request::RequestState;
 use crate::response::Origin;
 use crate::stream::TlsInfo;
 use crate::trace::Trace;
 use bytes::Bytes;
-use model::EntityKind;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use uuid::Uuid;
 
 /// Capacity above which the buffer of a worker is freed.
 const KEPT_CAPACITY: usize = 64 * 1024;
@@ -31,9 +31,9 @@ impl LogCx<'_, '_> {
     }
 
     /// Writes the log record of the request as [`Self::record`] does, and passes it to `take` without a copy.
-    pub fn with_record<T>(&self, take: impl FnOnce(&[u8]) -> T) -> Result<T, RecordError> {
+    pub(super) fn with_record<T>(&self, take: impl FnOnce(&[u8]) -> T) -> Result<T, RecordError> {
         written(take, |out| {
-            write(self, out);
+            write(&Draft::new(self, Frame::Line(b"")), out);
             fields::finish(&self.state.log_fields, out)
         })
     }
@@ -54,56 +54,41 @@ pub(super) fn written<T>(
 }
 
 /// Writes the record without its last bracket.
-fn write(cx: &LogCx<'_, '_>, out: &mut Vec<u8>) {
-    let LogCx {
-        request,
-        state,
-        node,
-        entry,
-        ..
-    } = cx;
-    let entities = &*node.entities;
-    let redacts = node.redacts_records;
-    let started_at = since_epoch(entry.started_at);
+pub(super) fn write(draft: &Draft, out: &mut Vec<u8>) {
     out.push(b'{');
-    write_request(request, entry, redacts, out);
+    write_request(draft, out);
     out.extend_from_slice(br#","upstream_uri":""#);
-    write_upstream_uri(request, entry, redacts, out);
+    write_upstream_uri(draft, out);
     out.extend_from_slice(br#"","upstream_status":""#);
-    write_upstream_status(entry.tries, out);
+    write_upstream_status(&draft.tries, out);
     out.extend_from_slice(br#"","response":{"status":"#);
-    json::number(entry.status, out);
+    json::number(draft.status, out);
     out.extend_from_slice(br#","headers":"#);
-    headers::write_response(entry.response_head, redacts, out);
+    headers::write_response(draft.text(Part::ResponseHead), draft.redacts, out);
     out.extend_from_slice(br#","size":"#);
-    json::number(entry.response_size, out);
+    json::number(draft.response_size, out);
     out.push(b'}');
-    write_latencies(entry, out);
-    if request.route.is_some() {
-        write_tries(entry.tries, started_at, None, out);
+    write_latencies(&draft.latencies, out);
+    if draft.has_route {
+        write_tries(&draft.tries, draft.started_at, None, out);
     }
-    write_credential(state, out);
-    write_entities(
-        entities,
-        (request.route, request.service),
-        state.consumer.as_deref(),
-        out,
-    );
+    out.extend_from_slice(draft.text(Part::Credential));
+    write_entity(br#","route":"#, draft.route.as_deref(), out);
+    write_entity(br#","service":"#, draft.service.as_deref(), out);
+    write_entity(br#","consumer":"#, draft.consumer.as_deref(), out);
     out.extend_from_slice(br#","client_ip":"#);
-    json::address(request.client.ip, out);
-    write_started_at(started_at, out);
-    out.extend_from_slice(match entry.origin {
+    json::address(draft.client_ip, out);
+    write_started_at(draft.started_at, out);
+    out.extend_from_slice(match draft.origin {
         Origin::Upstream => br#","source":"upstream""#,
         Origin::Gateway | Origin::Plugin => br#","source":"kong""#,
     });
-    write_reason(node, entry.reason, out);
-    write_workspace(entities, out);
-    if state.trace.is_shown() {
-        write_trace_id(&state.trace, out);
-    }
+    write_reason(draft.reason, out);
+    write_workspace(draft.workspace, out);
+    out.extend_from_slice(draft.text(Part::TraceId));
 }
 
-fn write_trace_id(trace: &Trace, out: &mut Vec<u8>) {
+pub(super) fn write_trace_id(trace: &Trace, out: &mut Vec<u8>) {
     out.extend_from_slice(br#","trace_id":{"#);
     for (at, (name, id)) in trace.forms().enumerate() {
         if at > 0 {
@@ -116,81 +101,61 @@ fn write_trace_id(trace: &Trace, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-fn write_request(request: &Request<'_>, entry: &LogEntry<'_>, redacts: bool, out: &mut Vec<u8>) {
-    let (head, _) = request.head.located();
-    let is_plain = json::is_plain_head(head);
+fn write_request(draft: &Draft, out: &mut Vec<u8>) {
+    let query = draft.text(Part::Query);
     out.extend_from_slice(br#""request":{"id":"#);
-    json::string(request.request_id.as_bytes(), out);
+    json::string(draft.text(Part::RequestId), out);
     out.extend_from_slice(br#","uri":""#);
     let start = out.len();
-    write_text(request.head.path_bytes(), is_plain, out);
-    if let Some(query) = request.head.query_bytes() {
-        write_raw_query(query, is_plain, redacts, out);
+    json::escaped(draft.text(Part::Path), out);
+    if draft.has_query {
+        write_raw_query(query, draft.redacts, out);
     }
     let uri = start..out.len();
     out.extend_from_slice(br#"","url":""#);
-    out.extend_from_slice(request.scheme.name().as_bytes());
+    out.extend_from_slice(draft.scheme.name().as_bytes());
     out.extend_from_slice(b"://");
-    json::escaped(request.host.as_bytes(), out);
+    json::escaped(draft.text(Part::Host), out);
     out.push(b':');
-    json::number(request.port, out);
+    json::number(draft.port, out);
     out.extend_from_within(uri);
     out.extend_from_slice(br#"","querystring":"#);
-    match &request.upstream.query {
-        Some(query) => write_query(query, false, redacts, out),
-        None => write_query(
-            request.head.query_bytes().unwrap_or_default(),
-            is_plain,
-            redacts,
-            out,
-        ),
-    }
-    out.extend_from_slice(br#","method":""#);
-    // A method of the client is a token.
-    write_text(
-        request.method_bytes(),
-        request.upstream.method.is_none(),
-        out,
-    );
-    out.extend_from_slice(br#"","headers":"#);
-    headers::write_request(request, is_plain, redacts, out);
+    let query = match draft.has_new_query {
+        true => draft.text(Part::NewQuery),
+        false => query,
+    };
+    write_query(query, draft.redacts, out);
+    out.extend_from_slice(br#","method":"#);
+    json::string(draft.text(Part::Method), out);
+    out.extend_from_slice(br#","headers":"#);
+    headers::write_request(draft.text(Part::RequestHead), draft.redacts, out);
     out.extend_from_slice(br#","size":"#);
-    json::number(entry.request_size, out);
-    write_tls(request.tls, out);
+    json::number(draft.request_size, out);
+    write_tls(draft.tls.as_ref(), out);
     out.push(b'}');
 }
 
-/// Writes a part of a string, which may be known to need no escapes.
-#[inline]
-fn write_text(text: &[u8], is_plain: bool, out: &mut Vec<u8>) {
-    match is_plain {
-        true => out.extend_from_slice(text),
-        false => json::escaped(text, out),
-    }
-}
-
 /// Writes a query as it is in a URI.
-fn write_raw_query(query: &[u8], is_plain: bool, redacts: bool, out: &mut Vec<u8>) {
+fn write_raw_query(query: &[u8], redacts: bool, out: &mut Vec<u8>) {
     out.push(b'?');
     match redacts {
-        false => write_text(query, is_plain, out),
-        true => redact::query(query, |piece| write_text(piece, is_plain, out)),
+        false => json::escaped(query, out),
+        true => redact::query(query, |piece| json::escaped(piece, out)),
     }
 }
 
 /// Writes the path and the query for the upstream. A request without a route has none.
-fn write_upstream_uri(
-    request: &Request<'_>,
-    entry: &LogEntry<'_>,
-    redacts: bool,
-    out: &mut Vec<u8>,
-) {
-    if entry.upstream_path.is_empty() {
+fn write_upstream_uri(draft: &Draft, out: &mut Vec<u8>) {
+    let path = draft.text(Part::UpstreamPath);
+    if path.is_empty() {
         return;
     }
-    json::escaped(entry.upstream_path, out);
-    if let Some(query) = request.upstream_query() {
-        write_raw_query(query, false, redacts, out);
+    json::escaped(path, out);
+    let query = draft.text(Part::NewQuery);
+    if draft.has_new_query && !query.is_empty() {
+        write_raw_query(query, draft.redacts, out);
+    } else if !draft.has_new_query && draft.has_query {
+        write_raw_query(draft.text(Part::Query), draft.redacts, out);
     }
 }
 
@@ -212,8 +177,7 @@ fn contacted(tries: &[Try]) -> impl Iterator<Item = &Try> {
     tries.iter().filter(|one| one.address.is_some())
 }
 
-fn write_latencies(entry: &LogEntry<'_>, out: &mut Vec<u8>) {
-    let latencies = &entry.latencies;
+fn write_latencies(latencies: &Latencies, out: &mut Vec<u8>) {
     out.extend_from_slice(br#","latencies":{"kong":"#);
     json::number(milliseconds(latencies.gateway), out);
     out.extend_from_slice(br#","proxy":"#);
@@ -265,7 +229,7 @@ pub(super) fn write_tries(
     out.push(b']');
 }
 
-fn write_credential(state: &RequestState, out: &mut Vec<u8>) {
+pub(super) fn write_credential(state: &RequestState, out: &mut Vec<u8>) {
     let Some(credential) = &state.credential else {
         return;
     };
@@ -292,23 +256,11 @@ fn write_credential(state: &RequestState, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-pub(super) fn write_entities(
-    entities: &dyn crate::Entities,
-    (route, service): (Option<EntityRef<'_>>, Option<EntityRef<'_>>),
-    consumer: Option<&Consumer>,
-    out: &mut Vec<u8>,
-) {
-    if let Some(route) = route {
-        out.extend_from_slice(br#","route":"#);
-        entity::write_reference(entities, EntityKind::Routes, route, out);
-    }
-    if let Some(service) = service {
-        out.extend_from_slice(br#","service":"#);
-        entity::write_reference(entities, EntityKind::Services, service, out);
-    }
-    if let Some(consumer) = consumer {
-        out.extend_from_slice(br#","consumer":"#);
-        entity::write_consumer(entities, consumer, out);
+/// Writes an entity after its name.
+pub(super) fn write_entity(name: &[u8], entity: Option<&[u8]>, out: &mut Vec<u8>) {
+    if let Some(entity) = entity {
+        out.extend_from_slice(name);
+        out.extend_from_slice(entity);
     }
 }
 
@@ -325,9 +277,8 @@ pub(super) fn write_tls(tls: Option<&TlsInfo>, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// Writes the reason if that is wanted (`log_record_reason`).
-pub(super) fn write_reason(node: &Node, reason: Option<Reason>, out: &mut Vec<u8>) {
-    if let Some(reason) = reason.filter(|_| node.records_reason) {
+pub(super) fn write_reason(reason: Option<Reason>, out: &mut Vec<u8>) {
+    if let Some(reason) = reason {
         out.extend_from_slice(br#","reason":"#);
         json::string(reason.name().as_bytes(), out);
     }
@@ -338,56 +289,29 @@ pub(super) fn write_started_at(started_at: Duration, out: &mut Vec<u8>) {
     json::number(milliseconds(started_at), out);
 }
 
-pub(super) fn write_workspace(entities: &dyn crate::Entities, out: &mut Vec<u8>) {
+pub(super) fn write_workspace(workspace: Uuid, out: &mut Vec<u8>) {
     out.extend_from_slice(br#","workspace":"#);
-    json::id(entities.workspace(), out);
+    json::id(workspace, out);
     out.extend_from_slice(br#","workspace_name":"default""#);
 }
 
-/// Writes the arguments of a query, which may be known to need no escapes before it is decoded.
-fn write_query(query: &[u8], is_plain: bool, redacts: bool, out: &mut Vec<u8>) {
-    if query.is_empty() {
-        return out.extend_from_slice(b"{}");
-    }
-    let is_plain = is_plain && memchr::memchr2(b'%', b'+', query).is_none();
-    if !query.contains(&b'&') {
-        return write_only_arg(args::parse(query).next(), is_plain, redacts, out);
-    }
+/// Writes the arguments of a query.
+fn write_query(query: &[u8], redacts: bool, out: &mut Vec<u8>) {
     let args: SmallVec<[Arg<'_>; 8]> = args::parse(query).collect();
     debug_assert!(args.len() <= MAX_ARGS, "which limits the comparisons");
     write_grouped(
         args.len(),
         |one, other| args[one].name == args[other].name,
-        |at, out| write_string(&args[at].name, is_plain, out),
-        |at, out| write_arg_value(&args[at], is_plain, redacts, out),
+        |at, out| json::string(&args[at].name, out),
+        |at, out| match &args[at].value {
+            Some(_) if redacts && redact::is_secret_field(&args[at].name) => {
+                json::string(redact::REDACTED, out);
+            }
+            Some(value) => json::string(value, out),
+            None => out.extend_from_slice(b"true"),
+        },
         out,
     );
-}
-
-fn write_only_arg(arg: Option<Arg<'_>>, is_plain: bool, redacts: bool, out: &mut Vec<u8>) {
-    out.push(b'{');
-    if let Some(arg) = arg {
-        write_string(&arg.name, is_plain, out);
-        out.push(b':');
-        write_arg_value(&arg, is_plain, redacts, out);
-    }
-    out.push(b'}');
-}
-
-fn write_arg_value(arg: &Arg<'_>, is_plain: bool, redacts: bool, out: &mut Vec<u8>) {
-    match &arg.value {
-        Some(_) if redacts && redact::is_secret_field(&arg.name) => {
-            json::string(redact::REDACTED, out);
-        }
-        Some(value) => write_string(value, is_plain, out),
-        None => out.extend_from_slice(b"true"),
-    }
-}
-
-fn write_string(text: &[u8], is_plain: bool, out: &mut Vec<u8>) {
-    out.push(b'"');
-    write_text(text, is_plain, out);
-    out.push(b'"');
 }
 
 /// Writes at most 128 names with their values as an object. A name that occurs several times gets a list.

@@ -2,12 +2,13 @@
 
 use super::json::milliseconds;
 use super::record::{
-    since_epoch, write_entities, write_reason, write_started_at, write_tls, write_tries,
+    since_epoch, write_entity, write_reason, write_started_at, write_tls, write_tries,
     write_workspace, written,
 };
-use super::{RecordError, fields, json};
-use crate::request::LogField;
+use super::{RecordError, entity, fields, json};
+use crate::request::{EntityRef, LogField};
 use crate::stream::{EndedStreamCx, StreamEntry, StreamProtocol};
+use model::EntityKind;
 
 impl EndedStreamCx<'_> {
     /// Writes the log record of the session with these fields, and passes it to `take` without a copy.
@@ -50,12 +51,18 @@ fn write(cx: &EndedStreamCx<'_>, out: &mut Vec<u8>) {
         // Kong does not know why a try of a session has failed.
         write_tries(entry.tries, since_epoch(entry.started_at), Some(0), out);
     }
-    write_entities(entities, (session.route, session.service), None, out);
+    let reference = |kind, found: Option<EntityRef<'_>>| {
+        found.map(|found| entity::reference(entities, kind, found))
+    };
+    let route = reference(EntityKind::Routes, session.route);
+    let service = reference(EntityKind::Services, session.service);
+    write_entity(br#","route":"#, route.as_deref(), out);
+    write_entity(br#","service":"#, service.as_deref(), out);
     out.extend_from_slice(br#","client_ip":"#);
     json::address(session.client.ip, out);
     write_started_at(since_epoch(entry.started_at), out);
-    write_reason(cx.node, entry.reason, out);
-    write_workspace(entities, out);
+    write_reason(entry.reason.filter(|_| cx.node.records_reason), out);
+    write_workspace(entities.workspace(), out);
 }
 
 /// Writes the bytes of the upstream. As in Kong, they are a text with a number for each try if there are several.

@@ -681,3 +681,51 @@ fn a_record_is_the_same_byte_for_byte() {
     let record = cx.record().unwrap();
     assert_eq!(std::str::from_utf8(&record).unwrap(), expected);
 }
+
+#[test]
+fn a_queue_counts_about_the_size_of_a_record() {
+    let id = |number: u128| Uuid::from_u128(number).to_string();
+    let route =
+        json!({"id": id(1), "name": "orders", "paths": ["/orders"], "hosts": ["api.example.com"]});
+    let service = json!({"id": id(2), "name": "orders", "host": "orders.internal", "port": 8080});
+    let entities = FakeEntities::default()
+        .with(EntityKind::Routes, route)
+        .with(EntityKind::Services, service);
+    let node = Node::with_entities(Arc::new(entities)).unwrap();
+    let tries = [attempt(80, TryEnd::Answered(200))];
+    for lines in [0, 10, 80] {
+        let lines: String = (0..lines)
+            .map(|number| format!("X-{number}: a value of usual length\r\n"))
+            .collect();
+        let sent = format!("HTTP/1.1 200 OK\r\n{lines}\r\n");
+        let entry = LogEntry {
+            tries: &tries,
+            response_head: sent.as_bytes(),
+            ..entry()
+        };
+        let head = head(&format!(
+            "GET /a?b=1 HTTP/1.1\r\nHost: a.test\r\n{lines}\r\n"
+        ));
+        let mut request = Request::bare(&head);
+        request.route = Some(reference(1, None));
+        request.service = Some(reference(2, None));
+        let cx = LogCx {
+            request: &request,
+            state: &mut RequestState::default(),
+            configured: Configured {
+                scopes: ScopeSet::GLOBAL,
+                consumer: None,
+                plugin: 0,
+                names: &NoNames,
+            },
+            node: &node,
+            entry: &entry,
+        };
+        let counted = draft::Draft::new(&cx, Frame::After(b',')).bytes() as f64;
+        let written = cx.record().unwrap().len() as f64;
+        assert!(
+            (0.8..1.2).contains(&(counted / written)),
+            "{counted} of {written}"
+        );
+    }
+}

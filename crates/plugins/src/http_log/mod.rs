@@ -1,7 +1,7 @@
 //! http-log sends log records of requests and sessions to an HTTP server. Source: kong/plugins/http-log/handler.lua.
 //!
-//! The record is written in the log phase and put into a queue of the node. What sends it runs in the background, so
-//! that a slow or broken server costs no request anything.
+//! The log phase puts what the record is written from into a queue of the node. The record is written and sent in the
+//! background, so that a slow or broken server costs no request anything.
 
 mod checks;
 mod config;
@@ -15,7 +15,9 @@ use crate::line_log::has_no_record;
 use crate::queue_config::{queue_params, warn_of_deprecated};
 use config::Config;
 use endpoint::Endpoint;
-use plugin::{BuildCx, BuildError, EndedStreamCx, LogCx, Node, Phases, Plugin, PluginDef, Scopes};
+use plugin::{
+    BuildCx, BuildError, EndedStreamCx, Frame, LogCx, Node, Phases, Plugin, PluginDef, Scopes,
+};
 use services::queue::{Queue, QueueParams, Text};
 use std::sync::{Arc, OnceLock};
 
@@ -63,7 +65,7 @@ impl Plugin for HttpLog {
             return has_no_record(NAME, &*error);
         }
         let queue = self.queue(cx.node);
-        if let Err(error) = cx.with_record(|record| queue.push_text(SEPARATOR, record)) {
+        if let Err(error) = cx.push_record(Frame::After(SEPARATOR), queue) {
             has_no_record(NAME, &error);
         }
     }

@@ -38,7 +38,7 @@ pub use params::{Concurrency, DEFAULT_MAX_BYTES, QueueParams};
 pub use state::LOG_INTERVAL;
 pub use statistics::{Counts, QueueCounts};
 pub use task::MAX_SENDS;
-pub use text::Text;
+pub use text::{Text, Unwritten};
 
 use crate::background::Background;
 use crate::http::without_userinfo;
@@ -108,10 +108,14 @@ pub struct Queue<T> {
 pub struct Sender<T> {
     send: Arc<SendFn<T>>,
     join: Option<Join<T>>,
+    prepare: Option<Prepare<T>>,
 }
 
 /// Joins an entry to the one before it in a batch, or returns it.
 type Join<T> = fn(&mut T, T) -> Option<T>;
+
+/// Prepares a batch once, before it is sent for the first time.
+type Prepare<T> = fn(Vec<T>) -> Vec<T>;
 
 type SendFn<T> = dyn Fn(Arc<Vec<T>>) -> BoxFuture<'static, Result<(), SendError>> + Send + Sync;
 
@@ -163,6 +167,7 @@ impl<T> Sender<T> {
         Self {
             send: Arc::new(move |batch| Box::pin(send(batch))),
             join: None,
+            prepare: None,
         }
     }
 
@@ -171,6 +176,7 @@ impl<T> Sender<T> {
         Self {
             send: Arc::new(|_| Box::pin(ready(Ok(())))),
             join: None,
+            prepare: None,
         }
     }
 
@@ -184,6 +190,7 @@ impl<T> Clone for Sender<T> {
         Self {
             send: self.send.clone(),
             join: self.join,
+            prepare: self.prepare,
         }
     }
 }

@@ -81,7 +81,11 @@ async fn deliver<T: Send + Sync + 'static>(
     entries: usize,
     batch: Vec<T>,
 ) {
-    let batch = Arc::new(batch);
+    let (Sender { prepare, .. }, _) = state.sender();
+    let batch = Arc::new(match prepare {
+        Some(prepare) => prepare(batch),
+        None => batch,
+    });
     let start = Instant::now();
     let mut retry = 0;
     loop {

@@ -5,6 +5,7 @@ use crate::metrics::Metrics;
 use bytes::Bytes;
 use std::collections::{HashSet, VecDeque};
 use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use tokio::sync::Notify;
@@ -670,6 +671,66 @@ async fn texts_of_every_size_are_sent_whole_and_dropped_ones_are_not() {
     let sizes: Vec<usize> = sent.split(|byte| *byte == b',').map(<[u8]>::len).collect();
     assert_eq!(sizes, [0, 5000, 100_000, 17_000, 65_536, 3]);
     assert_eq!(queue.counts().lost(), 2);
+}
+
+/// A text that counts how often it is written.
+struct Late(Arc<AtomicUsize>, String);
+
+impl Unwritten for Late {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        out.push(b',');
+        out.extend_from_slice(self.1.as_bytes());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn texts_that_are_written_late_are_sent_in_order_with_the_others() {
+    let bench = Bench::new([]);
+    let (queue, received) = text_queue(&bench, batches_of(1000));
+    let (writes, mut expected) = (Arc::default(), String::new());
+    for number in 0..1000 {
+        let text = format!("{number:0>300}");
+        expected.push(',');
+        expected.push_str(&text);
+        match number % 3 {
+            0 => queue.push_text(b',', text.as_bytes()),
+            _ => queue.push_unwritten(Box::new(Late(Arc::clone(&writes), text)), 200),
+        }
+    }
+    assert_eq!(queue.counts().bytes, 334 * 300 + 666 * 200);
+    sleep(SECOND).await;
+    assert_eq!(received.try_recv().unwrap().concat(), expected.as_bytes());
+    assert_eq!((queue.counts().sent, queue.counts().bytes), (1000, 0));
+    assert_eq!(writes.load(Ordering::Relaxed), 666);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_text_is_written_once_however_often_it_is_sent() {
+    let bench = Bench::new([]);
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let counted = attempts.clone();
+    let sender = Sender::of_texts(move |batch: Arc<Vec<Text>>| {
+        assert_eq!(Text::pieces(&batch).collect::<Vec<_>>().concat(), b",a");
+        std::future::ready(match counted.fetch_add(1, Ordering::Relaxed) {
+            0..3 => Err(SendError::new("status 500")),
+            _ => Ok(()),
+        })
+    });
+    let queue = bench
+        .queues
+        .get("http-log", "late", QueueParams::default(), sender);
+    let writes = Arc::default();
+    queue.push_unwritten(Box::new(Late(Arc::clone(&writes), "a".to_owned())), 1);
+    sleep(SECOND).await;
+    assert_eq!(queue.counts().sent, 1);
+    assert_eq!(
+        (
+            attempts.load(Ordering::Relaxed),
+            writes.load(Ordering::Relaxed)
+        ),
+        (4, 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,10 @@
 //! A queue copies the texts that wait into chunks, so that a push usually allocates nothing and a chunk is freed as a
 //! whole. Texts that were pushed one after the other are next to each other in memory. When the task takes them, it
 //! joins them again without a copy, so that a batch of a thousand records is a few pieces.
+//!
+//! A text that is long to write, and short to describe, is written by the task: a worker pushes what it is written from
+//! ([`Queue::push_unwritten`]). So it costs the worker little time, and little memory that is new to the processor's
+//! caches.
 
 use super::state::Size;
 use super::{Queue, SendError, Sender};
@@ -20,6 +24,14 @@ const LARGEST_TEXT: usize = LARGEST_CHUNK / 4;
 pub struct Text {
     bytes: BytesMut,
     entries: usize,
+    /// What the text is still to be written from. A sender gets no such text.
+    unwritten: Option<Box<dyn Unwritten>>,
+}
+
+/// A text that is written when its batch is sent.
+pub trait Unwritten: Send + Sync {
+    /// Appends the text, with its separator or line end.
+    fn write(&self, out: &mut Vec<u8>);
 }
 
 /// The chunk that a queue fills. It belongs to one queue: if queues shared a chunk, the texts of a slow receiver would
@@ -37,8 +49,7 @@ impl Chunk {
         for part in parts {
             self.0.extend_from_slice(part);
         }
-        let bytes = self.0.split();
-        Text { bytes, entries }
+        Text::new(self.0.split(), entries)
     }
 
     #[cold]
@@ -49,7 +60,7 @@ impl Chunk {
             for part in parts {
                 bytes.extend_from_slice(part);
             }
-            return Text { bytes, entries };
+            return Text::new(bytes, entries);
         }
         let size = (waiting as usize).clamp(SMALLEST_CHUNK, LARGEST_CHUNK);
         let size = size.next_power_of_two().max(needed);
@@ -67,6 +78,14 @@ fn size(parts: [&[u8]; 3]) -> usize {
 }
 
 impl Text {
+    fn new(bytes: BytesMut, entries: usize) -> Self {
+        Self {
+            bytes,
+            entries,
+            unwritten: None,
+        }
+    }
+
     /// The number of texts.
     pub fn entries(&self) -> usize {
         self.entries
@@ -75,13 +94,40 @@ impl Text {
     /// Appends texts if they follow in memory. Otherwise it returns them.
     fn join(&mut self, next: Self) -> Option<Self> {
         let end = self.bytes.as_ptr_range().end;
-        if end != next.bytes.as_ptr() {
+        // Empty ones, such as those that are to be written, can be at the same address.
+        if end != next.bytes.as_ptr() || self.bytes.is_empty() || next.bytes.is_empty() {
             return Some(next);
         }
         // If the two are neighbours by chance, this copies.
         self.bytes.unsplit(next.bytes);
         self.entries += next.entries;
         None
+    }
+
+    /// Writes the texts that are still to be written, next to each other.
+    pub(super) fn write_all(batch: Vec<Self>) -> Vec<Self> {
+        if batch.iter().all(|text| text.unwritten.is_none()) {
+            return batch;
+        }
+        let (mut written, mut one, mut chunk) = (Vec::new(), Vec::new(), Chunk::default());
+        // Sizes are estimates, so that only a single text gets a chunk of its size.
+        let waiting = if batch.len() > 1 { LARGEST_CHUNK } else { 0 };
+        for text in batch {
+            let text = match &text.unwritten {
+                None => text,
+                Some(unwritten) => {
+                    one.clear();
+                    unwritten.write(&mut one);
+                    chunk.add(text.entries, [&one, b"", b""], waiting as u64)
+                }
+            };
+            let apart = match written.last_mut() {
+                Some(last) => Self::join(last, text),
+                None => Some(text),
+            };
+            written.extend(apart);
+        }
+        written
     }
 
     /// Returns the texts of a batch, of which each piece keeps the batch in memory.
@@ -138,6 +184,15 @@ impl Queue<Text> {
             });
     }
 
+    /// Adds a text that is written when its batch is sent. `bytes` is about its size, which counts against `max_bytes`.
+    #[inline]
+    pub fn push_unwritten(&self, text: Box<dyn Unwritten>, bytes: usize) {
+        self.state.push(Size::new(1, bytes), |_, _| Text {
+            unwritten: Some(text),
+            ..Text::new(BytesMut::new(), 1)
+        });
+    }
+
     /// Counts and reports a text that is left out because it makes the texts of one request this long, which is more than
     /// `max_bytes`.
     #[cold]
@@ -164,6 +219,7 @@ impl Sender<Text> {
     {
         Self {
             join: Some(Text::join),
+            prepare: Some(Text::write_all),
             ..Self::new(send)
         }
     }
