@@ -84,6 +84,7 @@ async fn a_server_with_interim_responses_without_end_is_given_up() {
 
 /// Answers each request after this many interim responses with this header.
 async fn serve_after_interim_responses(stream: TcpStream, count: usize, link: &str) {
+    stream.set_nodelay(true).unwrap();
     let mut connection = h2::server::handshake(stream).await.unwrap();
     // A sensitive value is not in the table of the connection: it is sent with each response.
     let mut link = HeaderValue::try_from(link).unwrap();
