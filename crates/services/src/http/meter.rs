@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Maximum number of bytes that a server sends without any payload. It is more than what a server of HTTP/2 may send
 /// before any payload is taken: hyper's window of a connection has 5 MB.
-const ALLOWANCE: usize = 8 * 1024 * 1024;
+pub(super) const ALLOWANCE: usize = 8 * 1024 * 1024;
 
 /// What a byte of payload is worth. A chunk of one byte has six bytes, and a frame of HTTP/2 ten.
 const PER_BYTE: usize = 16;

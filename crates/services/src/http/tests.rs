@@ -1,5 +1,6 @@
 mod http2;
 
+use super::meter::ALLOWANCE;
 use super::pools::MAX_POOLS;
 use super::*;
 use net::dns::DnsSettings;
@@ -110,6 +111,36 @@ async fn a_server_that_sends_interim_responses_without_end_is_given_up() {
     let error = response.unwrap_err().kind;
     assert!(matches!(error, HttpErrorKind::Malformed(_)), "{error}");
     assert!(error.to_string().contains("interim"), "{error}");
+}
+
+/// As many interim responses of this size as may come before a response, and the response.
+fn after_interim_responses(size: usize) -> String {
+    let link = "a".repeat(size);
+    format!("HTTP/1.1 103 Early Hints\r\nLink: {link}\r\n\r\n").repeat(MAX_INTERIM) + OK
+}
+
+#[tokio::test]
+async fn the_interim_responses_of_a_connection_are_not_limited() {
+    let (server, client) = (Server::new().await, client());
+    // Together, they are twice as long as what a server may send without payload.
+    let (text, requests) = (after_interim_responses(60 * 1024), 9);
+    assert!(text.len() * requests > 2 * ALLOWANCE);
+    let serving = async {
+        let mut stream = server.accept().await;
+        for _ in 0..requests {
+            answer(&mut stream, &text).await;
+        }
+        stream
+    };
+    let asking = async {
+        for number in 0..requests {
+            let mut request = server.get();
+            request.options.timeout = Duration::from_secs(300);
+            let response = client.send(request).await;
+            assert_eq!(response.unwrap().status, 200, "request {number}");
+        }
+    };
+    tokio::join!(asking, serving);
 }
 
 /// Sends a response that begins like this and goes on with these bytes without end. Returns the error of the request when

@@ -20,6 +20,7 @@ pub(super) struct Acts {
     header_filter: Option<Head>,
     body_filter: Option<Body>,
     log: Option<Logged>,
+    logs_without_head: bool,
 }
 
 thread_local! {
@@ -57,9 +58,19 @@ impl Acts {
         self
     }
 
+    /// Like [`Self::log`], for an act that does not read the head of the response.
+    pub(super) fn log_without_head(mut self, act: impl Fn(&LogCx<'_, '_>, u32) + 'static) -> Self {
+        self.logs_without_head = true;
+        self.log(act)
+    }
+
     /// Defines plugin number `N`. Plugins with smaller numbers run earlier.
     pub(super) fn define<const N: usize>(self) -> Arc<PluginDef> {
         let mut phases = Phases::NONE;
+        let log = match self.logs_without_head {
+            true => Phases::LOG_WITHOUT_HEAD,
+            false => Phases::LOG,
+        };
         for (phase, is_used) in [
             (Phases::REWRITE, self.rewrite.is_some()),
             (Phases::ACCESS, self.access.is_some()),
@@ -67,7 +78,7 @@ impl Acts {
             (Phases::RESPONSE, self.response.is_some()),
             (Phases::HEADER_FILTER, self.header_filter.is_some()),
             (Phases::BODY_FILTER, self.body_filter.is_some()),
-            (Phases::LOG, self.log.is_some()),
+            (log, self.log.is_some()),
         ] {
             if is_used {
                 phases = phases.with(phase);

@@ -5,7 +5,9 @@ use super::websocket::{ASK, SWITCH};
 use super::*;
 use crate::access_log::{AccessLog, Format, Lane};
 use model::entities::{Consumer, ConsumerId};
-use plugin::{Step, TryEnd};
+use plugin::{Filtered, Response, Step, TryEnd};
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -294,6 +296,100 @@ pub(super) async fn lines(gateway: Gateway, lanes: &[Lane]) -> String {
     gateway.stop.send(stop).unwrap();
     gateway.done.await.unwrap().unwrap();
     String::from_utf8(lanes[0].take(Vec::new())).unwrap()
+}
+
+#[test]
+fn the_time_of_an_upstream_lasts_until_it_has_closed_its_response() {
+    for is_whole in [false, true] {
+        run_paused(async move {
+            let closes = script(|mut peer: Peer| async move {
+                peer.head().await;
+                peer.send("HTTP/1.1 200 OK\r\n\r\n").await;
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                peer.send("abc").await;
+                tokio::time::sleep(Duration::from_secs(3)).await;
+            });
+            let mut setup = Setup::new(upstream(vec![closes]).await);
+            if is_whole {
+                let reads = Acts::new().response(|_| Ok(Step::Continue));
+                setup.plugins = vec![reads.define::<0>()];
+            }
+            let (log, lanes) = access_log("m '$upstream_header_time $upstream_response_time'");
+            setup.settings.access_log = Some(log);
+            let gateway = setup.start();
+            let get = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+            assert_eq!(status(&gateway.exchange(get).await), "200");
+            assert_eq!(lines(gateway, &lanes).await, "0.000 5.000\n");
+        });
+    }
+}
+
+/// Lets time pass without waiting, as a plugin that computes does.
+fn compute(seconds: u64) {
+    let advance = pin!(tokio::time::advance(Duration::from_secs(seconds)));
+    // The first poll moves the clock. The others would let tasks run.
+    let _ = advance.poll(&mut Context::from_waker(Waker::noop()));
+}
+
+/// Starts a gateway whose filters take five seconds, and whose upstream takes one.
+async fn computing(mut plugins: Vec<Arc<PluginDef>>, access_log: Option<AccessLog>) -> Gateway {
+    let slow = script(|mut peer: Peer| async move {
+        peer.head().await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        peer.send(OK).await;
+        peer.rest().await;
+    });
+    let computes = Acts::new()
+        .access(|cx, _| {
+            Ok(match cx.request.header("x-responds") {
+                Some(_) => Step::Respond(Response::new(200, "ok")),
+                None => Step::Continue,
+            })
+        })
+        .header_filter(|_| {
+            compute(2);
+            Ok(Filtered::Continue)
+        })
+        .body_filter(|_, chunk| {
+            if chunk.last {
+                compute(3);
+            }
+            Ok(())
+        });
+    plugins.push(computes.define::<1>());
+    let mut setup = Setup::new(upstream(vec![slow]).await);
+    setup.plugins = plugins;
+    setup.settings.access_log = access_log;
+    setup.start()
+}
+
+#[test]
+fn the_time_of_filters_is_part_of_a_request() {
+    run_paused(async {
+        let gateway = computing(vec![record()], None).await;
+        let mut client = gateway.client().await;
+        for (header, seconds) in [
+            ("", [Some(6), Some(0), Some(1), Some(5)]),
+            ("X-Responds: 1\r\n", [Some(5), Some(5), None, Some(0)]),
+        ] {
+            let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{header}\r\n");
+            client.send(request).await;
+            assert_eq!(status(&client.answer().await), "200");
+            assert_eq!(entry().await.seconds, seconds, "{header}");
+        }
+    });
+}
+
+#[test]
+fn the_time_of_filters_is_in_the_access_log_where_no_plugin_logs() {
+    run_paused(async {
+        let (log, lanes) = access_log("m '$request_time $upstream_header_time'");
+        let gateway = computing(Vec::new(), Some(log)).await;
+        let mut client = gateway.client().await;
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert_eq!(status(&client.answer().await), "200");
+        assert_eq!(lines(gateway, &lanes).await, "6.000 1.000\n");
+    });
 }
 
 /// Logs the requests, each on its own connection, and compares what is logged of each: the request line and

@@ -1,6 +1,7 @@
 //! Tests of requests by HTTP/2.
 
 use super::*;
+use ::http::HeaderValue;
 
 /// Answers each request of a connection with its path and a trailer, until the client has gone.
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin) {
@@ -79,6 +80,77 @@ async fn a_server_with_interim_responses_without_end_is_given_up() {
         error.contains("too_many_informational_responses"),
         "{error}"
     );
+}
+
+/// Answers each request after this many interim responses with this header.
+async fn serve_after_interim_responses(stream: TcpStream, count: usize, link: &str) {
+    stream.set_nodelay(true).unwrap();
+    let mut connection = h2::server::handshake(stream).await.unwrap();
+    // A sensitive value is not in the table of the connection: it is sent with each response.
+    let mut link = HeaderValue::try_from(link).unwrap();
+    link.set_sensitive(true);
+    while let Some(Ok((_, mut respond))) = connection.accept().await {
+        for _ in 0..count {
+            let mut interim = ::http::Response::new(());
+            *interim.status_mut() = StatusCode::EARLY_HINTS;
+            interim.headers_mut().insert("link", link.clone());
+            respond.send_informational(interim).unwrap();
+        }
+        let response = ::http::Response::new(());
+        respond.send_response(response, true).unwrap();
+    }
+}
+
+fn get_patiently(server: &Server) -> Request {
+    let mut request = get(server, "http", "/a");
+    request.options.timeout = Duration::from_secs(300);
+    request
+}
+
+#[tokio::test]
+async fn the_interim_responses_of_a_connection_are_not_limited() {
+    // A character has 8 bits in the code of HPACK.
+    let (count, link, requests) = (120, "X".repeat(500), 160);
+    assert!(count * link.len() * requests > ALLOWANCE);
+    let (server, client) = (Server::new().await, client());
+    let serving =
+        async { serve_after_interim_responses(server.accept().await, count, &link).await };
+    let asking = async {
+        for number in 0..requests {
+            let response = client.send(get_patiently(&server)).await;
+            assert_eq!(response.unwrap().status, 200, "request {number}");
+        }
+    };
+    tokio::select! {
+        () = serving => panic!("the connection ends early"),
+        () = asking => {}
+    }
+}
+
+#[tokio::test]
+async fn interim_responses_before_a_response_are_limited_by_the_allowance() {
+    // A character has 15 bits in the code of HPACK.
+    let link = "<".repeat(40_000);
+    for (count, is_served) in [(100, true), (120, false)] {
+        assert_eq!(count * link.len() * 15 / 8 < ALLOWANCE, is_served);
+        let (server, client) = (Server::new().await, client());
+        let serving =
+            async { serve_after_interim_responses(server.accept().await, count, &link).await };
+        let asking = async {
+            let response = client.send(get_patiently(&server)).await;
+            // The connection ends with its client.
+            drop(client);
+            response
+        };
+        let (response, ()) = tokio::join!(asking, serving);
+        match is_served {
+            true => assert_eq!(response.unwrap().status, 200),
+            false => {
+                let error = response.unwrap_err().to_string();
+                assert!(error.contains("too much without payload"), "{error}");
+            }
+        }
+    }
 }
 
 /// The header of a frame and its payload.

@@ -1,5 +1,6 @@
 //! The phases of plugins, over sockets. The plugins do what each test says.
 
+mod counting;
 mod endings;
 mod framing;
 mod leaving;
