@@ -1,7 +1,9 @@
 //! Bounds what a server may send beside payload: interim responses, sizes of chunks, frames of HTTP/2 without data. Time
 //! limits are no bound for it, because they can be long, and because a connection of HTTP/2 outlives its requests.
 //!
-//! A connection has an allowance, which all bytes from the server use up and payload fills again.
+//! A connection has an allowance, which all bytes from the server use up and payload fills again. Responses fill it too,
+//! and over HTTP/1.1 the interim responses before them. hyper does not show those of HTTP/2, so a server whose interim
+//! responses are many times longer than its responses loses a connection now and then.
 
 use super::connect::Transport;
 use hyper_util::client::legacy::connect::{Connected, Connection};
