@@ -2,7 +2,7 @@
 //! of name resolution are made from the times that the log phase has anyway.
 
 use super::custom;
-use super::protobuf::{self, Attribute, attribute, text_attribute};
+use super::protobuf::{self, Attribute, TextKey, attribute, text_attribute};
 use crate::exporter::Texts;
 use crate::propagation::{RandomIds, SpanIds};
 use plugin::trace::{FailedLookup, PluginPhase, Span, SpanKind, is_name};
@@ -23,6 +23,29 @@ mod field {
     pub(super) const ATTRIBUTES: u8 = 9;
     pub(super) const EVENTS: u8 = 11;
     pub(super) const STATUS: u8 = 15;
+}
+
+/// The keys of attributes that are texts.
+mod key {
+    use super::{TextKey, field};
+
+    const fn of(name: &str) -> TextKey {
+        TextKey::new(field::ATTRIBUTES, name)
+    }
+
+    pub(super) static METHOD: TextKey = of("http.method");
+    pub(super) static HOST: TextKey = of("http.host");
+    pub(super) static SCHEME: TextKey = of("http.scheme");
+    pub(super) static FLAVOR: TextKey = of("http.flavor");
+    pub(super) static REQUEST_ID: TextKey = of("kong.request.id");
+    pub(super) static ROUTE: TextKey = of("http.route");
+    pub(super) static CLIENT_IP: TextKey = of("http.client_ip");
+    pub(super) static PEER_IP: TextKey = of("net.peer.ip");
+    pub(super) static PEER_NAME: TextKey = of("net.peer.name");
+    pub(super) static DNS_NAME: TextKey = of("dns.record.domain");
+    pub(super) static DNS_IP: TextKey = of("dns.record.ip");
+    pub(super) static DB_SYSTEM: TextKey = of("db.system");
+    pub(super) static STATEMENT: TextKey = of("db.statement");
 }
 
 /// The trace context of a request.
@@ -60,8 +83,8 @@ struct Writer<'a, 'q> {
     ids: Ids,
     /// Ids of the spans below the root.
     more_ids: SpanIds,
-    /// The beginning of each span below the root: the ids of the trace, of the span and of its parent.
-    begin: [u8; BEGIN],
+    /// The beginning of each span below the root, with the id of the root in place of its own.
+    head: [u8; HEAD],
     /// When the request has begun, in nanoseconds since 1970 and on the clock of the spans.
     started_at: u64,
     started: Instant,
@@ -69,11 +92,12 @@ struct Writer<'a, 'q> {
     last: (Instant, u64),
 }
 
-/// Length of a span's ids, each after its tag and its length.
-const BEGIN: usize = 38;
-const TRACE: Range<usize> = 2..18;
-const SPAN: Range<usize> = 20..28;
-const PARENT: Range<usize> = 30..38;
+/// What is in front of the name of a span: its tag and its length, the ids of the trace, of the span and of its parent, each
+/// after its tag and its length, and the tag and the length of the name.
+const HEAD: usize = 42;
+const TRACE: Range<usize> = 4..20;
+const SPAN: Range<usize> = 22..30;
+const PARENT: Range<usize> = 32..40;
 
 /// The kind and the times of a span.
 const TIMES: [u8; 20] = {
@@ -84,8 +108,7 @@ const TIMES: [u8; 20] = {
     times
 };
 
-/// Number of bytes that the length of a message has, mostly: of a span without attributes, and of one with some.
-const BARE: usize = 1;
+/// Number of bytes that the length of a span with attributes has, mostly.
 pub(super) const WITH_ATTRIBUTES: usize = 2;
 
 /// Writes the spans of a request.
@@ -96,7 +119,7 @@ pub(super) fn write(cx: &LogCx<'_, '_>, ids: Ids, kinds: Instrumentations, texts
         texts,
         ids,
         more_ids: RandomIds::draw(RandomIds::spans),
-        begin: begin(&ids),
+        head: head(&ids),
         started_at,
         started: cx.request.started,
         last: (cx.request.started, started_at),
@@ -125,20 +148,22 @@ pub(super) fn write(cx: &LogCx<'_, '_>, ids: Ids, kinds: Instrumentations, texts
     }
 }
 
-fn begin(ids: &Ids) -> [u8; BEGIN] {
-    let mut begin = [0; BEGIN];
+fn head(ids: &Ids) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[0] = protobuf::tag_of_bytes(protobuf::ENTRY);
     for (field, place) in [
         (field::TRACE_ID, TRACE),
         (field::SPAN_ID, SPAN),
         (field::PARENT_SPAN_ID, PARENT),
     ] {
-        begin[place.start - 2] = protobuf::tag_of_bytes(field);
-        begin[place.start - 1] = place.len() as u8;
+        head[place.start - 2] = protobuf::tag_of_bytes(field);
+        head[place.start - 1] = place.len() as u8;
     }
-    begin[TRACE].copy_from_slice(&ids.trace.to_be_bytes());
-    begin[SPAN].copy_from_slice(&ids.root.to_be_bytes());
-    begin[PARENT].copy_from_slice(&ids.root.to_be_bytes());
-    begin
+    head[TRACE].copy_from_slice(&ids.trace.to_be_bytes());
+    head[SPAN].copy_from_slice(&ids.root.to_be_bytes());
+    head[PARENT].copy_from_slice(&ids.root.to_be_bytes());
+    head[PARENT.end] = protobuf::tag_of_bytes(field::NAME);
+    head
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -147,10 +172,19 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 impl Base<'_> {
-    #[inline]
+    fn name_length(&self) -> usize {
+        self.name.0.len() + self.name.1.len()
+    }
+
     fn write(&self, out: &mut Vec<u8>) {
+        protobuf::begin_bytes(field::NAME, self.name_length(), out);
+        self.write_rest(out);
+    }
+
+    /// Writes what comes after the length of the name.
+    #[inline]
+    fn write_rest(&self, out: &mut Vec<u8>) {
         let (first, second) = self.name;
-        protobuf::begin_bytes(field::NAME, first.len() + second.len(), out);
         out.extend_from_slice(first.as_bytes());
         out.extend_from_slice(second.as_bytes());
         out.extend_from_slice(&TIMES);
@@ -177,18 +211,40 @@ impl Writer<'_, '_> {
         self.last.1
     }
 
+    /// Writes a span below the root that has no attributes, as most have.
+    fn bare(&mut self, id: u64, base: &Base<'_>) {
+        let name = base.name_length();
+        let length = HEAD - 2 + name + TIMES.len();
+        if length >= protobuf::SHORT {
+            return self.child(id, base, |_| {});
+        }
+        let out = &mut self.texts.out;
+        out.extend_from_slice(&self.head);
+        if let Some(head) = out.last_chunk_mut::<HEAD>() {
+            head[1] = length as u8;
+            head[SPAN].copy_from_slice(&id.to_be_bytes());
+            head[HEAD - 1] = name as u8;
+        }
+        base.write_rest(out);
+        self.texts.end();
+    }
+
     /// Writes a span below the root. `rest` writes its attributes.
     #[inline]
-    fn child(&mut self, id: u64, base: &Base<'_>, length: usize, rest: impl FnOnce(&mut Vec<u8>)) {
-        let begin = &self.begin;
-        protobuf::message(protobuf::ENTRY, length, &mut self.texts.out, |out| {
-            out.extend_from_slice(begin);
-            if let Some(begin) = out.last_chunk_mut::<BEGIN>() {
-                begin[SPAN].copy_from_slice(&id.to_be_bytes());
-            }
-            base.write(out);
-            rest(out);
-        });
+    fn child(&mut self, id: u64, base: &Base<'_>, rest: impl FnOnce(&mut Vec<u8>)) {
+        let head = &self.head;
+        protobuf::message(
+            protobuf::ENTRY,
+            WITH_ATTRIBUTES,
+            &mut self.texts.out,
+            |out| {
+                out.extend_from_slice(&head[2..SPAN.start]);
+                out.extend_from_slice(&id.to_be_bytes());
+                out.extend_from_slice(&head[SPAN.end..PARENT.end]);
+                base.write(out);
+                rest(out);
+            },
+        );
         self.texts.end();
     }
 
@@ -206,26 +262,25 @@ impl Writer<'_, '_> {
             start: self.started_at,
             end: self.at(entry.latencies.request),
         };
-        let (begin, parent) = (&self.begin, self.ids.parent);
+        let (head, parent) = (&self.head, self.ids.parent);
         protobuf::message(
             protobuf::ENTRY,
             WITH_ATTRIBUTES,
             &mut self.texts.out,
             |out| {
-                out.extend_from_slice(&begin[..SPAN.end]);
+                out.extend_from_slice(&head[2..SPAN.end]);
                 if let Some(parent) = parent {
                     protobuf::bytes(field::PARENT_SPAN_ID, &parent.to_be_bytes(), out);
                 }
                 base.write(out);
-                show("http.method", &protobuf::text(request.method_bytes()), out);
-                show("http.host", request.host, out);
-                show("http.scheme", request.scheme.name(), out);
-                show("http.flavor", flavor(request), out);
-                show("kong.request.id", request.request_id, out);
-                show("http.route", request.route_path, out);
+                key::METHOD.write(protobuf::text(request.method_bytes()).as_bytes(), out);
+                key::HOST.write(request.host.as_bytes(), out);
+                key::SCHEME.write(request.scheme.name().as_bytes(), out);
+                key::FLAVOR.write(flavor(request).as_bytes(), out);
+                key::REQUEST_ID.write(request.request_id.as_bytes(), out);
+                key::ROUTE.write(request.route_path.as_bytes(), out);
                 show_url(request, node.redacts_records, out);
-                show_address("http.client_ip", request.client.ip, out);
-                show_address("net.peer.ip", request.peer.ip(), out);
+                show_client(request.client.ip, request.peer.ip(), out);
                 show_status(entry.status, out);
                 custom::write_root(&state.trace, out);
             },
@@ -257,10 +312,13 @@ impl Writer<'_, '_> {
             end: self.instant(span.end),
         };
         let id = self.more_ids.next_id();
-        self.child(id, &base, BARE, |out| {
+        if span.error.is_none() && !matches!(span.kind, SpanKind::Query { .. }) {
+            return self.bare(id, &base);
+        }
+        self.child(id, &base, |out| {
             if let SpanKind::Query { statement } = &span.kind {
-                show("db.system", "lmdb", out);
-                show("db.statement", statement, out);
+                key::DB_SYSTEM.write(b"lmdb", out);
+                key::STATEMENT.write(statement.as_bytes(), out);
             }
             if let Some(error) = &span.error {
                 show_failure(error, base.end, out);
@@ -280,14 +338,14 @@ impl Writer<'_, '_> {
             true => self.ids.last_try,
             false => self.more_ids.next_id(),
         };
-        self.child(id, &base, WITH_ATTRIBUTES, |out| {
+        self.child(id, &base, |out| {
             show_number("try_count", number as f64, out);
             if let Some(socket) = one.address {
-                show_address("net.peer.ip", socket.ip(), out);
+                key::PEER_IP.write(Address::of(socket.ip()).text(), out);
                 show_number("net.peer.port", socket.port().into(), out);
             }
             if !server.is_empty() {
-                show("net.peer.name", server, out);
+                key::PEER_NAME.write(server.as_bytes(), out);
             }
             if let TryEnd::Failed(status) = one.end {
                 show_status(status, out);
@@ -311,10 +369,10 @@ impl Writer<'_, '_> {
             end: self.at(one.after + one.choosing),
         };
         let id = self.more_ids.next_id();
-        self.child(id, &base, WITH_ATTRIBUTES, |out| {
-            show("dns.record.domain", server, out);
+        self.child(id, &base, |out| {
+            key::DNS_NAME.write(server.as_bytes(), out);
             show_number("dns.record.port", found.port().into(), out);
-            show_address("dns.record.ip", found.ip(), out);
+            key::DNS_IP.write(Address::of(found.ip()).text(), out);
         });
     }
 
@@ -326,17 +384,12 @@ impl Writer<'_, '_> {
             end: self.instant(lookup.end),
         };
         let id = self.more_ids.next_id();
-        self.child(id, &base, WITH_ATTRIBUTES, |out| {
-            show("dns.record.domain", &lookup.name, out);
+        self.child(id, &base, |out| {
+            key::DNS_NAME.write(lookup.name.as_bytes(), out);
             show_number("dns.record.port", lookup.port.into(), out);
             show_failure(&lookup.error, base.end, out);
         });
     }
-}
-
-#[inline(always)]
-fn show(key: &str, value: &str, out: &mut Vec<u8>) {
-    attribute(field::ATTRIBUTES, key, Attribute::Text(value), out);
 }
 
 fn show_number(key: &str, number: f64, out: &mut Vec<u8>) {
@@ -382,31 +435,55 @@ fn show_url(request: &Request<'_>, redacts: bool, out: &mut Vec<u8>) {
     } else {
         let mut url = Vec::with_capacity(length);
         write(redacts, &mut url);
-        show(KEY, &protobuf::text(&url), out);
+        let url = protobuf::text(&url);
+        attribute(field::ATTRIBUTES, KEY, Attribute::Text(&url), out);
     }
 }
 
-fn show_address(key: &str, ip: IpAddr, out: &mut Vec<u8>) {
-    let octets = match ip.to_canonical() {
-        // The standard library's form is the same, but takes several times as long.
-        IpAddr::V4(ip) => ip.octets(),
-        IpAddr::V6(ip) => return show(key, &ip.to_string(), out),
-    };
-    let (mut text, mut end) = ([0; 16], 0);
-    for octet in octets {
-        for (unit, least) in [(100, 100), (10, 10), (1, 0)] {
-            if octet >= least {
-                text[end] = b'0' + octet / unit % 10;
-                end += 1;
-            }
-        }
-        text[end] = b'.';
-        end += 1;
+/// Shows the address of the client, and that of the peer, which is mostly the same.
+fn show_client(client: IpAddr, peer: IpAddr, out: &mut Vec<u8>) {
+    let address = Address::of(client);
+    key::CLIENT_IP.write(address.text(), out);
+    if peer == client {
+        key::PEER_IP.write(address.text(), out);
+    } else {
+        key::PEER_IP.write(Address::of(peer).text(), out);
     }
-    let length = end - 1;
-    text_attribute(field::ATTRIBUTES, key, length, out, |out| {
-        out.extend_from_slice(&text[..length]);
-    });
+}
+
+/// The text of an address. Those of IPv4 are written here: the standard library takes several times as long.
+enum Address {
+    V4 { digits: [u8; 16], length: usize },
+    V6(String),
+}
+
+impl Address {
+    fn of(ip: IpAddr) -> Self {
+        let octets = match ip.to_canonical() {
+            IpAddr::V4(ip) => ip.octets(),
+            IpAddr::V6(ip) => return Self::V6(ip.to_string()),
+        };
+        let (mut digits, mut end) = ([0; 16], 0);
+        for octet in octets {
+            for (unit, least) in [(100, 100), (10, 10), (1, 0)] {
+                if octet >= least {
+                    digits[end] = b'0' + octet / unit % 10;
+                    end += 1;
+                }
+            }
+            digits[end] = b'.';
+            end += 1;
+        }
+        let length = end - 1;
+        Self::V4 { digits, length }
+    }
+
+    fn text(&self) -> &[u8] {
+        match self {
+            Self::V4 { digits, length } => &digits[..*length],
+            Self::V6(text) => text.as_bytes(),
+        }
+    }
 }
 
 /// Writes the event `exception` and the status of an error.

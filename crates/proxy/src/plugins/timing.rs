@@ -8,6 +8,7 @@ use plugin::trace::{PluginPhase, Span, SpanKind};
 use plugin::{ConfiguredNames, Instrumentations, PluginError, Request, Trace};
 use std::error::Error;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 /// The clock of a phase. Each plugin begins where the one before it has ended, so that the clock is read once for each.
 pub(super) struct Timer {
@@ -36,6 +37,13 @@ impl<'a> Timed<'a> {
             picked,
             error,
         }
+    }
+
+    /// Returns the id of the configured plugin.
+    #[cold]
+    fn id(&self, names: &dyn ConfiguredNames, request: &Request<'_>) -> Option<Uuid> {
+        let configured = self.picked.configured(names);
+        configured.name(request).map(|name| name.id.0)
     }
 }
 
@@ -66,17 +74,15 @@ impl Timer {
             return;
         }
         let shows_id = trace.records(Instrumentations::IDS);
-        let id = || {
-            ran.picked
-                .configured(names)
-                .name(request)
-                .map(|name| name.id.0)
-        };
         trace.add(Span {
             kind: SpanKind::Plugin {
                 phase: self.phase,
                 name: ran.instance.def.name.clone(),
-                id: if shows_id { id() } else { None },
+                id: if shows_id {
+                    ran.id(names, request)
+                } else {
+                    None
+                },
             },
             start,
             end: self.last.into_std(),
@@ -125,6 +131,7 @@ impl Timer {
 }
 
 /// The message of an error with its causes.
+#[cold]
 fn text_of(error: &PluginError) -> Box<str> {
     let mut text = error.to_string();
     let mut cause = error.source();

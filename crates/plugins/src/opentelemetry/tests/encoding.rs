@@ -1,7 +1,7 @@
 //! Tests of the messages: what is written by hand is read by prost.
 
 use super::super::lines;
-use super::super::protobuf::{self, Attribute, Envelope};
+use super::super::protobuf::{self, Attribute, Envelope, TextKey};
 use super::super::spans::Ids;
 use proptest::prelude::*;
 use prost::Message;
@@ -29,6 +29,11 @@ proptest! {
     ) {
         let found = read(&key, Attribute::Text(&text));
         prop_assert_eq!(&found.key, &key);
+        prop_assert_eq!(found.value.unwrap().value.unwrap(), Value::Text(text.clone()));
+        let mut out = Vec::new();
+        TextKey::new(1, "known.key").write(text.as_bytes(), &mut out);
+        let found = key_value(&out);
+        prop_assert_eq!(&found.key, "known.key");
         prop_assert_eq!(found.value.unwrap().value.unwrap(), Value::Text(text));
         let found = read(&key, Attribute::Integer(integer)).value.unwrap().value;
         prop_assert_eq!(found, Some(Value::Integer(integer as i64)));

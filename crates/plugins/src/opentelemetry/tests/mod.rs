@@ -6,15 +6,21 @@ mod grpc;
 use super::def;
 use crate::testing;
 use plugin::testing::{Case, Outcome, Upstream, refusal};
-use plugin::{Instrumentations, Node, Tracing};
+use plugin::trace::{PluginPhase, SpanKind};
+use plugin::{Instrumentations, Node, RequestState, Tracing};
 use prost::Message as _;
 use serde_json::json;
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use testkit::Sink;
 use testkit::otlp::{self, Span};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CLIENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331";
+
+/// Later than the start of any request of a test.
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn tracing(sampling_rate: f64) -> Tracing {
     Tracing {
@@ -273,6 +279,48 @@ fn the_root_span_shows_the_request() {
     assert_eq!(long_one["http.method"], text("PUT"));
     assert_eq!(long_one["net.peer.ip"], text("2001:db8::1"));
     assert_eq!(long_one["http.status_code"], otlp::Value::Integer(200));
+}
+
+#[test]
+fn spans_of_plugins_have_names_of_any_length() {
+    let names = [1, 40, 47, 48, 49, 200, 20_000].map(|length| "x".repeat(length));
+    let sink = Sink::start(&[]);
+    let count = names.len() + 2;
+    let case = case(&sink, json!({"queue": {"max_batch_size": count}})).tracing(Tracing {
+        instrumentations: Instrumentations::ALL,
+        sampling_rate: 1.0,
+    });
+    let (start, took) = (Instant::now(), Duration::from_micros(7));
+    let add = |state: &mut RequestState| {
+        for name in &names {
+            state.trace.add(plugin::trace::Span {
+                kind: SpanKind::Plugin {
+                    phase: PluginPhase::Access,
+                    name: name.clone().into(),
+                    id: None,
+                },
+                start: start + DAY,
+                end: start + DAY + took,
+                error: None,
+            });
+        }
+    };
+    case.request("GET /").state(add).run_now();
+    let spans = otlp::spans(&sink.next().body);
+    assert_eq!(spans.len(), count);
+    let root = &spans[0];
+    for (name, span) in names.iter().zip(&spans[1..]) {
+        assert_eq!(span.name, format!("kong.access.plugin.{name}"));
+        assert_eq!(span.trace_id, root.trace_id);
+        assert_eq!(span.parent_span_id, root.span_id);
+        assert_eq!(span.end - span.start, 7000);
+        assert_eq!(
+            (span.kind(), span.attributes.len()),
+            (otlp::Kind::Internal, 0)
+        );
+    }
+    let ids: HashSet<_> = spans.iter().map(|span| &span.span_id).collect();
+    assert_eq!(ids.len(), count);
 }
 
 #[test]
