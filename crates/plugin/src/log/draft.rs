@@ -38,6 +38,9 @@ pub(super) struct Draft {
     pub(super) has_query: bool,
     /// Whether plugins have replaced the query for the upstream.
     pub(super) has_new_query: bool,
+    /// Whether plugins have changed headers of the request. Its lines then have nothing but a name, a colon and a value,
+    /// because plugins can set values that begin or end with spaces.
+    pub(super) has_new_headers: bool,
     pub(super) redacts: bool,
     pub(super) scheme: Scheme,
     pub(super) port: u16,
@@ -160,6 +163,7 @@ impl Draft {
             ends: texts.ends,
             has_query: query.is_some(),
             has_new_query: new_query.is_some(),
+            has_new_headers: !request.upstream.headers.is_empty(),
             redacts: node.redacts_records,
             scheme: request.scheme,
             port: request.port,

@@ -24,8 +24,9 @@ enum Shown {
     Redacted,
 }
 
-/// Writes the headers of a request. Credentials are shown without their values.
-pub(super) fn write_request(head: &[u8], redacts: bool, out: &mut Vec<u8>) {
+/// Writes the headers of a request. Credentials are shown without their values. `is_exact` says whether nothing but a
+/// value is between a colon and the end of its line.
+pub(super) fn write_request(head: &[u8], is_exact: bool, redacts: bool, out: &mut Vec<u8>) {
     let shown = |name: &[u8]| {
         let is_secret = REDACTED.iter().any(|one| one.eq_ignore_ascii_case(name));
         if is_secret {
@@ -35,15 +36,15 @@ pub(super) fn write_request(head: &[u8], redacts: bool, out: &mut Vec<u8>) {
         }
     };
     match redacts {
-        false => write(head, shown, out),
-        true => write(head, redacted, out),
+        false => write(head, is_exact, shown, out),
+        true => write(head, is_exact, redacted, out),
     }
 }
 
 pub(super) fn write_response(head: &[u8], redacts: bool, out: &mut Vec<u8>) {
     match redacts {
-        false => write(head, |_| Shown::Whole, out),
-        true => write(head, redacted, out),
+        false => write(head, false, |_| Shown::Whole, out),
+        true => write(head, false, redacted, out),
     }
 }
 
@@ -60,7 +61,7 @@ fn redacted(name: &[u8]) -> Shown {
 
 /// Writes the headers of a head by name, in lower case. Its first line is left out, and its last line is empty. Of several
 /// equal credentials, one is shown.
-fn write(head: &[u8], shown: impl Fn(&[u8]) -> Shown, out: &mut Vec<u8>) {
+fn write(head: &[u8], is_exact: bool, shown: impl Fn(&[u8]) -> Shown, out: &mut Vec<u8>) {
     let ends = memchr::memchr_iter(b'\n', head);
     let starts = ends.clone().map(|end| end + 1);
     let lines = starts.zip(ends.skip(1)).take(MAX_HEADERS);
@@ -73,7 +74,11 @@ fn write(head: &[u8], shown: impl Fn(&[u8]) -> Shown, out: &mut Vec<u8>) {
         let name = &line[..colon];
         let shown = shown(name);
         if shown != Shown::Redacted || !all.iter().any(|other| is_same(other.name, name)) {
-            let value = line[colon + 1..].trim_ascii();
+            let value = &line[colon + 1..];
+            let value = match is_exact {
+                true => value.strip_suffix(b"\r").unwrap_or(value),
+                false => value.trim_ascii(),
+            };
             all.push(Header { name, value, shown });
         }
     }

@@ -128,7 +128,12 @@ fn write_request(draft: &Draft, out: &mut Vec<u8>) {
     out.extend_from_slice(br#","method":"#);
     json::string(draft.text(Part::Method), out);
     out.extend_from_slice(br#","headers":"#);
-    headers::write_request(draft.text(Part::RequestHead), draft.redacts, out);
+    headers::write_request(
+        draft.text(Part::RequestHead),
+        draft.has_new_headers,
+        draft.redacts,
+        out,
+    );
     out.extend_from_slice(br#","size":"#);
     json::number(draft.request_size, out);
     write_tls(draft.tls.as_ref(), out);
