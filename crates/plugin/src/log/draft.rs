@@ -29,6 +29,9 @@ pub enum Frame<'p> {
 /// About the size of what a record has besides the texts of its draft: names, numbers and addresses.
 const REST: usize = 600;
 
+/// About the size of a try in a record. [`REST`] has one.
+const TRY: usize = 150;
+
 /// A request as its record shows it. The texts are as they were received; they are escaped, and credentials are hidden,
 /// when the record is written.
 pub(super) struct Draft {
@@ -198,7 +201,9 @@ impl Draft {
         let entities = [&self.route, &self.service, &self.consumer];
         let entities = entities.into_iter().flatten();
         let entities: usize = entities.map(|entity| entity.len()).sum();
-        REST + self.texts.len() + entities
+        // The query of a record is in its URI, its URL, its arguments and its upstream URI.
+        let again = self.text(Part::Path).len() + 3 * self.text(Part::Query).len();
+        REST + self.texts.len() + again + entities + TRY * self.tries.len().saturating_sub(1)
     }
 }
 

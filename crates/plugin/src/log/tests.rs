@@ -692,19 +692,26 @@ fn a_queue_counts_about_the_size_of_a_record() {
         .with(EntityKind::Routes, route)
         .with(EntityKind::Services, service);
     let node = Node::with_entities(Arc::new(entities)).unwrap();
-    let tries = [attempt(80, TryEnd::Answered(200))];
-    for lines in [0, 10, 80] {
+    let tries = [attempt(80, TryEnd::Failed(502)); 1000];
+    for (lines, count, query) in [
+        (0, 1, 1),
+        (10, 6, 1),
+        (80, 1, 1),
+        (1, 1000, 1),
+        (1, 1, 7000),
+    ] {
         let lines: String = (0..lines)
             .map(|number| format!("X-{number}: a value of usual length\r\n"))
             .collect();
         let sent = format!("HTTP/1.1 200 OK\r\n{lines}\r\n");
         let entry = LogEntry {
-            tries: &tries,
+            tries: &tries[..count],
             response_head: sent.as_bytes(),
             ..entry()
         };
         let head = head(&format!(
-            "GET /a?b=1 HTTP/1.1\r\nHost: a.test\r\n{lines}\r\n"
+            "GET /a?b={} HTTP/1.1\r\nHost: a.test\r\n{lines}\r\n",
+            "1".repeat(query)
         ));
         let mut request = Request::bare(&head);
         request.route = Some(reference(1, None));
