@@ -113,7 +113,7 @@ async fn a_server_that_sends_interim_responses_without_end_is_given_up() {
     assert!(error.to_string().contains("interim"), "{error}");
 }
 
-/// As many interim responses of this size as may come before a response, and the response.
+/// Returns as many interim responses of this size as may come before a response, and the response.
 fn after_interim_responses(size: usize) -> String {
     let link = "a".repeat(size);
     format!("HTTP/1.1 103 Early Hints\r\nLink: {link}\r\n\r\n").repeat(MAX_INTERIM) + OK

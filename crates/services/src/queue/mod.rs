@@ -115,7 +115,7 @@ pub struct Sender<T> {
 type Join<T> = fn(&mut T, T) -> Option<T>;
 
 /// Prepares a batch once, before it is sent for the first time.
-type Prepare<T> = fn(Vec<T>) -> Vec<T>;
+type Prepare<T> = fn(Vec<T>) -> BoxFuture<'static, Vec<T>>;
 
 type SendFn<T> = dyn Fn(Arc<Vec<T>>) -> BoxFuture<'static, Result<(), SendError>> + Send + Sync;
 

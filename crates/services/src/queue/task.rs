@@ -82,10 +82,18 @@ async fn deliver<T: Send + Sync + 'static>(
     batch: Vec<T>,
 ) {
     let (Sender { prepare, .. }, _) = state.sender();
-    let batch = Arc::new(match prepare {
-        Some(prepare) => prepare(batch),
-        None => batch,
-    });
+    let prepared = async {
+        match prepare {
+            Some(prepare) => prepare(batch).await,
+            None => batch,
+        }
+    };
+    // A panic loses the batch, but not the queue.
+    let Ok(batch) = AssertUnwindSafe(prepared).catch_unwind().await else {
+        state.failed(&SendError::new("a text could not be written"));
+        return state.finish(entries, Outcome::Refused);
+    };
+    let batch = Arc::new(batch);
     let start = Instant::now();
     let mut retry = 0;
     loop {

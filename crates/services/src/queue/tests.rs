@@ -705,6 +705,26 @@ async fn texts_that_are_written_late_are_sent_in_order_with_the_others() {
     assert_eq!(writes.load(Ordering::Relaxed), 666);
 }
 
+/// A text that cannot be written.
+struct Broken;
+
+impl Unwritten for Broken {
+    fn write(&self, _: &mut Vec<u8>) {
+        panic!("on purpose");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_text_that_cannot_be_written_does_not_end_its_queue() {
+    let bench = Bench::new([]);
+    let (queue, received) = text_queue(&bench, QueueParams::default());
+    queue.push_unwritten(Box::new(Broken), 1);
+    queue.push_text(b',', b"next");
+    sleep(SECOND).await;
+    assert_eq!(received.try_recv().unwrap().concat(), b",next");
+    assert_eq!((queue.counts().sent, queue.counts().refused), (1, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_text_is_written_once_however_often_it_is_sent() {
     let bench = Bench::new([]);

@@ -13,10 +13,13 @@ use super::{Queue, SendError, Sender};
 use bytes::{Bytes, BytesMut};
 use std::fmt;
 use std::sync::Arc;
+use tokio::task::yield_now;
 
 /// Sizes of a chunk. It grows with the texts that wait, so that a queue that is rarely used takes little memory.
 const SMALLEST_CHUNK: usize = 4 * 1024;
 const LARGEST_CHUNK: usize = 64 * 1024;
+/// Number of texts that are written before other tasks run.
+const AT_ONCE: usize = 64;
 /// Size above which a text is allocated alone. The rest of a chunk that is left unused is never larger.
 const LARGEST_TEXT: usize = LARGEST_CHUNK / 4;
 
@@ -104,15 +107,18 @@ impl Text {
         None
     }
 
-    /// Writes the texts that are still to be written, next to each other.
-    pub(super) fn write_all(batch: Vec<Self>) -> Vec<Self> {
+    /// Writes the texts that are still to be written, next to each other. Now and then it lets other tasks of the thread run.
+    async fn write_all(batch: Vec<Self>) -> Vec<Self> {
         if batch.iter().all(|text| text.unwritten.is_none()) {
             return batch;
         }
         let (mut written, mut one, mut chunk) = (Vec::new(), Vec::new(), Chunk::default());
         // Sizes are estimates, so that only a single text gets a chunk of its size.
         let waiting = if batch.len() > 1 { LARGEST_CHUNK } else { 0 };
-        for text in batch {
+        for (at, text) in batch.into_iter().enumerate() {
+            if at % AT_ONCE == AT_ONCE - 1 {
+                yield_now().await;
+            }
             let text = match &text.unwritten {
                 None => text,
                 Some(unwritten) => {
@@ -219,7 +225,7 @@ impl Sender<Text> {
     {
         Self {
             join: Some(Text::join),
-            prepare: Some(Text::write_all),
+            prepare: Some(|batch| Box::pin(Text::write_all(batch))),
             ..Self::new(send)
         }
     }
