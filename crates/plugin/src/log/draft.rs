@@ -1,7 +1,7 @@
 //! What a log record is written from.
 //!
-//! To write a record costs ten times as many instructions as to note what is in it, and the record is three times as
-//! large. So a worker makes a [`Draft`] and puts it into a queue, and the record is written in the background, when the
+//! To write a record costs several times as many instructions as to note what is in it, and the record is larger. So a
+//! worker makes a [`Draft`] and puts it into a queue, and the record is written in the background, when the
 //! queue sends it.
 
 use super::record::{self, since_epoch};

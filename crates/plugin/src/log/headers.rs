@@ -19,7 +19,7 @@ struct Header<'h> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Whole,
-    /// As a URL whose credentials are hidden.
+    /// The value is a URL, whose credentials are hidden.
     Url,
     Redacted,
 }
