@@ -123,14 +123,14 @@ fn access(
         move || {
             let mut request = Request::bare(&head);
             let mut memory = kept.take().unwrap_or_default();
-            request.upstream = std::mem::take(&mut memory.edits);
+            request.upstream.headers = std::mem::take(&mut memory.upstream_headers);
             memory.state.consumer.clone_from(&consumer);
             let mut chain = Chain::new(built.instances(), &NoNames, &node);
             chain.use_memory(memory);
             run_access(&mut chain, &built, &mut request);
             black_box(&request);
             if let Some(memory) = chain.memory_mut() {
-                memory.edits = request.upstream;
+                memory.upstream_headers = request.upstream.headers;
             }
             kept = chain.take_memory();
         }

@@ -116,7 +116,7 @@ fn phases(name: &str, kinds: Instrumentations, rate: Option<f64>) -> Operation {
             request.service = Some(reference(2));
             request.route_path = "/orders";
             let mut memory_of_request = memory.take().unwrap_or_default();
-            request.upstream = std::mem::take(&mut memory_of_request.edits);
+            request.upstream.headers = std::mem::take(&mut memory_of_request.upstream_headers);
             let mut chain = Chain::new(built.instances(), &NoNames, &node);
             chain.use_memory(memory_of_request);
             let is_timed =
@@ -132,7 +132,7 @@ fn phases(name: &str, kinds: Instrumentations, rate: Option<f64>) -> Operation {
             chain.log(&request, &entry(&answer, &tries));
             black_box(&request);
             if let Some(memory) = chain.memory_mut() {
-                memory.edits = request.upstream;
+                memory.upstream_headers = request.upstream.headers;
             }
             memory = chain.take_memory();
         }

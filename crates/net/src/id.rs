@@ -3,19 +3,6 @@
 use fastrand::Rng;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-const HEX: &[u8; 16] = b"0123456789abcdef";
-
-/// The two hex digits of every byte. The table saves one lookup per byte, and its lookup needs no bounds check.
-static PAIRS: [[u8; 2]; 256] = {
-    let mut pairs = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        pairs[byte] = [HEX[byte >> 4], HEX[byte & 15]];
-        byte += 1;
-    }
-    pairs
-};
-
 /// Generator of request ids. It combines two random sequences with independent seeds. Each worker thread has one
 /// generator.
 #[derive(Debug)]
@@ -36,20 +23,41 @@ impl Default for RequestIds {
 impl RequestIds {
     #[inline]
     pub fn next_id(&mut self) -> [u8; 32] {
-        let number = u128::from(self.high.u64(..)) << 64 | u128::from(self.low.u64(..));
-        let mut text = [0; 32];
-        write_hex(&number.to_be_bytes(), &mut text);
-        text
+        hex(u128::from(self.high.u64(..)) << 64 | u128::from(self.low.u64(..)))
     }
 }
 
-/// Writes each byte as two hex digits. `digits` has twice the length of `bytes`.
+/// Returns the hex digits of a number.
 #[inline]
-pub fn write_hex(bytes: &[u8], digits: &mut [u8]) {
-    let (pairs, _) = digits.as_chunks_mut();
-    for (pair, byte) in pairs.iter_mut().zip(bytes) {
-        *pair = PAIRS[usize::from(*byte)];
+pub fn hex(number: u128) -> [u8; 32] {
+    hex_of(&number.to_be_bytes())
+}
+
+/// Returns the hex digits of bytes, which the compiler does with vector instructions. Not inlined, so that ids of all kinds
+/// share the code, which is then in the processor's cache.
+#[inline(never)]
+fn hex_of(bytes: &[u8; 16]) -> [u8; 32] {
+    let mut digits = [0; 32];
+    for (at, byte) in bytes.iter().enumerate() {
+        digits[2 * at] = digit(byte >> 4);
+        digits[2 * at + 1] = digit(byte & 15);
     }
+    digits
+}
+
+#[inline(always)]
+fn digit(value: u8) -> u8 {
+    const LETTERS: u8 = b'a' - 10 - b'0';
+    b'0' + value + if value > 9 { LETTERS } else { 0 }
+}
+
+/// Returns the 16 hex digits of a number.
+#[inline]
+pub fn short_hex(number: u64) -> [u8; 16] {
+    let [_, digits] = *hex(number.into()).as_chunks().0 else {
+        return [b'0'; 16];
+    };
+    digits
 }
 
 /// Returns a seed for a random generator. It hashes the time and the process id with the random keys of the standard
@@ -74,6 +82,19 @@ mod tests {
             .flat_map(|_| [one.next_id(), other.next_id()])
             .collect();
         assert_eq!(ids.len(), 2000);
-        assert!(ids.iter().flatten().all(|digit| HEX.contains(digit)));
+        assert!(
+            ids.iter()
+                .flatten()
+                .all(|digit| b"0123456789abcdef".contains(digit))
+        );
+    }
+
+    #[test]
+    fn digits_are_those_of_the_number() {
+        for number in [0, 9, 10, 0x0123_4567_89ab_cdef, u64::MAX] {
+            let wide = u128::from(number) << 64 | u128::from(!number);
+            assert_eq!(hex(wide), *format!("{wide:032x}").as_bytes());
+            assert_eq!(short_hex(number), *format!("{number:016x}").as_bytes());
+        }
     }
 }

@@ -314,10 +314,13 @@ impl Phases {
     /// No phase, but part of [`Self::LOG`]: the head of the response is kept for the log phase.
     pub const SENT_HEAD: Phases = Phases(1 << 9);
     pub const PREREAD: Phases = Phases(1 << 8);
+    /// No phase: the header filter does nothing, but has a span in requests whose spans are recorded. It runs only for them.
+    pub const HEADER_SPAN: Phases = Phases(1 << 10);
     /// The phases of a request after access.
     pub const LATER: Phases = Phases::REQUEST_BODY
         .with(Phases::RESPONSE)
         .with(Phases::HEADER_FILTER)
+        .with(Phases::HEADER_SPAN)
         .with(Phases::BODY_FILTER)
         .with(Phases::LOG);
 

@@ -5,11 +5,13 @@
 //! resolution are not recorded at all: [`crate::LogEntry`] has their times.
 
 pub mod custom;
+mod moment;
 pub mod queries;
 
 use compact_str::CompactString;
 use custom::{Additions, Counted, Custom, CustomSpan};
-pub use net::id::write_hex;
+pub use moment::Moment;
+pub use net::id::short_hex;
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -94,7 +96,7 @@ pub struct Trace {
     /// Whether anything here is set.
     is_used: bool,
     /// When the span began that an interruption has ended.
-    open: Option<Instant>,
+    open: Option<Moment>,
     spans: Vec<Span>,
     tried: Vec<CompactString>,
     lookup: Option<FailedLookup>,
@@ -128,9 +130,7 @@ impl TraceId {
     /// The id as it is written in W3C's headers and in OTLP: 32 hex digits.
     #[inline]
     pub fn hex(self) -> [u8; 32] {
-        let mut digits = [0; 32];
-        write_hex(&self.number.to_be_bytes(), &mut digits);
-        digits
+        net::id::hex(self.number)
     }
 }
 
@@ -162,10 +162,10 @@ impl IdForm {
 #[derive(Debug, Clone)]
 pub struct Span {
     pub kind: SpanKind,
-    pub start: Instant,
-    pub end: Instant,
-    /// Why it has failed, for spans that can.
-    pub error: Option<Box<str>>,
+    pub start: Moment,
+    pub end: Moment,
+    /// Boxed because few spans have it.
+    pub details: Option<Box<SpanDetails>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -173,14 +173,23 @@ pub enum SpanKind {
     /// From the head of the request to its route.
     Router,
     /// A read of the store.
-    Query { statement: Box<str> },
+    Query,
     /// A phase of a plugin.
     Plugin {
         phase: PluginPhase,
         name: Cow<'static, str>,
-        /// The configured plugin, if a request debug shows it.
-        id: Option<Uuid>,
     },
+}
+
+/// What only some spans have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpanDetails {
+    /// What a read of the store reads.
+    pub statement: Option<Box<str>>,
+    /// The configured plugin, if a request debug shows it.
+    pub id: Option<Uuid>,
+    /// Why the plugin has failed.
+    pub error: Option<Box<str>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -213,8 +222,8 @@ impl PluginPhase {
 pub struct FailedLookup {
     pub name: CompactString,
     pub port: u16,
-    pub start: Instant,
-    pub end: Instant,
+    pub start: Moment,
+    pub end: Moment,
     pub error: Box<str>,
 }
 
@@ -247,12 +256,12 @@ impl Trace {
     }
 
     /// Remembers when a span has begun, because the phase of its plugin is interrupted.
-    pub fn interrupt(&mut self, start: Instant) {
+    pub fn interrupt(&mut self, start: Moment) {
         self.open = Some(start);
     }
 
     /// Returns when the interrupted span began.
-    pub fn resume(&mut self) -> Option<Instant> {
+    pub fn resume(&mut self) -> Option<Moment> {
         self.open.take()
     }
 
@@ -397,13 +406,13 @@ mod tests {
     #[test]
     fn a_cleared_trace_keeps_nothing_but_its_memory() {
         let mut trace = Trace::default();
-        let now = Instant::now();
+        let now = Moment::now();
         trace.record(Instrumentations::ALL);
         trace.add(Span {
             kind: SpanKind::Router,
             start: now,
             end: now,
-            error: None,
+            details: None,
         });
         trace.add_try("a.test");
         trace.identify(TraceId {
@@ -438,13 +447,13 @@ mod tests {
 
     #[test]
     fn spans_of_a_request_are_bounded() {
-        let (mut trace, now) = (Trace::default(), Instant::now());
+        let (mut trace, now) = (Trace::default(), Moment::now());
         for _ in 0..2 * MAX_SPANS {
             trace.add(Span {
                 kind: SpanKind::Router,
                 start: now,
                 end: now,
-                error: None,
+                details: None,
             });
         }
         assert_eq!(trace.spans().len(), MAX_SPANS);

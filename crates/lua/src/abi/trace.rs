@@ -3,7 +3,6 @@
 use super::{Cx, FOUND, NO_REQUEST, NONE};
 use plugin::Instrumentations;
 use plugin::trace::custom::Counted;
-use plugin::trace::write_hex;
 
 super::numbered! {
     /// What is added to the trace.
@@ -35,11 +34,7 @@ pub(super) fn id(cx: &mut Cx) -> i32 {
     let Some(id) = id else {
         return NONE;
     };
-    cx.made(|out| {
-        let mut digits = [0; 32];
-        write_hex(&id.number.to_be_bytes(), &mut digits);
-        out.extend_from_slice(&digits);
-    })
+    cx.made(|out| out.extend_from_slice(&id.hex()))
 }
 
 /// Adds a finished span, or something to the root span, from JSON. Bytes that are not UTF-8 are replaced. What exceeds the

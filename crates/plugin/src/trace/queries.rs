@@ -1,16 +1,16 @@
 //! The reads of the store during a call of a plugin. What reads the store does not know the request, so the thread keeps
 //! them until the data plane takes them.
 
+use super::Moment;
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::time::Instant;
 
 /// A read of the store.
 #[derive(Debug, Clone)]
 pub struct Query {
     pub statement: Box<str>,
-    pub start: Instant,
-    pub end: Instant,
+    pub start: Moment,
+    pub end: Moment,
 }
 
 /// What the thread keeps. Most calls of plugins read nothing, so this alone is looked at for them.
@@ -47,12 +47,12 @@ pub fn measure<T>(statement: fmt::Arguments<'_>, read: impl FnOnce() -> T) -> T 
     if KEPT.get() == Kept::Nothing {
         return read();
     }
-    let start = Instant::now();
+    let start = Moment::now();
     let found = read();
     let query = Query {
         statement: statement.to_string().into(),
         start,
-        end: Instant::now(),
+        end: Moment::now(),
     };
     // The read may itself have ended what was begun.
     if KEPT.get() != Kept::Nothing {

@@ -57,7 +57,8 @@ struct OpenTelemetry {
     sampling_rate: Option<f64>,
     tail: Option<Tail>,
     shown_id: Option<CompactString>,
-    filters_heads: bool,
+    /// Whether the header filter has a span.
+    shows_filter: bool,
     /// Deprecated fields that are set, for a warning.
     deprecated: Vec<&'static str>,
 }
@@ -128,8 +129,7 @@ impl Plugin for OpenTelemetry {
             propagation: Propagation::new(config.propagation, config.header_type, None),
             sampling_rate: config.sampling_rate,
             tail: config.tail_sampling.as_ref().and_then(tail),
-            filters_heads: config.http_response_header_for_traceid.is_some()
-                || kinds.intersects(Instrumentations::PLUGIN_HEADER_FILTER),
+            shows_filter: kinds.intersects(Instrumentations::PLUGIN_HEADER_FILTER),
             shown_id: config.http_response_header_for_traceid,
             deprecated,
         })
@@ -138,11 +138,13 @@ impl Plugin for OpenTelemetry {
     /// Without an endpoint for spans, the plugin does not touch requests. The response is left alone unless it shows the
     /// trace id, or unless there is a span for that.
     fn phases(&self, defined: Phases) -> Phases {
+        let without = defined.without(Phases::HEADER_FILTER);
         match self.traces {
             None if self.logs.is_none() => Phases::NONE,
             None => Phases::LOG_WITHOUT_HEAD,
-            Some(_) if self.filters_heads => defined,
-            Some(_) => defined.without(Phases::HEADER_FILTER),
+            Some(_) if self.shown_id.is_some() => defined,
+            Some(_) if self.shows_filter => without.with(Phases::HEADER_SPAN),
+            Some(_) => without,
         }
     }
 

@@ -5,11 +5,11 @@ use super::custom;
 use super::protobuf::{self, Attribute, TextKey, attribute, text_attribute};
 use crate::exporter::Texts;
 use crate::propagation::{RandomIds, SpanIds};
-use plugin::trace::{FailedLookup, PluginPhase, Span, SpanKind, is_name};
+use plugin::trace::{FailedLookup, Moment, PluginPhase, Span, SpanKind, is_name};
 use plugin::{Instrumentations, LogCx, Request, Try, TryEnd, redact};
 use std::net::IpAddr;
 use std::ops::Range;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Fields of `Span`.
 mod field {
@@ -69,8 +69,7 @@ enum Kind {
 
 /// A span without its ids and attributes.
 struct Base<'n> {
-    /// The name in two parts.
-    name: (&'n str, &'n str),
+    name: &'n str,
     kind: Kind,
     /// Nanoseconds since 1970.
     start: u64,
@@ -84,13 +83,44 @@ struct Writer<'a, 'q> {
     /// Ids of the spans below the root.
     more_ids: SpanIds,
     /// The beginning of each span below the root, with the id of the root in place of its own.
-    head: [u8; HEAD],
+    head: [u8; BARE],
     /// When the request has begun, in nanoseconds since 1970 and on the clock of the spans.
     started_at: u64,
-    started: Instant,
-    /// The last time of a span on both clocks. Most spans begin where the one before has ended.
-    last: (Instant, u64),
+    started: Moment,
 }
+
+/// The name of a span, or its beginning.
+struct Prefix {
+    bytes: [u8; PREFIX],
+    length: usize,
+}
+
+/// The space of a [`Prefix`]. All of it is copied, because a copy of a known length takes few steps.
+const PREFIX: usize = 32;
+
+impl Prefix {
+    const fn new(text: &str) -> Self {
+        let mut bytes = [0; PREFIX];
+        bytes
+            .split_at_mut(text.len())
+            .0
+            .copy_from_slice(text.as_bytes());
+        Self {
+            bytes,
+            length: text.len(),
+        }
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+static ROUTER: Prefix = Prefix::new("kong.router");
+static QUERY: Prefix = Prefix::new("kong.database.query");
+static REWRITE: Prefix = Prefix::new("kong.rewrite.plugin.");
+static ACCESS: Prefix = Prefix::new("kong.access.plugin.");
+static HEADER_FILTER: Prefix = Prefix::new("kong.header_filter.plugin.");
 
 /// What is in front of the name of a span: its tag and its length, the ids of the trace, of the span and of its parent, each
 /// after its tag and its length, and the tag and the length of the name.
@@ -98,6 +128,9 @@ const HEAD: usize = 42;
 const TRACE: Range<usize> = 4..20;
 const SPAN: Range<usize> = 22..30;
 const PARENT: Range<usize> = 32..40;
+
+/// The space of a span without attributes. All of it is copied. The length of such a span has one byte.
+const BARE: usize = 128;
 
 /// The kind and the times of a span.
 const TIMES: [u8; 20] = {
@@ -121,8 +154,7 @@ pub(super) fn write(cx: &LogCx<'_, '_>, ids: Ids, kinds: Instrumentations, texts
         more_ids: RandomIds::draw(RandomIds::spans),
         head: head(&ids),
         started_at,
-        started: cx.request.started,
-        last: (cx.request.started, started_at),
+        started: Moment::of(cx.request.started),
     };
     writer.root(cx);
     let trace = &cx.state.trace;
@@ -148,8 +180,8 @@ pub(super) fn write(cx: &LogCx<'_, '_>, ids: Ids, kinds: Instrumentations, texts
     }
 }
 
-fn head(ids: &Ids) -> [u8; HEAD] {
-    let mut head = [0; HEAD];
+fn head(ids: &Ids) -> [u8; BARE] {
+    let mut head = [0; BARE];
     head[0] = protobuf::tag_of_bytes(protobuf::ENTRY);
     for (field, place) in [
         (field::TRACE_ID, TRACE),
@@ -172,28 +204,20 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 impl Base<'_> {
-    fn name_length(&self) -> usize {
-        self.name.0.len() + self.name.1.len()
-    }
-
     fn write(&self, out: &mut Vec<u8>) {
-        protobuf::begin_bytes(field::NAME, self.name_length(), out);
-        self.write_rest(out);
+        protobuf::bytes(field::NAME, self.name.as_bytes(), out);
+        out.extend_from_slice(&times(self.kind, self.start, self.end));
     }
+}
 
-    /// Writes what comes after the length of the name.
-    #[inline]
-    fn write_rest(&self, out: &mut Vec<u8>) {
-        let (first, second) = self.name;
-        out.extend_from_slice(first.as_bytes());
-        out.extend_from_slice(second.as_bytes());
-        out.extend_from_slice(&TIMES);
-        if let Some(times) = out.last_chunk_mut::<{ TIMES.len() }>() {
-            times[1] = self.kind as u8;
-            times[3..11].copy_from_slice(&self.start.to_le_bytes());
-            times[12..].copy_from_slice(&self.end.max(self.start).to_le_bytes());
-        }
-    }
+/// Returns kind and times of a span, with their tags.
+#[inline]
+fn times(kind: Kind, start: u64, end: u64) -> [u8; TIMES.len()] {
+    let mut times = TIMES;
+    times[1] = kind as u8;
+    times[3..11].copy_from_slice(&start.to_le_bytes());
+    times[12..].copy_from_slice(&end.max(start).to_le_bytes());
+    times
 }
 
 impl Writer<'_, '_> {
@@ -203,30 +227,40 @@ impl Writer<'_, '_> {
         self.started_at.saturating_add(nanoseconds(after))
     }
 
+    /// Nanoseconds since 1970 of a moment.
     #[inline]
-    fn instant(&mut self, at: Instant) -> u64 {
-        if at != self.last.0 {
-            self.last = (at, self.at(at.saturating_duration_since(self.started)));
-        }
-        self.last.1
+    fn moment(&self, moment: Moment) -> u64 {
+        let after = moment.nanoseconds_since(self.started);
+        self.started_at.saturating_add(after)
     }
 
-    /// Writes a span below the root that has no attributes, as most have.
-    fn bare(&mut self, id: u64, base: &Base<'_>) {
-        let name = base.name_length();
-        let length = HEAD - 2 + name + TIMES.len();
-        if length >= protobuf::SHORT {
-            return self.child(id, base, |_| {});
+    /// Writes a span below the root that has no attributes, as most have. Returns `false` if it is too long for that.
+    #[inline]
+    fn bare(
+        &mut self,
+        id: u64,
+        (prefix, name): (&Prefix, &[u8]),
+        times: &[u8; TIMES.len()],
+    ) -> bool {
+        let name_end = HEAD + prefix.length + name.len();
+        let end = name_end + TIMES.len();
+        if end > BARE {
+            return false;
         }
         let out = &mut self.texts.out;
         out.extend_from_slice(&self.head);
-        if let Some(head) = out.last_chunk_mut::<HEAD>() {
-            head[1] = length as u8;
-            head[SPAN].copy_from_slice(&id.to_be_bytes());
-            head[HEAD - 1] = name as u8;
-        }
-        base.write_rest(out);
+        let Some(span) = out.last_chunk_mut::<BARE>() else {
+            return false;
+        };
+        span[1] = (end - 2) as u8;
+        span[SPAN].copy_from_slice(&id.to_be_bytes());
+        span[HEAD - 1] = (name_end - HEAD) as u8;
+        span[HEAD..HEAD + PREFIX].copy_from_slice(&prefix.bytes);
+        span[HEAD + prefix.length..name_end].copy_from_slice(name);
+        span[name_end..end].copy_from_slice(times);
+        out.truncate(out.len() - (BARE - end));
         self.texts.end();
+        true
     }
 
     /// Writes a span below the root. `rest` writes its attributes.
@@ -257,7 +291,7 @@ impl Writer<'_, '_> {
             ..
         } = cx;
         let base = Base {
-            name: ("kong", ""),
+            name: "kong",
             kind: Kind::Server,
             start: self.started_at,
             end: self.at(entry.latencies.request),
@@ -273,7 +307,8 @@ impl Writer<'_, '_> {
                     protobuf::bytes(field::PARENT_SPAN_ID, &parent.to_be_bytes(), out);
                 }
                 base.write(out);
-                key::METHOD.write(protobuf::text(request.method_bytes()).as_bytes(), out);
+                // A method is ASCII.
+                key::METHOD.write(request.method_bytes(), out);
                 key::HOST.write(request.host.as_bytes(), out);
                 key::SCHEME.write(request.scheme.name().as_bytes(), out);
                 key::FLAVOR.write(flavor(request).as_bytes(), out);
@@ -290,37 +325,46 @@ impl Writer<'_, '_> {
 
     /// Writes a span that the data plane has recorded.
     fn recorded(&mut self, span: &Span, kinds: Instrumentations) {
-        let (name, of) = match &span.kind {
-            SpanKind::Router => (("kong.router", ""), Instrumentations::ROUTER),
-            SpanKind::Query { .. } => (("kong.database.query", ""), Instrumentations::DB_QUERY),
-            SpanKind::Plugin { phase, name, .. } => {
+        let (prefix, name, of) = match &span.kind {
+            SpanKind::Router => (&ROUTER, "", Instrumentations::ROUTER),
+            SpanKind::Query => (&QUERY, "", Instrumentations::DB_QUERY),
+            SpanKind::Plugin { phase, name } => {
                 let prefix = match phase {
-                    PluginPhase::Rewrite => "kong.rewrite.plugin.",
-                    PluginPhase::Access => "kong.access.plugin.",
-                    PluginPhase::HeaderFilter => "kong.header_filter.plugin.",
+                    PluginPhase::Rewrite => &REWRITE,
+                    PluginPhase::Access => &ACCESS,
+                    PluginPhase::HeaderFilter => &HEADER_FILTER,
                 };
-                ((prefix, &**name), phase.instrumentation())
+                (prefix, &**name, phase.instrumentation())
             }
         };
         if !kinds.intersects(of) {
             return;
         }
+        let (start, end) = (self.moment(span.start), self.moment(span.end));
+        let id = self.more_ids.next_id();
+        let times = times(Kind::Internal, start, end);
+        if span.details.is_none() && self.bare(id, (prefix, name.as_bytes()), &times) {
+            return;
+        }
+        self.detailed(id, &[prefix.text(), name].concat(), (start, end), span);
+    }
+
+    /// Writes a span that the data plane has recorded, and that has details or a long name.
+    #[cold]
+    fn detailed(&mut self, id: u64, name: &str, (start, end): (u64, u64), span: &Span) {
         let base = Base {
             name,
             kind: Kind::Internal,
-            start: self.instant(span.start),
-            end: self.instant(span.end),
+            start,
+            end,
         };
-        let id = self.more_ids.next_id();
-        if span.error.is_none() && !matches!(span.kind, SpanKind::Query { .. }) {
-            return self.bare(id, &base);
-        }
+        let details = span.details.as_deref();
         self.child(id, &base, |out| {
-            if let SpanKind::Query { statement } = &span.kind {
+            if let Some(statement) = details.and_then(|details| details.statement.as_deref()) {
                 key::DB_SYSTEM.write(b"lmdb", out);
                 key::STATEMENT.write(statement.as_bytes(), out);
             }
-            if let Some(error) = &span.error {
+            if let Some(error) = details.and_then(|details| details.error.as_deref()) {
                 show_failure(error, base.end, out);
             }
         });
@@ -329,7 +373,7 @@ impl Writer<'_, '_> {
     /// Writes the span of a try, whose number is counted from 1.
     fn attempt(&mut self, number: usize, one: &Try, server: &str, is_last: bool) {
         let base = Base {
-            name: ("kong.balancer", ""),
+            name: "kong.balancer",
             kind: Kind::Client,
             start: self.at(one.after),
             end: self.at(one.after + one.took),
@@ -363,7 +407,7 @@ impl Writer<'_, '_> {
             return;
         }
         let base = Base {
-            name: ("kong.dns", ""),
+            name: "kong.dns",
             kind: Kind::Client,
             start: self.at(one.after),
             end: self.at(one.after + one.choosing),
@@ -378,10 +422,10 @@ impl Writer<'_, '_> {
 
     fn failed_resolution(&mut self, lookup: &FailedLookup) {
         let base = Base {
-            name: ("kong.dns", ""),
+            name: "kong.dns",
             kind: Kind::Client,
-            start: self.instant(lookup.start),
-            end: self.instant(lookup.end),
+            start: self.moment(lookup.start),
+            end: self.moment(lookup.end),
         };
         let id = self.more_ids.next_id();
         self.child(id, &base, |out| {
@@ -463,17 +507,11 @@ impl Address {
             IpAddr::V4(ip) => ip.octets(),
             IpAddr::V6(ip) => return Self::V6(ip.to_string()),
         };
-        let (mut digits, mut end) = ([0; 16], 0);
+        let mut address = ([0; 16], 0);
         for octet in octets {
-            for (unit, least) in [(100, 100), (10, 10), (1, 0)] {
-                if octet >= least {
-                    digits[end] = b'0' + octet / unit % 10;
-                    end += 1;
-                }
-            }
-            digits[end] = b'.';
-            end += 1;
+            push_octet(octet, &mut address);
         }
+        let (digits, end) = address;
         let length = end - 1;
         Self::V4 { digits, length }
     }
@@ -484,6 +522,19 @@ impl Address {
             Self::V6(text) => text.as_bytes(),
         }
     }
+}
+
+/// Writes an octet of an address, and a dot. Not inlined, because four copies would take more of the processor's cache.
+#[inline(never)]
+fn push_octet(octet: u8, (digits, end): &mut ([u8; 16], usize)) {
+    for (unit, least) in [(100, 100), (10, 10), (1, 0)] {
+        if octet >= least {
+            digits[*end] = b'0' + octet / unit % 10;
+            *end += 1;
+        }
+    }
+    digits[*end] = b'.';
+    *end += 1;
 }
 
 /// Writes the event `exception` and the status of an error.

@@ -1,7 +1,7 @@
 //! Writes the trace context for the upstream.
 
 use super::Format;
-use plugin::trace::{TraceId, write_hex};
+use plugin::trace::{TraceId, short_hex};
 use plugin::{HeaderEdits, HeaderLine, HeaderValue};
 
 /// The trace context that the upstream gets.
@@ -23,19 +23,13 @@ pub struct Outgoing {
 struct Digits<const N: usize>([u8; N]);
 
 impl<const N: usize> Digits<N> {
-    fn of(bytes: &[u8]) -> Self {
-        let mut digits = [0; N];
-        write_hex(bytes, &mut digits);
-        Self(digits)
-    }
-
     fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 
 fn digits(span: u64) -> Digits<16> {
-    Digits::of(&span.to_be_bytes())
+    Digits(short_hex(span))
 }
 
 /// The header `traceparent`, whose value has always the same length. It is the one of nearly all requests.
@@ -57,8 +51,8 @@ impl TraceParent {
             let Ok(value) = <&mut [u8; TRACE_PARENT.len()]>::try_from(value) else {
                 return;
             };
-            write_hex(&outgoing.trace.number.to_be_bytes(), &mut value[3..35]);
-            write_hex(&outgoing.span.to_be_bytes(), &mut value[36..52]);
+            value[3..35].copy_from_slice(&outgoing.trace.hex());
+            value[36..52].copy_from_slice(&short_hex(outgoing.span));
             value[54] = b'0' + u8::from(outgoing.sampled == Some(true));
         });
     }

@@ -1,6 +1,6 @@
 //! A span in Zipkin's JSON, version 2.
 
-use plugin::trace::{TraceId, write_hex};
+use plugin::trace::{TraceId, short_hex};
 use serde::{Serialize, Serializer};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -154,8 +154,7 @@ fn trace_id<S: Serializer>(id: &TraceId, serializer: S) -> Result<S::Ok, S::Erro
 }
 
 fn span_id<S: Serializer>(id: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    let mut digits = [0; 16];
-    write_hex(&id.to_be_bytes(), &mut digits);
+    let digits = short_hex(*id);
     serializer.serialize_str(std::str::from_utf8(&digits).unwrap_or_default())
 }
 

@@ -18,7 +18,7 @@ use plugin::trace::PluginPhase;
 use plugin::{
     Answer, Chunk, ConfiguredNames, Filtered, Flow, HeaderEdits, Instrumentations,
     InternalRedirect, LogCx, LogEntry, Node, OwnStates, Phases, Reason, Request, RequestBody,
-    RequestCx, RequestState, Response, ResponseCx, Step, UpstreamEdits,
+    RequestCx, RequestState, Response, ResponseCx, Step, Trace,
 };
 use router::RouteIndex;
 use std::ops::Range;
@@ -54,7 +54,8 @@ pub struct SentHead {
 #[derive(Default)]
 pub struct ChainMemory {
     pub state: RequestState,
-    pub edits: UpstreamEdits,
+    /// The memory of the list of changes to the upstream's headers. A request takes it for its own list.
+    pub upstream_headers: HeaderEdits,
     /// The response head as it was sent, kept only for plugins that log.
     pub sent_head: SentHead,
     pub(super) own: OwnStates,
@@ -83,12 +84,21 @@ const STATUS_END: usize = "HTTP/1.1 200".len();
 /// Where chains note which handler runs if no worker runs them, as in tests.
 static NOTHING: Doing = Doing::nothing();
 
+/// The phases of plugins whose header filter runs.
+#[inline]
+fn header_filters(trace: &Trace) -> Phases {
+    match trace.records(Instrumentations::PLUGIN_HEADER_FILTER) {
+        true => Phases::HEADER_FILTER.with(Phases::HEADER_SPAN),
+        false => Phases::HEADER_FILTER,
+    }
+}
+
 impl ChainMemory {
     /// Forgets the request but keeps the memory of the lists.
     fn clear(&mut self) {
         let Self {
             state,
-            edits,
+            upstream_headers,
             sent_head,
             own,
             picked,
@@ -102,7 +112,7 @@ impl ChainMemory {
             goes_on,
         } = self;
         state.clear();
-        edits.clear();
+        upstream_headers.clear();
         let SentHead { bytes, size } = sent_head;
         bytes.clear();
         *size = 0;
@@ -126,12 +136,12 @@ pub enum Access {
     /// function again. Returned at most once per request.
     NeedsBody,
     /// All plugins were processed, or one of them has ended the request.
-    Done(Option<Ended>),
+    Done(Option<Box<Ended>>),
     /// The client has left, and a plugin did not want to go on without it.
     ClientGone,
 }
 
-/// How a plugin has ended the walk over the plugins.
+/// How a plugin has ended the walk over the plugins. Boxed in results because it is rare and large.
 #[derive(Debug)]
 pub enum Ended {
     Answered {
@@ -283,7 +293,7 @@ impl<'r> Chain<'r> {
         match &self.memory {
             None => true,
             Some(memory) => {
-                !self.has(Phases::HEADER_FILTER.with(Phases::BODY_FILTER))
+                !self.has(header_filters(&memory.state.trace).with(Phases::BODY_FILTER))
                     && memory.state.headers.is_empty()
             }
         }
@@ -362,16 +372,16 @@ impl<'r> Chain<'r> {
                 return Access::NeedsBody;
             }
             if let Ok(Ran::Decided(Flow::InternalRedirect(redirect))) = ran {
-                return Access::Done(Some(Ended::Redirected(redirect)));
+                return Access::Done(Some(Box::new(Ended::Redirected(redirect))));
             }
             let ended = match ending("rewrite", instance, ran, &mut memory.failed) {
                 Ok(None) => continue,
                 Ok(Some(response)) => {
                     memory.answered_by = Some(picked);
-                    Access::Done(Some(Ended::Answered {
+                    Access::Done(Some(Box::new(Ended::Answered {
                         response,
                         at_once: true,
-                    }))
+                    })))
                 }
                 Err(ClientLeft) => Access::ClientGone,
             };
@@ -472,13 +482,13 @@ impl<'r> Chain<'r> {
                 }
                 Ok(Ran::Decided(Flow::Exit(response))) => {
                     memory.answered_by = Some(picked);
-                    return Access::Done(Some(Ended::Answered {
+                    return Access::Done(Some(Box::new(Ended::Answered {
                         response,
                         at_once: true,
-                    }));
+                    })));
                 }
                 Ok(Ran::Decided(Flow::InternalRedirect(redirect))) => {
-                    return Access::Done(Some(Ended::Redirected(redirect)));
+                    return Access::Done(Some(Box::new(Ended::Redirected(redirect))));
                 }
                 Ok(Ran::Decided(Flow::ReadBody)) if matches!(request.body, RequestBody::Unread) => {
                     memory.waiting = Some(picked);
@@ -491,10 +501,23 @@ impl<'r> Chain<'r> {
                 Err(error) => memory.fail(picked, instance, &error),
             }
         }
-        Access::Done(memory.response.take().map(|response| Ended::Answered {
-            response,
-            at_once: memory.failed,
+        Access::Done(memory.response.take().map(|response| {
+            Box::new(Ended::Answered {
+                response,
+                at_once: memory.failed,
+            })
         }))
+    }
+
+    /// Chooses the instances of a plan that has no access phase.
+    pub fn pick_all(&mut self, plan: &Plan) {
+        if let Some(memory) = self.memory.as_deref_mut() {
+            memory.state.is_unlogged = !plan.has(Phases::LOG);
+            while memory
+                .pick_next(plan, self.instances, &mut self.phases)
+                .is_some()
+            {}
+        }
     }
 
     /// Whether the request has memory, but no instance was chosen for it yet.
@@ -632,12 +655,10 @@ impl<'r> Chain<'r> {
             upstream_body: body,
             answer,
         };
-        let is_timed = cx
-            .state
-            .trace
-            .records(Instrumentations::PLUGIN_HEADER_FILTER);
+        let phases = header_filters(&cx.state.trace);
+        let is_timed = phases.intersects(Phases::HEADER_SPAN);
         let mut timer = is_timed.then(|| Timer::start(PluginPhase::HeaderFilter));
-        for (picked, instance) in with(picked, self.instances, Phases::HEADER_FILTER) {
+        for (picked, instance) in with(picked, self.instances, phases) {
             cx.configured = picked.configured(self.names);
             let before = cx.answer.status;
             self.doing

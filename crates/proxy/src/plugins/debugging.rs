@@ -127,7 +127,7 @@ fn tree(
 fn plugins(spans: &[Span], wanted: PluginPhase) -> (Duration, Map<String, Value>) {
     let (mut total, mut tree) = (Duration::ZERO, Map::new());
     for span in spans {
-        let SpanKind::Plugin { phase, name, id } = &span.kind else {
+        let SpanKind::Plugin { phase, name } = &span.kind else {
             continue;
         };
         if *phase != wanted {
@@ -135,7 +135,8 @@ fn plugins(spans: &[Span], wanted: PluginPhase) -> (Duration, Map<String, Value>
         }
         total += took(span);
         let mut within = Map::new();
-        if let Some(id) = id {
+        let details = span.details.as_deref();
+        if let Some(id) = details.and_then(|details| details.id) {
             within.insert(id.to_string(), timed(took(span)));
         }
         tree.insert(name.to_string(), parent(took(span), within));
@@ -150,7 +151,7 @@ fn add_plugins(tree: &mut Map<String, Value>, total: Duration, plugins: Map<Stri
 }
 
 fn took(span: &Span) -> Duration {
-    span.end.saturating_duration_since(span.start)
+    span.end.since(span.start)
 }
 
 fn timed(time: Duration) -> Value {

@@ -4,16 +4,15 @@
 use super::chain::Picked;
 use super::{Chain, Instance, Plan};
 use plugin::trace::queries::{self, Query};
-use plugin::trace::{PluginPhase, Span, SpanKind};
+use plugin::trace::{Moment, PluginPhase, Span, SpanDetails, SpanKind};
 use plugin::{ConfiguredNames, Instrumentations, PluginError, Request, Trace};
 use std::error::Error;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 /// The clock of a phase. Each plugin begins where the one before it has ended, so that the clock is read once for each.
 pub(super) struct Timer {
     phase: PluginPhase,
-    last: Instant,
+    last: Moment,
     has_queries: bool,
     /// The reads of the store by the plugin that runs.
     queries: Vec<Query>,
@@ -39,11 +38,21 @@ impl<'a> Timed<'a> {
         }
     }
 
-    /// Returns the id of the configured plugin.
+    /// Returns the id of the configured plugin, if it is shown, and why it has failed.
     #[cold]
-    fn id(&self, names: &dyn ConfiguredNames, request: &Request<'_>) -> Option<Uuid> {
+    fn details(
+        &self,
+        shows_id: bool,
+        names: &dyn ConfiguredNames,
+        request: &Request<'_>,
+    ) -> Box<SpanDetails> {
         let configured = self.picked.configured(names);
-        configured.name(request).map(|name| name.id.0)
+        let id = || configured.name(request).map(|name| name.id.0);
+        Box::new(SpanDetails {
+            statement: None,
+            id: if shows_id { id() } else { None },
+            error: self.error.map(text_of),
+        })
     }
 }
 
@@ -51,7 +60,7 @@ impl Timer {
     pub(super) fn start(phase: PluginPhase) -> Self {
         Self {
             phase,
-            last: Instant::now(),
+            last: Moment::now(),
             has_queries: false,
             queries: Vec::new(),
         }
@@ -65,8 +74,8 @@ impl Timer {
         names: &dyn ConfiguredNames,
         request: &Request<'_>,
     ) {
-        let start = trace.resume().unwrap_or(self.last.into_std());
-        self.last = Instant::now();
+        let start = trace.resume().unwrap_or(self.last);
+        self.last = Moment::now();
         if !self.queries.is_empty() {
             self.add_queries(trace);
         }
@@ -78,15 +87,13 @@ impl Timer {
             kind: SpanKind::Plugin {
                 phase: self.phase,
                 name: ran.instance.def.name.clone(),
-                id: if shows_id {
-                    ran.id(names, request)
-                } else {
-                    None
-                },
             },
             start,
-            end: self.last.into_std(),
-            error: ran.error.map(text_of),
+            end: self.last,
+            details: match shows_id || ran.error.is_some() {
+                true => Some(ran.details(shows_id, names, request)),
+                false => None,
+            },
         });
     }
 
@@ -94,12 +101,13 @@ impl Timer {
     fn add_queries(&mut self, trace: &mut Trace) {
         for query in self.queries.drain(..) {
             trace.add(Span {
-                kind: SpanKind::Query {
-                    statement: query.statement,
-                },
+                kind: SpanKind::Query,
                 start: query.start,
                 end: query.end,
-                error: None,
+                details: Some(Box::new(SpanDetails {
+                    statement: Some(query.statement),
+                    ..SpanDetails::default()
+                })),
             });
         }
     }
@@ -125,7 +133,7 @@ impl Timer {
 
     /// The plugin goes on later, and its span with it.
     pub(super) fn interrupt(&self, trace: &mut Trace) {
-        let start = trace.resume().unwrap_or(self.last.into_std());
+        let start = trace.resume().unwrap_or(self.last);
         trace.interrupt(start);
     }
 }
@@ -162,9 +170,9 @@ impl Chain<'_> {
         if trace.records(Instrumentations::ROUTER) {
             trace.add(Span {
                 kind: SpanKind::Router,
-                start: since.into_std(),
-                end: Instant::now().into_std(),
-                error: None,
+                start: Moment::of(since.into_std()),
+                end: Moment::now(),
+                details: None,
             });
         }
         trace.records(Instrumentations::PLUGIN_ACCESS.with(Instrumentations::DB_QUERY))

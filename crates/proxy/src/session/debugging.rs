@@ -10,7 +10,7 @@ use crate::plugins::debugging::log_ended;
 use crate::snapshot::{RouteInfo, ServiceRef};
 use crate::upstream::Target;
 use net::http1::RequestHead;
-use plugin::trace::{DebugRequest, FailedLookup};
+use plugin::trace::{DebugRequest, FailedLookup, Moment};
 use plugin::{HeaderEdits, Instrumentations, Trace};
 use std::hint::black_box;
 use tokio::time::Instant;
@@ -120,8 +120,8 @@ pub(super) fn note_try(
         Some(ConnectError::Resolve(error)) => trace.set_failed_lookup(FailedLookup {
             name: name.into(),
             port: target.host.port(),
-            start: tries.began().into_std(),
-            end: now.into_std(),
+            start: Moment::of(tries.began().into_std()),
+            end: Moment::of(now.into_std()),
             error: error.to_string().into(),
         }),
         _ => trace.add_try(name),

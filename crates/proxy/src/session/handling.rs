@@ -37,6 +37,7 @@ pub(super) struct Handling<'r> {
 pub(super) struct Rest {
     routed: Routed,
     memory: Box<ChainMemory>,
+    upstream: UpstreamEdits,
     uri: RoutedUri,
     captures: Vec<Capture>,
 }
@@ -70,7 +71,7 @@ impl<'r> Handling<'r> {
     pub(super) fn use_memory(&mut self) {
         if !self.chain.has_memory() {
             let mut memory = worker::with(|worker| worker.chain_memory());
-            self.request.upstream = std::mem::take(&mut memory.edits);
+            self.request.upstream.headers = std::mem::take(&mut memory.upstream_headers);
             self.chain.use_memory(memory);
         }
     }
@@ -113,11 +114,11 @@ impl<'r> Handling<'r> {
     #[inline]
     pub(super) fn take_rest(&mut self) -> Option<Rest> {
         let routed = self.goes_on?;
-        let mut memory = self.chain.lend_memory()?;
-        memory.edits = std::mem::take(&mut self.request.upstream);
+        let memory = self.chain.lend_memory()?;
         Some(Rest {
             routed,
             memory,
+            upstream: std::mem::take(&mut self.request.upstream),
             uri: std::mem::take(&mut self.request.routed),
             captures: std::mem::take(&mut self.request.captures),
         })
@@ -127,13 +128,13 @@ impl<'r> Handling<'r> {
     pub(super) fn use_rest(&mut self, rest: Rest, snapshot: &'r Snapshot) -> Routed {
         let Rest {
             routed,
-            mut memory,
+            memory,
+            upstream,
             uri,
             captures,
         } = rest;
         let request = &mut self.request;
-        request.upstream = std::mem::take(&mut memory.edits);
-        (request.routed, request.captures) = (uri, captures);
+        (request.upstream, request.routed, request.captures) = (upstream, uri, captures);
         request.route = routed.route(snapshot).map(|route| route.as_ref());
         request.service = routed.service(snapshot).map(|service| service.as_ref());
         self.chain.go_on(memory);
@@ -145,9 +146,9 @@ impl<'r> Handling<'r> {
     #[inline]
     pub(super) fn give_memory(&mut self) {
         let buffer = std::mem::take(&mut self.request.routed.bytes);
-        let edits = std::mem::take(&mut self.request.upstream);
+        let headers = std::mem::take(&mut self.request.upstream.headers);
         if let Some(memory) = self.chain.memory_mut() {
-            memory.edits = edits;
+            memory.upstream_headers = headers;
         }
         let memory = self.chain.take_memory();
         worker::with(|worker| {

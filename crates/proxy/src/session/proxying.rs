@@ -81,7 +81,7 @@ impl Connection {
             let Handling { request, chain, .. } = &mut *handling;
             chain.begin_trace(&route.plan, request, self.now)
         };
-        if !route.plan.is_empty() {
+        if route.plan.has(Phases::ACCESS) || snapshot.globals.has(Phases::REWRITE) {
             match self.run_access(&route.plan, is_timed, handling).await {
                 Ok(None) => {}
                 Ok(Some(ended)) => {
@@ -92,6 +92,11 @@ impl Connection {
                 }
                 Err(error) => return self.refuse_body(error, opening, handling),
             }
+        } else if !route.plan.is_empty() {
+            // No plugin has changed the request, and none waits.
+            handling.use_memory();
+            handling.request.local = self.arrival.local(&self.stream);
+            handling.chain.pick_all(&route.plan);
         }
         let Some(service) = snapshot.service(route) else {
             let response = Response::error(503, "no Service found with those values");
@@ -183,7 +188,7 @@ impl Connection {
         &mut self,
         globals: &Plan,
         handling: &mut Handling<'_>,
-    ) -> Result<Option<Ended>, BodyError> {
+    ) -> Result<Option<Box<Ended>>, BodyError> {
         handling.use_memory();
         handling.request.local = self.arrival.local(&self.stream);
         loop {
@@ -227,7 +232,7 @@ impl Connection {
         plan: &Plan,
         is_timed: bool,
         handling: &mut Handling<'_>,
-    ) -> Result<Option<Ended>, BodyError> {
+    ) -> Result<Option<Box<Ended>>, BodyError> {
         handling.use_memory();
         handling.request.local = self.arrival.local(&self.stream);
         let ended = loop {

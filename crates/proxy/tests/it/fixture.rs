@@ -87,7 +87,10 @@ pub(crate) fn access_of(
 ) -> Option<Response> {
     match ready(chain.access(plan, request, &mut |_| Poll::Pending)) {
         Access::Done(None) => None,
-        Access::Done(Some(Ended::Answered { response, .. })) => Some(response),
+        Access::Done(Some(ended)) => match *ended {
+            Ended::Answered { response, .. } => Some(response),
+            ended => panic!("the access phase does not end: {ended:?}"),
+        },
         other => panic!("the access phase does not end: {other:?}"),
     }
 }

@@ -181,8 +181,9 @@ impl GroupCells<'_> {
         }
     }
 
-    /// Counts a value of a histogram.
-    #[inline]
+    /// Counts a value of a histogram. Not inlined, because a request has three of them, and three copies would take more of
+    /// the processor's cache.
+    #[inline(never)]
     pub fn observe(self, placement: &Placement, value: u64) {
         self.add(usize::from(placement.bucket(value)), 1);
         self.add(usize::from(placement.sum), value);

@@ -6,7 +6,7 @@ mod grpc;
 use super::def;
 use crate::testing;
 use plugin::testing::{Case, Outcome, Upstream, refusal};
-use plugin::trace::{PluginPhase, SpanKind};
+use plugin::trace::{Moment, PluginPhase, SpanKind};
 use plugin::{Instrumentations, Node, RequestState, Tracing};
 use prost::Message as _;
 use serde_json::json;
@@ -297,11 +297,10 @@ fn spans_of_plugins_have_names_of_any_length() {
                 kind: SpanKind::Plugin {
                     phase: PluginPhase::Access,
                     name: name.clone().into(),
-                    id: None,
                 },
-                start: start + DAY,
-                end: start + DAY + took,
-                error: None,
+                start: Moment::of(start + DAY),
+                end: Moment::of(start + DAY + took),
+                details: None,
             });
         }
     };
