@@ -24,6 +24,10 @@ pub struct Options {
     /// Samples of each figure [default: 100, or 11 with --quick]
     #[arg(long)]
     rounds: Option<usize>,
+    /// Processes of each program, one after the other, in scenarios that measure plugins. Each has its share of the rounds. Two
+    /// processes of one program can differ by 6 %, because their memory is elsewhere.
+    #[arg(long, default_value_t = 1)]
+    pub processes: usize,
     /// Milliseconds of load for a sample
     #[arg(long, default_value_t = 100)]
     sample: u64,
@@ -78,6 +82,7 @@ impl Options {
     pub fn settings(&self) -> BTreeMap<String, String> {
         [
             ("rounds", self.rounds().to_string()),
+            ("processes of each program", self.processes.to_string()),
             ("sample", format!("{} ms", self.sample)),
             ("latency sample", format!("{} ms", self.latency_sample)),
             ("rate for latency", format!("{} requests/s", self.rate)),

@@ -182,12 +182,41 @@ impl<'a> Entry<'a> {
 const OF_DIRECT: usize = 2;
 const OF_PROCESS: usize = 6;
 
+/// Measures the cost of a request in a closed loop ([`capacity`]) and at one rate ([`cost`]), with the number of processes
+/// in the options. `start` starts one of each program.
+pub fn costs(
+    harness: &mut Harness,
+    scenario: &mut Scenario,
+    case: &Case<'_>,
+    start: &mut dyn FnMut(&mut Harness) -> Result<Vec<Subject>>,
+) -> Result<()> {
+    let processes = harness.options.processes.max(1);
+    let rounds = harness.options.rounds().div_ceil(processes);
+    for _ in 0..processes {
+        let subjects = start(harness)?;
+        closed_loop(harness, scenario, case, &subjects, rounds)?;
+        cost(harness, scenario, case, &subjects, rounds)?;
+    }
+    Ok(())
+}
+
 /// Measures CPU per request, requests per second and memory in a closed loop.
 pub fn capacity(
     harness: &mut Harness,
     scenario: &mut Scenario,
     case: &Case<'_>,
     subjects: &[Subject],
+) -> Result<()> {
+    let rounds = harness.options.rounds();
+    closed_loop(harness, scenario, case, subjects, rounds)
+}
+
+fn closed_loop(
+    harness: &mut Harness,
+    scenario: &mut Scenario,
+    case: &Case<'_>,
+    subjects: &[Subject],
+    rounds: usize,
 ) -> Result<()> {
     let kinds = [RATE, GENERATOR, CPU, BUSY, RESIDENT, PROPORTIONAL, WORKERS];
     let mut entries = Vec::new();
@@ -208,7 +237,7 @@ pub fn capacity(
     }
     let sample = harness.options.sample();
     let measure = |entry: &mut Entry<'_>| entry.capacity(sample);
-    alternate(harness, case, &mut entries, measure)?;
+    alternate(rounds, case, &mut entries, measure)?;
     finish(harness, scenario, case, entries, 0.0);
     Ok(())
 }
@@ -216,11 +245,12 @@ pub fn capacity(
 /// Measures CPU per request at the rate in the options. In a closed loop a cheap program serves more requests a second than
 /// an expensive one, and each request costs less the more arrive at the same time: a program wakes less often, and so
 /// do the generator and the upstream that it sends to. At one rate, programs differ only by what they do.
-pub fn cost(
+fn cost(
     harness: &mut Harness,
     scenario: &mut Scenario,
     case: &Case<'_>,
     subjects: &[Subject],
+    rounds: usize,
 ) -> Result<()> {
     let rate = harness.options.cost_rate;
     let case = &Case {
@@ -240,7 +270,7 @@ pub fn cost(
     }
     let sample = harness.options.sample();
     let measure = |entry: &mut Entry<'_>| entry.cost(rate, sample);
-    alternate(harness, case, &mut entries, measure)?;
+    alternate(rounds, case, &mut entries, measure)?;
     finish(harness, scenario, case, entries, rate);
     Ok(())
 }
@@ -260,7 +290,7 @@ pub fn latency(
     let rate = harness.options.rate;
     let sample = harness.options.latency_sample();
     let measure = |entry: &mut Entry<'_>| entry.latency(rate, sample);
-    alternate(harness, case, &mut entries, measure)?;
+    alternate(harness.options.rounds(), case, &mut entries, measure)?;
     finish(harness, scenario, case, entries, rate);
     Ok(())
 }
@@ -289,12 +319,11 @@ pub fn leave_out(harness: &mut Harness, scenario: &mut Scenario, subject: &str, 
 
 /// Measures each entry once in each round.
 fn alternate(
-    harness: &Harness,
+    rounds: usize,
     case: &Case<'_>,
     entries: &mut [Entry<'_>],
     measure: impl Fn(&mut Entry<'_>) -> Result<()>,
 ) -> Result<()> {
-    let rounds = harness.options.rounds();
     for entry in &mut *entries {
         entry.load(Mode::Closed, WARM_UP)?;
     }
@@ -328,7 +357,9 @@ fn finish(
                 case.name, entry.subject.name, entry.reconnects, entry.requests
             ));
         }
-        scenario.figures.extend(entry.figures);
+        for figure in entry.figures {
+            add(&mut scenario.figures, figure);
+        }
         scenario
             .latencies
             .extend(entry.latency.map(|outcome| Latency {
@@ -337,6 +368,18 @@ fn finish(
                 rate,
                 buckets: buckets(&outcome),
             }));
+    }
+}
+
+/// Adds a figure, or its samples to those of former processes of the same program.
+fn add(figures: &mut Vec<Figure>, figure: Figure) {
+    let is_same = |known: &&mut Figure| {
+        (&known.case, &known.subject, &known.quantity)
+            == (&figure.case, &figure.subject, &figure.quantity)
+    };
+    match figures.iter_mut().find(is_same) {
+        Some(known) => known.samples.extend(figure.samples),
+        None => figures.push(figure),
     }
 }
 

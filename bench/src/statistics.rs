@@ -18,6 +18,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Samples(Vec<f64>);
 
 impl Samples {
+    /// Appends other samples.
+    pub fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
     pub fn push(&mut self, sample: f64) {
         self.0.push(sample);
     }

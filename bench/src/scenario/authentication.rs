@@ -38,27 +38,28 @@ pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
         return Ok(());
     }
     let signer = Signer::new()?;
-    let mut subjects = Vec::new();
-    for line in lines() {
-        let requests: Arc<[Request]> = (0..CONSUMERS)
-            .map(|number| request(&(line.headers)(&signer, number)))
-            .collect();
-        if subjects.is_empty() {
-            subjects.push(harness.relay(&requests)?);
-        }
-        let text = configuration(harness.upstream, &line.plugins, &signer).to_string();
-        for mut subject in harness.silverbacks(false, &text, &requests)? {
-            subject.name = format!("{}, {}", subject.name, line.name);
-            subjects.push(subject);
-        }
-    }
     let case = Case {
         name: NAME.to_owned(),
         connections: harness.options.connections,
         size: None,
     };
-    rounds::capacity(harness, scenario, &case, &subjects)?;
-    rounds::cost(harness, scenario, &case, &subjects)
+    rounds::costs(harness, scenario, &case, &mut |harness| {
+        let mut subjects = Vec::new();
+        for line in lines() {
+            let requests: Arc<[Request]> = (0..CONSUMERS)
+                .map(|number| request(&(line.headers)(&signer, number)))
+                .collect();
+            if subjects.is_empty() {
+                subjects.push(harness.relay(&requests)?);
+            }
+            let text = configuration(harness.upstream, &line.plugins, &signer).to_string();
+            for mut subject in harness.silverbacks(false, &text, &requests)? {
+                subject.name = format!("{}, {}", subject.name, line.name);
+                subjects.push(subject);
+            }
+        }
+        Ok(subjects)
+    })
 }
 
 fn lines() -> Vec<Line> {

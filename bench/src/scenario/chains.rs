@@ -82,25 +82,26 @@ fn add_one_by_one(
     plugins: &[Value],
     text: &dyn Fn(&Harness, &[Value]) -> String,
 ) -> Result<()> {
-    let mut subjects = vec![harness.relay(&requests)?];
-    subjects.extend(harness.peers(false, routes, 0, &requests)?);
-    for count in 0..=plugins.len() {
-        let added = count.checked_sub(1).and_then(|last| plugins.get(last));
-        let added = added.and_then(|plugin| plugin["name"].as_str());
-        let text = text(harness, &plugins[..count]);
-        for mut subject in harness.silverbacks(false, &text, &requests)? {
-            let line = added.map_or("no plugins".to_owned(), |added| format!("+ {added}"));
-            subject.name = format!("{}, {line}", subject.name);
-            subjects.push(subject);
-        }
-    }
     let case = Case {
         name: name.to_owned(),
         connections: harness.options.connections,
         size: None,
     };
-    rounds::capacity(harness, scenario, &case, &subjects)?;
-    rounds::cost(harness, scenario, &case, &subjects)
+    rounds::costs(harness, scenario, &case, &mut |harness| {
+        let mut subjects = vec![harness.relay(&requests)?];
+        subjects.extend(harness.peers(false, routes, 0, &requests)?);
+        for count in 0..=plugins.len() {
+            let added = count.checked_sub(1).and_then(|last| plugins.get(last));
+            let added = added.and_then(|plugin| plugin["name"].as_str());
+            let text = text(harness, &plugins[..count]);
+            for mut subject in harness.silverbacks(false, &text, &requests)? {
+                let line = added.map_or("no plugins".to_owned(), |added| format!("+ {added}"));
+                subject.name = format!("{}, {line}", subject.name);
+                subjects.push(subject);
+            }
+        }
+        Ok(subjects)
+    })
 }
 
 /// The chain of which Kong's cost is published, without prometheus.

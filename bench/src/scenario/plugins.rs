@@ -63,21 +63,22 @@ fn measure(
         changed: 0,
     };
     let requests: Arc<[Request]> = configuration::requests(&shape).into();
-    let mut subjects = vec![harness.relay(&requests)?];
-    for (name, plugins) in configurations {
-        let text = shape.text_with(harness.upstream, &plugins);
-        for mut subject in harness.silverbacks(false, &text, &requests)? {
-            subject.name = format!("{}, {name}", subject.name);
-            subjects.push(subject);
-        }
-    }
     let case = Case {
         name: name.to_owned(),
         connections: harness.options.connections,
         size: None,
     };
-    rounds::capacity(harness, scenario, &case, &subjects)?;
-    rounds::cost(harness, scenario, &case, &subjects)
+    rounds::costs(harness, scenario, &case, &mut |harness| {
+        let mut subjects = vec![harness.relay(&requests)?];
+        for (name, plugins) in &configurations {
+            let text = shape.text_with(harness.upstream, plugins);
+            for mut subject in harness.silverbacks(false, &text, &requests)? {
+                subject.name = format!("{}, {name}", subject.name);
+                subjects.push(subject);
+            }
+        }
+        Ok(subjects)
+    })
 }
 
 /// prometheus with all metrics and all labels.

@@ -219,28 +219,31 @@ fn counting(harness: &mut Harness, scenario: &mut Scenario, consumers: usize) ->
     let key_auth = serde_json::json!({"name": "key-auth", "config": {"key_names": ["apikey"]}});
     // Each consumer has a request of its own, also if there are more than the requests of other scenarios.
     let requests: Arc<[Request]> = configuration::requests_up_to(&shape, consumers).into();
-    let mut subjects = Vec::new();
-    for (line, plugins) in [
+    let lines = [
         ("key-auth", vec![key_auth.clone()]),
         ("key-auth and prometheus", vec![key_auth, prometheus()]),
-    ] {
-        let text = shape.text_with(harness.upstream, &plugins);
-        for mut subject in harness.silverbacks(false, &text, &requests)? {
-            subject.name = format!("{}, {line}", subject.name);
-            subjects.push(subject);
-        }
-    }
-    // Each consumer gets a request first. What the first request of a consumer does is not the cost of counting.
-    let duration = Duration::from_secs(consumers.div_ceil(FIRST_RATE) as u64);
-    for subject in &subjects {
-        let mut client = Client::connect(&subject.target, harness.options.connections, &requests)?;
-        client.run(Mode::Closed, duration, duration)?;
-    }
+    ];
     let case = Case {
         name,
         connections: harness.options.connections,
         size: None,
     };
-    rounds::capacity(harness, scenario, &case, &subjects)?;
-    rounds::cost(harness, scenario, &case, &subjects)
+    rounds::costs(harness, scenario, &case, &mut |harness| {
+        let mut subjects = Vec::new();
+        for (line, plugins) in &lines {
+            let text = shape.text_with(harness.upstream, plugins);
+            for mut subject in harness.silverbacks(false, &text, &requests)? {
+                subject.name = format!("{}, {line}", subject.name);
+                subjects.push(subject);
+            }
+        }
+        // Each consumer gets a request first. What the first request of a consumer does is not the cost of counting.
+        let duration = Duration::from_secs(consumers.div_ceil(FIRST_RATE) as u64);
+        for subject in &subjects {
+            let connections = harness.options.connections;
+            let mut client = Client::connect(&subject.target, connections, &requests)?;
+            client.run(Mode::Closed, duration, duration)?;
+        }
+        Ok(subjects)
+    })
 }

@@ -39,33 +39,34 @@ pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
     };
     let requests = (0..ROUTES).map(|number| chains::request(&path(number), "apikey", key(0)));
     let requests: Arc<[Request]> = requests.collect();
-    let mut subjects = vec![harness.relay(&requests)?];
-    for (name, instrumentations, rate) in LINES {
-        let mut plugins = chains::six().to_vec();
-        plugins.extend(rate.map(|rate| plugin(&sink.to_string(), rate)));
-        let text = shape.text_with(harness.upstream, &plugins);
-        let settings = [("KONG_TRACING_INSTRUMENTATIONS", instrumentations.to_owned())];
-        for build in harness.builds.clone() {
-            let gateway = harness.gateway_with(&build, &settings)?;
-            gateway.post_config(&text)?;
-            subjects.push(Subject {
-                name: format!("{}, {name}", build.name),
-                process: Some(gateway.process),
-                target: Target {
-                    address: gateway.proxy,
-                    tls: false,
-                },
-                requests: Arc::clone(&requests),
-            });
-        }
-    }
     let case = Case {
         name: NAME.to_owned(),
         connections: harness.options.connections,
         size: None,
     };
-    rounds::capacity(harness, scenario, &case, &subjects)?;
-    rounds::cost(harness, scenario, &case, &subjects)
+    rounds::costs(harness, scenario, &case, &mut |harness| {
+        let mut subjects = vec![harness.relay(&requests)?];
+        for (name, instrumentations, rate) in LINES {
+            let mut plugins = chains::six().to_vec();
+            plugins.extend(rate.map(|rate| plugin(&sink.to_string(), rate)));
+            let text = shape.text_with(harness.upstream, &plugins);
+            let settings = [("KONG_TRACING_INSTRUMENTATIONS", instrumentations.to_owned())];
+            for build in harness.builds.clone() {
+                let gateway = harness.gateway_with(&build, &settings)?;
+                gateway.post_config(&text)?;
+                subjects.push(Subject {
+                    name: format!("{}, {name}", build.name),
+                    process: Some(gateway.process),
+                    target: Target {
+                        address: gateway.proxy,
+                        tls: false,
+                    },
+                    requests: Arc::clone(&requests),
+                });
+            }
+        }
+        Ok(subjects)
+    })
 }
 
 fn plugin(sink: &str, rate: f64) -> Value {
