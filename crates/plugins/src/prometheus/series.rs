@@ -7,7 +7,7 @@ use model::EntityKind;
 use model::entities::{Consumer, ConsumerId};
 use papaya::Guard;
 use plugin::{EntityRef, Latencies, Node};
-use services::metrics::{Counter, Family, Metrics, Milliseconds, OTHER, TraceId};
+use services::metrics::{Counter, Family, Metrics, Milliseconds, Noted, OTHER, TraceId};
 use services::workers::ThisWorker;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -25,6 +25,11 @@ pub(super) struct Kong {
     pub(super) families: Families,
     /// The series by route. A route whose name or service was changed has several until the former ones expire.
     routes: Mutex<HashMap<Uuid, Vec<Arc<RouteSeries>>>>,
+    /// The number of the next [`RouteSeries`].
+    pub(super) next: AtomicU64,
+    /// The series by route and consumer. One map for all routes: a map has memory of its own for each thread that reads it,
+    /// and that of one of many would not be in the processor's cache.
+    pub(super) consumers: papaya::HashMap<(u64, ConsumerId), Arc<OfConsumer>, RandomState>,
     errors: Counter,
     shows_upstream_health: AtomicBool,
     /// Number of plugins that are started.
@@ -33,13 +38,16 @@ pub(super) struct Kong {
 
 /// The series of a route.
 pub(super) struct RouteSeries {
+    /// Its part of the keys of [`Kong::consumers`].
+    pub(super) number: u64,
     /// Requests of all consumers, and the latencies.
     all: Counted<OF_ROUTE>,
+    /// Which buckets of the latencies of the gateway, of the request and of the upstream have got an exemplar.
+    noted: [Noted; 3],
     pub(super) route: Uuid,
     pub(super) service: Option<Uuid>,
     pub(super) route_label: Box<str>,
     pub(super) service_label: Box<str>,
-    pub(super) consumers: papaya::HashMap<ConsumerId, Arc<OfConsumer>, RandomState>,
     /// The series of consumers under former names.
     pub(super) former: Mutex<Vec<Arc<OfConsumer>>>,
     /// The consumers that have no series of their own.
@@ -106,6 +114,8 @@ impl Kong {
             errors: families.errors.with(&[]),
             families,
             routes: Mutex::default(),
+            next: AtomicU64::new(0),
+            consumers: papaya::HashMap::with_hasher(RandomState::default()),
             shows_upstream_health: AtomicBool::new(false),
             instances: AtomicUsize::new(0),
         }
@@ -159,12 +169,13 @@ impl Kong {
             return same.clone();
         }
         let made = Arc::new(RouteSeries {
+            number: self.next.fetch_add(1, Ordering::Relaxed),
             route: route.id,
             service,
             route_label: route_label.into(),
             service_label: service_label.into(),
             all: Counted::new("", self.families.group_of_route()),
-            consumers: papaya::HashMap::with_hasher(RandomState::default()),
+            noted: Default::default(),
             former: Mutex::default(),
             other: OnceLock::new(),
             sessions: OnceLock::new(),
@@ -222,8 +233,8 @@ impl RouteSeries {
             return self.all.add(here, amounts, kong, self.owner());
         };
         let label = consumer_label(consumer);
-        let guard = self.consumers.guard();
-        let known = self.consumers.get(&consumer.id, &guard);
+        let guard = kong.consumers.guard();
+        let known = kong.consumers.get(&(self.number, consumer.id), &guard);
         let counted = match known.filter(|known| *known.counted.consumer == *label) {
             Some(known) => &known.counted,
             None => self.add_consumer(kong, here, (consumer.id, &label), &guard),
@@ -235,7 +246,7 @@ impl RouteSeries {
     #[cold]
     fn add_consumer<'s>(
         &'s self,
-        kong: &Kong,
+        kong: &'s Kong,
         here: ThisWorker,
         (id, label): (ConsumerId, &str),
         guard: &'s impl Guard,
@@ -255,8 +266,8 @@ impl RouteSeries {
             gone: Gone::default(),
         });
         // Another worker may have made the series in the meantime. A former name of the consumer is replaced.
-        let kept = self.consumers.update_or_insert(
-            id,
+        let kept = kong.consumers.update_or_insert(
+            (self.number, id),
             |known| match *known.counted.consumer == *label {
                 true => known.clone(),
                 false => {
@@ -296,14 +307,15 @@ impl RouteSeries {
             self.show_latencies(kong, latencies.upstream.is_some());
         }
         if let Some((trace, now)) = trace {
-            let note = |placement, time| {
+            let [of_kong, of_request, of_upstream] = &self.noted;
+            let note = |placement, noted, time| {
                 let group = &self.all.group;
-                group.note_trace(placement, milliseconds(time), trace, now);
+                group.note_trace(placement, noted, milliseconds(time), trace, now);
             };
-            note(&placed.kong, latencies.gateway);
-            note(&placed.request, latencies.request);
+            note(&placed.kong, of_kong, latencies.gateway);
+            note(&placed.request, of_request, latencies.request);
             if let Some(upstream) = latencies.upstream {
-                note(&placed.upstream, upstream);
+                note(&placed.upstream, of_upstream, upstream);
             }
         }
     }

@@ -6,6 +6,7 @@ use model::EntityKind;
 use model::entities::Consumer;
 use papaya::Guard;
 use plugin::{EntityRef, Node};
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -58,27 +59,6 @@ pub(super) async fn sweep(kong: &Kong, node: &Node, seen: &mut Seen) {
             series.gone.note(!is_current(series, node), now);
             pause(&mut looked_up).await;
         }
-        let consumers: Vec<_> = {
-            let pinned = series.consumers.pin();
-            pinned.iter().map(|(id, own)| (*id, own.clone())).collect()
-        };
-        for (id, own) in consumers {
-            if consumers_changed {
-                // A consumer that cannot be read is not known to be deleted.
-                let found = node.entities.by_id::<Consumer>(id.0);
-                let is_gone = found.is_ok_and(|found| {
-                    found.is_none_or(|found| *consumer_label(&found) != *own.counted.consumer)
-                });
-                own.gone.note(is_gone, now);
-                pause(&mut looked_up).await;
-            }
-            if own.gone.is_over(now) {
-                let guard = series.consumers.guard();
-                series.consumers.remove(&id, &guard);
-                // Otherwise the map keeps the value until it has removed many.
-                guard.flush();
-            }
-        }
         series.former().retain(|former| {
             former.gone.note(true, now);
             !former.gone.is_over(now)
@@ -89,8 +69,53 @@ pub(super) async fn sweep(kong: &Kong, node: &Node, seen: &mut Seen) {
         !series.is_empty()
     });
     drop(all);
+    if consumers_changed {
+        let consumers: Vec<_> = {
+            let pinned = kong.consumers.pin();
+            let all = pinned.iter();
+            all.map(|((_, id), own)| (*id, own.clone())).collect()
+        };
+        for (id, own) in consumers {
+            // A consumer that cannot be read is not known to be deleted.
+            let found = node.entities.by_id::<Consumer>(id.0);
+            let is_gone = found.is_ok_and(|found| {
+                found.is_none_or(|found| *consumer_label(&found) != *own.counted.consumer)
+            });
+            own.gone.note(is_gone, now);
+            pause(&mut looked_up).await;
+        }
+    }
+    remove_consumers(kong, now);
     *seen = last;
     kong.families.remove_unheld();
+}
+
+/// Removes the series of consumers that are gone, or whose route's series are.
+fn remove_consumers(kong: &Kong, now: Duration) {
+    // Series of a route that are made from now on are kept, although they are not among these.
+    let next = kong.next.load(Ordering::Relaxed);
+    let routes: HashSet<u64> = {
+        let routes = kong.routes();
+        routes
+            .values()
+            .flatten()
+            .map(|series| series.number)
+            .collect()
+    };
+    let guard = kong.consumers.guard();
+    let mut removed = false;
+    kong.consumers.retain(
+        |(route, _), own| {
+            let keeps = !own.gone.is_over(now) && (*route >= next || routes.contains(route));
+            removed |= !keeps;
+            keeps
+        },
+        &guard,
+    );
+    if removed {
+        // Otherwise the map keeps the values until it has removed many.
+        guard.flush();
+    }
 }
 
 /// Whether the route exists and has the labels of the series.

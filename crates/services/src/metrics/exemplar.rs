@@ -19,18 +19,39 @@ pub(super) struct Exemplar {
 /// The exemplars of a series. Without traced requests they take no memory.
 #[derive(Debug, Default)]
 pub(super) struct Exemplars {
-    /// The buckets that have got an exemplar in a second, as bits, and the last bits of the number of this second.
-    noted: AtomicU64,
     kept: Mutex<Box<[Option<Exemplar>]>>,
 }
 
-/// Number of bits for buckets in [`Exemplars::noted`]. The last one stands for all further buckets.
-const NOTED_BUCKETS: usize = 48;
+/// The buckets of a histogram that have got an exemplar in a second, as bits, and the last bits of the number of this
+/// second. Its owner keeps it next to what every request needs: most requests need nothing else for their exemplars.
+#[derive(Debug, Default)]
+pub struct Noted(AtomicU64);
+
+/// Number of bits for buckets in [`Noted`]. Cells of buckets that are as far apart share a bit.
+const NOTED_CELLS: usize = 56;
+
+impl Noted {
+    /// Whether the bucket with this cell has got no exemplar in this second. From now on it has one. With two threads a bit
+    /// can be lost: then the bucket gets another exemplar.
+    #[inline]
+    pub(super) fn is_first(&self, cell: u16, at: Duration) -> bool {
+        let second = at.as_secs() << NOTED_CELLS;
+        let bit = 1 << (usize::from(cell) % NOTED_CELLS);
+        let mut noted = self.0.load(Ordering::Relaxed);
+        if noted >> NOTED_CELLS != second >> NOTED_CELLS {
+            noted = second;
+        }
+        if noted & bit != 0 {
+            return false;
+        }
+        self.0.store(noted | bit, Ordering::Relaxed);
+        true
+    }
+}
 
 impl Exemplars {
-    /// Keeps an exemplar of a bucket, the first one in each second. Scrapes are seldomer, and most calls end after a look
-    /// at one word, which is next to the counts. `buckets` is the number of buckets. It does not wait: an exemplar is left
-    /// out if another thread is at work here.
+    /// Keeps an exemplar of a bucket. `buckets` is the number of buckets. It does not wait: an exemplar is left out if
+    /// another thread is at work here.
     pub(super) fn note(
         &self,
         bucket: usize,
@@ -39,20 +60,9 @@ impl Exemplars {
         value: f64,
         at: Duration,
     ) {
-        let second = at.as_secs() << NOTED_BUCKETS;
-        let bit = 1 << bucket.min(NOTED_BUCKETS - 1);
-        let mut noted = self.noted.load(Ordering::Relaxed);
-        if noted >> NOTED_BUCKETS != second >> NOTED_BUCKETS {
-            noted = second;
-        }
-        if noted & bit != 0 {
-            return;
-        }
         let Ok(mut exemplars) = self.kept.try_lock() else {
             return;
         };
-        // With two threads a bit can be lost. Then the bucket gets another exemplar.
-        self.noted.store(noted | bit, Ordering::Relaxed);
         if exemplars.is_empty() {
             *exemplars = vec![None; buckets].into();
         }
@@ -81,21 +91,13 @@ mod tests {
 
     #[test]
     fn a_bucket_gets_an_exemplar_in_each_second() {
-        let exemplars = Exemplars::default();
-        let note = |bucket, value, at| {
-            exemplars.note(bucket, 60, [7; 16], value, Duration::from_millis(at));
-        };
-        note(0, 1.0, 65_536_000);
-        note(0, 2.0, 65_536_900);
-        note(3, 3.0, 65_536_950);
-        // All buckets from the 48th on share one place.
-        note(50, 4.0, 65_536_950);
-        note(59, 5.0, 65_536_960);
-        let values = |kept: Vec<Option<Exemplar>>| -> Vec<f64> {
-            kept.iter().flatten().map(|one| one.value).collect()
-        };
-        assert_eq!(values(exemplars.read()), [1.0, 3.0, 4.0]);
-        note(0, 6.0, 65_537_000);
-        assert_eq!(values(exemplars.read()), [6.0, 3.0, 4.0]);
+        let noted = Noted::default();
+        let is_first = |cell, at| noted.is_first(cell, Duration::from_millis(at));
+        // The number of the second has more bits than are kept.
+        assert!(is_first(0, 65_536_000) && is_first(3, 65_536_950));
+        assert!(!is_first(0, 65_536_900) && !is_first(3, 65_536_999));
+        // Cells that are 56 apart share a place.
+        assert!(is_first(55, 65_536_950) && !is_first(56, 65_536_950));
+        assert!(is_first(0, 65_537_000) && !is_first(0, 65_537_999));
     }
 }

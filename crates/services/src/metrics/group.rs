@@ -8,7 +8,7 @@
 
 use super::buckets::Buckets;
 use super::cells::{Cells, Pool, Shard};
-use super::exemplar::TraceId;
+use super::exemplar::{Noted, TraceId};
 use super::family::{Counter, Family, Milliseconds};
 use super::series::{Part, Place, Series};
 use crate::workers::ThisWorker;
@@ -124,9 +124,25 @@ impl Group {
         true
     }
 
-    /// Keeps the trace of a request as an exemplar of a histogram. `now` is the time since 1970. It does not wait: an
+    /// Keeps the trace of a request as an exemplar of a histogram, the first one of each bucket in a second: scrapes are
+    /// seldomer. `noted` belongs to this histogram of the group. `now` is the time since 1970. It does not wait: an
     /// exemplar is left out if another thread is at work here.
-    pub fn note_trace(&self, placement: &Placement, value: u64, trace: TraceId, now: Duration) {
+    #[inline]
+    pub fn note_trace(
+        &self,
+        placement: &Placement,
+        noted: &Noted,
+        value: u64,
+        trace: TraceId,
+        now: Duration,
+    ) {
+        if noted.is_first(placement.bucket(value), now) {
+            self.keep_trace(placement, value, trace, now);
+        }
+    }
+
+    #[cold]
+    fn keep_trace(&self, placement: &Placement, value: u64, trace: TraceId, now: Duration) {
         let Ok(attached) = self.attached.try_lock() else {
             return;
         };

@@ -29,7 +29,7 @@ mod series;
 mod tests;
 mod text;
 
-pub use exemplar::TraceId;
+pub use exemplar::{Noted, TraceId};
 pub use family::{Counter, Family, Gauge, Histogram, Level, Milliseconds, OTHER};
 pub use group::{Group, GroupCells, Groups, Placement};
 pub use page::{Format, Kind, Page};

@@ -22,15 +22,16 @@ fn series_of_a_deleted_route_go_after_ten_minutes() {
     let case = on(&entities);
     let node = case.node().clone();
     request(&case).run_now();
+    request(&case).consumer(NORA, "nora").run_now();
     sweep(&node);
-    assert_eq!(samples_of(&node, REQUESTS).len(), 1);
+    assert_eq!(samples_of(&node, REQUESTS).len(), 2);
     entities.remove(EntityKind::Routes, ROUTE);
     sweep(&node);
     node.clock.advance(Duration::from_secs(599));
     sweep(&node);
     assert_eq!(
         samples_of(&node, REQUESTS).len(),
-        1,
+        2,
         "they are scraped once more"
     );
     node.clock.advance(Duration::from_secs(1));
@@ -162,6 +163,7 @@ fn routes_made_and_deleted_without_end_leave_no_series() {
         );
         request(&case)
             .route(id, Some(&number.to_string()))
+            .consumer(NORA, "nora")
             .run_now();
         entities.remove(EntityKind::Routes, id);
         if number % 500 == 499 {

@@ -1,7 +1,7 @@
 //! The formats, read back by readers that share no code with the writers.
 
 use super::with_max_series;
-use crate::metrics::{Format, Kind, Metrics, Page};
+use crate::metrics::{Format, Kind, Metrics, Noted, Page};
 use crate::workers::this_worker;
 use prost::Message;
 use std::io::{self, Write};
@@ -153,7 +153,13 @@ pub(super) fn some() -> Metrics {
     let group = groups.make();
     assert!(latencies.attach(&["a"], &group, &placement));
     group.cells(this_worker()).observe(&placement, 31);
-    group.note_trace(&placement, 31, TRACE, Duration::from_millis(1_500));
+    group.note_trace(
+        &placement,
+        &Noted::default(),
+        31,
+        TRACE,
+        Duration::from_millis(1_500),
+    );
     metrics
 }
 
