@@ -22,24 +22,27 @@ pub(super) struct Exemplars {
     kept: Mutex<Box<[Option<Exemplar>]>>,
 }
 
-/// The buckets of a histogram that have got an exemplar in a second, as bits, and the last bits of the number of this
-/// second. Its owner keeps it next to what every request needs: most requests need nothing else for their exemplars.
+/// The buckets of a histogram that have got an exemplar in a period, as bits, and the last bits of the number of this
+/// period. Its owner keeps it next to what every request needs: most requests need nothing else for their exemplars.
 #[derive(Debug, Default)]
 pub struct Noted(AtomicU64);
+
+/// Seconds of a period. Scrapes are seldomer.
+const PERIOD: u64 = 4;
 
 /// Number of bits for buckets in [`Noted`]. Cells of buckets that are as far apart share a bit.
 const NOTED_CELLS: usize = 56;
 
 impl Noted {
-    /// Whether the bucket with this cell has got no exemplar in this second. From now on it has one. With two threads a bit
+    /// Whether the bucket with this cell has got no exemplar in this period. From now on it has one. With two threads a bit
     /// can be lost: then the bucket gets another exemplar.
     #[inline]
     pub(super) fn is_first(&self, cell: u16, at: Duration) -> bool {
-        let second = at.as_secs() << NOTED_CELLS;
+        let period = at.as_secs() / PERIOD << NOTED_CELLS;
         let bit = 1 << (usize::from(cell) % NOTED_CELLS);
         let mut noted = self.0.load(Ordering::Relaxed);
-        if noted >> NOTED_CELLS != second >> NOTED_CELLS {
-            noted = second;
+        if noted >> NOTED_CELLS != period >> NOTED_CELLS {
+            noted = period;
         }
         if noted & bit != 0 {
             return false;
@@ -90,14 +93,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_gets_an_exemplar_in_each_second() {
+    fn a_bucket_gets_an_exemplar_in_each_period() {
         let noted = Noted::default();
         let is_first = |cell, at| noted.is_first(cell, Duration::from_millis(at));
-        // The number of the second has more bits than are kept.
-        assert!(is_first(0, 65_536_000) && is_first(3, 65_536_950));
-        assert!(!is_first(0, 65_536_900) && !is_first(3, 65_536_999));
+        // The number of the period has more bits than are kept.
+        assert!(is_first(0, 65_536_000) && is_first(3, 65_538_950));
+        assert!(!is_first(0, 65_539_900) && !is_first(3, 65_539_999));
         // Cells that are 56 apart share a place.
-        assert!(is_first(55, 65_536_950) && !is_first(56, 65_536_950));
-        assert!(is_first(0, 65_537_000) && !is_first(0, 65_537_999));
+        assert!(is_first(55, 65_539_950) && !is_first(56, 65_539_950));
+        assert!(is_first(0, 65_540_000) && !is_first(0, 65_543_999));
     }
 }

@@ -124,8 +124,8 @@ impl Group {
         true
     }
 
-    /// Keeps the trace of a request as an exemplar of a histogram, the first one of each bucket in a second: scrapes are
-    /// seldomer. `noted` belongs to this histogram of the group. `now` is the time since 1970. It does not wait: an
+    /// Keeps the trace of a request as an exemplar of a histogram, the first one of each bucket in four seconds: scrapes
+    /// are seldomer. `noted` belongs to this histogram of the group. `now` is the time since 1970. It does not wait: an
     /// exemplar is left out if another thread is at work here.
     #[inline]
     pub fn note_trace(

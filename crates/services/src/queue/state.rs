@@ -4,7 +4,7 @@
 //! Entries are dropped and messages are logged without the lock.
 
 use super::statistics::Counts;
-use super::text::Chunk;
+use super::text::{Chunk, Text};
 use super::{Join, Queue, QueueParams, SendError, Sender};
 use futures_util::future::BoxFuture;
 use smallvec::SmallVec;
@@ -100,6 +100,13 @@ impl Size {
     #[inline]
     fn bytes(self) -> usize {
         self.bytes as usize
+    }
+
+    /// Adds the size of what is added to an item, which is far from the limits.
+    #[inline]
+    fn add(&mut self, more: Self) {
+        self.entries = self.entries.saturating_add(more.entries);
+        self.bytes = self.bytes.saturating_add(more.bytes);
     }
 }
 
@@ -219,6 +226,12 @@ impl<T> State<T> {
             return self.push_slow(locked, size, make);
         }
         let wake = locked.add(size, make);
+        self.pushed(locked, wake);
+    }
+
+    /// Wakes the task after a push, if it waits for it.
+    #[inline]
+    fn pushed(&self, locked: MutexGuard<'_, Locked<T>>, wake: bool) {
         drop(locked);
         if wake {
             self.wake.notify_one();
@@ -475,6 +488,36 @@ impl<T> State<T> {
     }
 }
 
+impl State<Text> {
+    /// Adds a copy of texts, to those that were pushed last if these are few. An item of its own for each push would take
+    /// the lock longer, and memory that is not in the processor's cache.
+    pub(super) fn push_texts(&self, size: Size, texts: &[u8]) {
+        let mut locked = self.lock();
+        locked.counts.pushed += size.entries() as u64;
+        let has_room = locked.has_room(size);
+        let most = locked.params.most_together() / 8;
+        let waiting = locked.counts.bytes;
+        let Locked { items, chunk, .. } = &mut *locked;
+        if let Some(Item { of, size: before }) = items.back_mut() {
+            if has_room
+                && before.entries() + size.entries() <= most
+                && of.extend(size.entries(), texts)
+            {
+                before.add(size);
+                let wake = locked.count(size);
+                return self.pushed(locked, wake);
+            }
+            chunk.close(of);
+        }
+        let open = |chunk: &mut Chunk, _: u64| chunk.open(size.entries(), texts, waiting);
+        if !has_room {
+            return self.push_slow(locked, size, open);
+        }
+        let wake = locked.add(size, open);
+        self.pushed(locked, wake);
+    }
+}
+
 impl<T> Locked<T> {
     /// Whether an item can be added without looking at the limits.
     #[inline]
@@ -488,6 +531,12 @@ impl<T> Locked<T> {
     fn add(&mut self, size: Size, make: impl FnOnce(&mut Chunk, u64) -> T) -> bool {
         let of = make(&mut self.chunk, self.counts.bytes);
         self.items.push_back(Item { of, size });
+        self.count(size)
+    }
+
+    /// Counts entries that were added. Returns whether the task must be woken.
+    #[inline]
+    fn count(&mut self, size: Size) -> bool {
         self.waiting += size.entries();
         self.counts.bytes += size.bytes() as u64;
         let wake = self.waiting >= self.wake_at;

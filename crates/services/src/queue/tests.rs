@@ -797,3 +797,43 @@ async fn more_texts_together_than_a_batch_has_are_a_batch_of_their_own() {
     let batches: Vec<Vec<u8>> = received.try_iter().map(|batch| batch.concat()).collect();
     assert_eq!(batches, [b",1,2,3".to_vec(), b",4".to_vec()]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn texts_that_were_pushed_one_after_the_other_are_in_few_pieces() {
+    let bench = Bench::new([]);
+    let (queue, received) = text_queue(&bench, batches_of(800));
+    let text = |number: usize| match number {
+        // Texts of this size are allocated alone.
+        250 => format!(",{}", "x".repeat(70_000)),
+        number => format!(",{number}"),
+    };
+    for number in 0..500 {
+        queue.push_texts(1, text(number).as_bytes());
+    }
+    sleep(2 * SECOND).await;
+    let pieces = received.try_recv().unwrap();
+    assert!(pieces.len() < 10, "{} pieces", pieces.len());
+    let all: String = (0..500).map(text).collect();
+    assert_eq!(pieces.concat(), all.as_bytes());
+    assert_eq!((queue.counts().pushed, queue.counts().sent), (500, 500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eighth_of_a_batch_is_dropped_at_once() {
+    let bench = Bench::new([]);
+    let params = QueueParams {
+        max_entries: 80,
+        max_batch_size: 1000,
+        ..QueueParams::default()
+    };
+    let (queue, received) = text_queue(&bench, params);
+    for number in 100..181 {
+        queue.push_texts(1, format!(",{number}").as_bytes());
+    }
+    let counts = queue.counts();
+    assert_eq!((counts.waiting, counts.dropped_entries), (71, 10));
+    sleep(2 * SECOND).await;
+    let expected: String = (110..181).map(|number| format!(",{number}")).collect();
+    assert_eq!(received.try_recv().unwrap().concat(), expected.as_bytes());
+    assert_complete(queue.counts());
+}

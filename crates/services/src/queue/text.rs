@@ -55,6 +55,26 @@ impl Chunk {
         Text::new(self.0.split(), entries)
     }
 
+    /// Copies texts, and leaves the rest of the chunk to them, so that those that follow can be added in place.
+    pub(super) fn open(&mut self, entries: usize, texts: &[u8], waiting: u64) -> Text {
+        if texts.len() > LARGEST_TEXT {
+            return self.add(entries, [texts, b"", b""], waiting);
+        }
+        if self.0.capacity() < texts.len() {
+            self.renew(texts.len(), waiting);
+        }
+        self.0.extend_from_slice(texts);
+        Text::new(std::mem::take(&mut self.0), entries)
+    }
+
+    /// Takes the rest of the chunk from texts that [`Self::open`] has returned.
+    #[inline]
+    pub(super) fn close(&mut self, last: &mut Text) {
+        if self.0.capacity() == 0 && last.bytes.capacity() > last.bytes.len() {
+            self.0 = last.bytes.split_off(last.bytes.len());
+        }
+    }
+
     #[cold]
     fn add_slow(&mut self, entries: usize, parts: [&[u8]; 3], waiting: u64) -> Text {
         let needed = size(parts);
@@ -65,13 +85,19 @@ impl Chunk {
             }
             return Text::new(bytes, entries);
         }
+        self.renew(needed, waiting);
+        self.add(entries, parts, waiting)
+    }
+
+    /// Makes room for a text. `waiting` is the size of the texts that wait.
+    #[cold]
+    fn renew(&mut self, needed: usize, waiting: u64) {
         let size = (waiting as usize).clamp(SMALLEST_CHUNK, LARGEST_CHUNK);
         let size = size.next_power_of_two().max(needed);
         // If no text of the chunk is in use, its memory is used again.
         if !self.0.try_reclaim(size) {
             self.0 = BytesMut::with_capacity(size);
         }
-        self.add(entries, parts, waiting)
     }
 }
 
@@ -87,6 +113,17 @@ impl Text {
             entries,
             unwritten: None,
         }
+    }
+
+    /// Adds copies of texts in place, if there is room for them.
+    #[inline]
+    pub(super) fn extend(&mut self, entries: usize, texts: &[u8]) -> bool {
+        let fits = self.bytes.capacity() - self.bytes.len() >= texts.len();
+        if fits {
+            self.bytes.extend_from_slice(texts);
+            self.entries += entries;
+        }
+        fits
     }
 
     /// The number of texts.
@@ -181,13 +218,11 @@ impl Queue<Text> {
     }
 
     /// Adds a copy of this number of texts, each of which has its separator in front of it. They are sent or dropped
-    /// together, so there should not be more of them than [`super::QueueParams::most_together`] returns.
+    /// together, so there should not be more of them than [`super::QueueParams::most_together`] returns. Texts that were
+    /// pushed before them can be sent or dropped with them, as long as they are an eighth of that number.
     #[inline]
     pub fn push_texts(&self, number: usize, texts: &[u8]) {
-        self.state
-            .push(Size::new(number, texts.len()), |chunk, waiting| {
-                chunk.add(number, [texts, b"", b""], waiting)
-            });
+        self.state.push_texts(Size::new(number, texts.len()), texts);
     }
 
     /// Adds a text that is written when its batch is sent. `bytes` is about its size, which counts against `max_bytes`.
