@@ -64,6 +64,15 @@ impl Go {
 
     /// Returns the path of an installed program, after installing it if this version is missing.
     pub(super) fn install(&self, program: &Program) -> Result<PathBuf, String> {
+        self.install_with(program, &[])
+    }
+
+    /// Like [`Go::install`], with further arguments of `go install`.
+    pub(super) fn install_with(
+        &self,
+        program: &Program,
+        words: &[&str],
+    ) -> Result<PathBuf, String> {
         let Program { package, version } = program;
         let name = package.rsplit('/').next().unwrap_or(package);
         let bin = self
@@ -78,7 +87,11 @@ impl Go {
         command
             .current_dir(self.writable()?)
             .env("GOBIN", &bin)
-            .args(["install", &format!("{package}@{version}")]);
+            // None of the programs needs C.
+            .env("CGO_ENABLED", "0")
+            .arg("install")
+            .args(words)
+            .arg(format!("{package}@{version}"));
         shell::run(&mut command).map_err(|error| {
             format!(
                 "{error}\nnothing was run: {package} {version} cannot be had from Go's module proxy"

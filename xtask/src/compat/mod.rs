@@ -14,6 +14,7 @@ mod http_cache;
 mod interop;
 mod oauth2;
 mod process;
+mod prometheus;
 mod record;
 mod report;
 mod site;
@@ -21,11 +22,11 @@ mod wire;
 
 pub(crate) use collector::Collector;
 pub(crate) use conformance::stand_in;
+pub(crate) use report::{Case, Outcome};
 
 use crate::demo;
 use crate::shell::{self, cargo};
 use go::{Go, Trouble};
-use report::Outcome;
 use std::path::{Path, PathBuf};
 
 pub(crate) const USAGE: &str = "\
@@ -39,13 +40,15 @@ usage: cargo xtask compat [SUITE...] [--gateway PROGRAM] [--direct] [--short] [-
   go-kong       the tests of Kong's client library for Go
   http-cache    the public suite for HTTP caches, through proxy-cache with rfc9111, and through nginx
   collector     an OpenTelemetry collector that receives what the plugin opentelemetry sends
+  prometheus    Prometheus 3 that scrapes the gateway, as text, as OpenMetrics, and with native histograms
   oauth2        OAuth2 clients for Node.js, Python and Go, through their grants
 
   --gateway PROGRAM   a gateway that is built already; without it one is built as for the demo
   --direct            the suites' clients and servers without a gateway between them: what fails then is no fault of it
   --short             without what takes long: of deck the 10,000 routes
   --only CASES        for finding a fault: a section of h2spec, a case of interop, a pattern of conformance ('Timeouts/**'),
-                      a step of deck, a pattern of go-kong ('TestRoute'), a case of oauth2 ('refresh')
+                      a step of deck, a pattern of go-kong ('TestRoute'), a case of oauth2 ('refresh'),
+                      a format of prometheus ('OpenMetrics')
   --record            writes the results into docs/compatibility.md; only with every suite and a gateway
 
 Needs Go (on the PATH or in /usr/local/go) and, the first time, the network. http-cache and oauth2 need Node.js with npm,
@@ -58,7 +61,7 @@ struct Suite {
     run: fn(&Bench<'_>) -> Result<Vec<Outcome>, String>,
 }
 
-const SUITES: [Suite; 9] = [
+const SUITES: [Suite; 10] = [
     Suite {
         name: "h2spec",
         run: h2spec::run,
@@ -90,6 +93,10 @@ const SUITES: [Suite; 9] = [
     Suite {
         name: "collector",
         run: collector::run,
+    },
+    Suite {
+        name: "prometheus",
+        run: prometheus::run,
     },
     Suite {
         name: "oauth2",
@@ -194,8 +201,13 @@ pub(crate) fn check() -> Result<(), String> {
     };
     let mut outcomes = deck::run(&bench)?;
     outcomes.extend(go_kong::run(&bench)?);
-    print!("{}", report::text(&outcomes));
-    verdict(&outcomes)
+    finish(&outcomes)
+}
+
+/// Prints results. Fails if a case has failed.
+pub(crate) fn finish(outcomes: &[Outcome]) -> Result<(), String> {
+    print!("{}", report::text(outcomes));
+    verdict(outcomes)
 }
 
 fn verdict(outcomes: &[Outcome]) -> Result<(), String> {

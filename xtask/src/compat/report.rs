@@ -4,28 +4,28 @@ use std::fmt::Write;
 
 /// Results of one suite for one kind of connection to the gateway.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
-    pub(super) suite: &'static str,
-    pub(super) version: String,
+pub(crate) struct Outcome {
+    pub(crate) suite: &'static str,
+    pub(crate) version: String,
     /// The kind of connection, for example `TLS`.
-    pub(super) way: &'static str,
-    pub(super) passed: usize,
-    pub(super) failed: Vec<Case>,
+    pub(crate) way: &'static str,
+    pub(crate) passed: usize,
+    pub(crate) failed: Vec<Case>,
     /// Cases that were not run.
-    pub(super) left_out: Vec<Case>,
+    pub(crate) left_out: Vec<Case>,
     /// Further information, for example how long a part took.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// One or several cases of a suite, with the reason for listing them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Case {
-    pub(super) name: String,
-    pub(super) why: String,
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) why: String,
 }
 
 impl Case {
-    pub(super) fn new(name: impl Into<String>, why: impl Into<String>) -> Self {
+    pub(crate) fn new(name: impl Into<String>, why: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             why: why.into(),
@@ -35,7 +35,7 @@ impl Case {
 
 impl Outcome {
     /// Counts a case. A case with a reason has failed.
-    pub(super) fn count(&mut self, name: &str, failure: Option<String>) {
+    pub(crate) fn count(&mut self, name: &str, failure: Option<String>) {
         match failure {
             None => self.passed += 1,
             Some(why) => self.failed.push(Case::new(name, why)),

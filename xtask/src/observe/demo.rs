@@ -1,6 +1,6 @@
 //! What observes the gateway of `cargo xtask demo --observe`.
 
-use super::{MISSING, Prometheus, is_installed};
+use super::{MISSING, Programs, Prometheus};
 use crate::compat::{self, Collector};
 use crate::shell;
 use std::fs;
@@ -73,8 +73,9 @@ plugins:
     pub(crate) fn watch(&mut self, gateway: &Gateway) -> Result<String, String> {
         let mut text = format!("  metrics    http://{}/metrics\n", gateway.status);
         let prefix = gateway.launch().prefix().display();
-        if is_installed() {
-            let server = Prometheus::start(&self.directory, gateway.status, PROMETHEUS_PORT)?;
+        if let Some(programs) = Programs::installed() {
+            let (directory, port) = (&self.directory, PROMETHEUS_PORT);
+            let server = Prometheus::start(&programs, directory, gateway.status, port, "")?;
             text += &format!(
                 "  Prometheus http://{0}/graph, alerts: http://{0}/alerts\n",
                 server.address

@@ -89,6 +89,39 @@ pub(crate) const KONG_VARIABLES: [(&str, &str); 4] = [
     ("kong_upstream_target_health", "upstream"),
 ];
 
+/// The names that Kong's plugin prometheus gives to metrics of HTTP.
+pub(crate) fn names_of_kong() -> Vec<Expression> {
+    const NUMBERS: [&str; 12] = [
+        "kong_bandwidth_bytes",
+        "kong_datastore_reachable",
+        "kong_http_requests_total",
+        "kong_memory_lua_shared_dict_bytes",
+        "kong_memory_lua_shared_dict_total_bytes",
+        "kong_memory_workers_lua_vms_bytes",
+        "kong_nginx_connections_total",
+        "kong_nginx_metric_errors_total",
+        "kong_nginx_requests_total",
+        "kong_nginx_timers",
+        "kong_node_info",
+        "kong_upstream_target_health",
+    ];
+    const HISTOGRAMS: [&str; 3] = [
+        "kong_kong_latency_ms",
+        "kong_request_latency_ms",
+        "kong_upstream_latency_ms",
+    ];
+    let parts = HISTOGRAMS
+        .iter()
+        .flat_map(|name| ["bucket", "count", "sum"].map(|part| format!("{name}_{part}")));
+    let names = NUMBERS.iter().map(|name| (*name).to_owned()).chain(parts);
+    names
+        .map(|text| Expression {
+            origin: "Kong's names".to_owned(),
+            text,
+        })
+        .collect()
+}
+
 /// The expressions of the dashboard in deploy/grafana, with every variable as "all".
 pub(crate) fn of_ours() -> Result<Vec<Expression>, String> {
     const FILE: &str = "deploy/grafana/silverback.json";

@@ -3,13 +3,18 @@
 
 mod demo;
 mod expressions;
+mod native;
+mod page;
 mod prometheus;
+mod stored;
 
+use crate::compat::{self, Case, Outcome};
 use crate::shell::{self, cargo};
 pub(crate) use demo::Observers;
 use expressions::Expression;
-use prometheus::{MISSING, Prometheus, check_page, deployed, is_installed, promtool};
-use std::collections::BTreeSet;
+pub(crate) use prometheus::Programs;
+use prometheus::{MISSING, Prometheus, deployed};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,34 +42,114 @@ const ACCEPTED_REMARKS: [&str; 4] = [
     "no metrics",
 ];
 
+/// How Prometheus scrapes the gateway. It asks for the formats that it prefers by itself.
+pub(crate) struct Way {
+    pub(crate) name: &'static str,
+    format: Format,
+    /// Settings of the gateway.
+    settings: &'static [(&'static str, &'static str)],
+    /// Further lines of the scrape job.
+    job: &'static str,
+}
+
+/// The format in which Prometheus gets the page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Text,
+    OpenMetrics,
+    Protobuf,
+}
+
+/// Settings with which every request is traced, so that there are exemplars.
+const TRACING: [(&str, &str); 2] = [
+    ("tracing_instrumentations", "request"),
+    ("tracing_sampling_rate", "1"),
+];
+
+/// Prometheus and the gateway without further settings.
+pub(crate) const DEFAULT: Way = Way {
+    name: "text",
+    format: Format::Text,
+    settings: &[],
+    job: "",
+};
+
+pub(crate) const OPENMETRICS: Way = Way {
+    name: "OpenMetrics",
+    format: Format::OpenMetrics,
+    settings: &[("metrics_openmetrics", "on"), TRACING[0], TRACING[1]],
+    job: "",
+};
+
+/// Native histograms with the classic buckets beside them. Only Prometheus 3 knows these settings of a job.
+pub(crate) const NATIVE: Way = Way {
+    name: "protobuf",
+    format: Format::Protobuf,
+    settings: &[("metrics_native_histograms", "on"), TRACING[0], TRACING[1]],
+    job: "  scrape_native_histograms: true\n  always_scrape_classic_histograms: true\n",
+};
+
 /// A step of `check`: skipped with a note where there is no Prometheus; in CI that is an error.
 pub(crate) fn check() -> Result<(), String> {
-    if !is_installed() {
+    let Some(programs) = Programs::installed() else {
         if std::env::var_os("CI").is_some() {
             return Err(MISSING.to_owned());
         }
         eprintln!("note: skipped: {MISSING}");
         return Ok(());
-    }
-    promtool(&["check", "config", "prometheus.yml"])?;
-    promtool(&["check", "rules", "silverback.rules.yml"])?;
-    promtool(&["test", "rules", "silverback.rules.test.yml"])?;
-    every_alert_is_tested()?;
+    };
     shell::run(&mut cargo(&["build", "--package", "gateway"]))?;
     let binary = shell::target_directory()?.join("debug").join("silverback");
+    let scraped = scrape(&programs, &binary, &DEFAULT)?;
+    compat::finish(&[files(&programs), scraped])
+}
+
+/// Checks the files that users get, without a server.
+pub(crate) fn files(programs: &Programs) -> Outcome {
+    let mut outcome = outcome(programs, "promtool");
+    for words in [
+        ["check", "config", "prometheus.yml"],
+        ["check", "rules", "silverback.rules.yml"],
+        ["test", "rules", "silverback.rules.test.yml"],
+    ] {
+        outcome.count(&words.join(" "), programs.promtool(&words).err());
+    }
+    outcome.count("every alert is tested", every_alert_is_tested().err());
+    outcome
+}
+
+/// Lets a Prometheus scrape a gateway under load, and after it.
+pub(crate) fn scrape(programs: &Programs, binary: &Path, way: &Way) -> Result<Outcome, String> {
+    let mut outcome = outcome(programs, way.name);
     let echo = Echo::start();
-    let gateway = Launch::new(binary)
-        .set("plugin_time_metrics", "on")
+    let launch = Launch::new(binary).set("plugin_time_metrics", "on");
+    let settings = way.settings.iter();
+    let launch = settings.fold(launch, |launch, (name, value)| launch.set(name, *value));
+    let gateway = launch
         .configuration(&configuration(&echo, 0)?)
         .try_start()
         .map_err(|log| format!("the gateway did not start:\n{log}"))?;
+    let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let server = Prometheus::start(programs, directory.path(), gateway.status, 0, way.job)?;
     let end = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| load(&gateway, &end));
-        let checked = under_load(&gateway, &echo);
+        let checked = under_load(&server, &gateway, &echo, way, &mut outcome);
         end.store(true, Ordering::Relaxed);
         checked
-    })
+    })?;
+    remarks(programs, &gateway, &mut outcome)?;
+    stored::check(&server, &gateway, way, &mut outcome)?;
+    Ok(outcome)
+}
+
+fn outcome(programs: &Programs, way: &'static str) -> Outcome {
+    Outcome {
+        suite: "prometheus",
+        version: programs.version.clone(),
+        way,
+        ..Outcome::default()
+    }
 }
 
 /// An alert that is not in the tests of the rules may never fire.
@@ -148,6 +233,8 @@ certificates:
 {key}
     snis: [{{ name: example.test }}]
 plugins:
+  - name: opentelemetry
+    config: {{ traces_endpoint: "{url}/traces" }}
   - name: prometheus
     config:
       per_consumer: true
@@ -171,12 +258,19 @@ fn load(gateway: &Gateway, end: &AtomicBool) {
     }
 }
 
-fn under_load(gateway: &Gateway, echo: &Echo) -> Result<(), String> {
-    let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let server = Prometheus::start(directory.path(), gateway.status, 0)?;
+fn under_load(
+    server: &Prometheus,
+    gateway: &Gateway,
+    echo: &Echo,
+    way: &Way,
+    outcome: &mut Outcome,
+) -> Result<(), String> {
     let mut wanted = expressions::of_kong();
     wanted.extend(expressions::of_ours()?);
-    let total = wanted.len();
+    wanted.extend(expressions::names_of_kong());
+    for one in &mut wanted {
+        one.text = way.renamed(&one.text);
+    }
     let deadline = Instant::now() + LIMIT;
     let mut version = 0;
     while !wanted.is_empty() && Instant::now() < deadline {
@@ -188,31 +282,38 @@ fn under_load(gateway: &Gateway, echo: &Echo) -> Result<(), String> {
         }
         let page = testkit::get(gateway.status, "/metrics", &[]).text();
         wanted.retain(|one| {
-            let is_empty = server.evaluate(&one.text).unwrap_or(0) == 0;
-            let is_absent = is_empty && is_absent(one, &page);
-            if is_absent {
-                eprintln!("note: this machine has no such metric: {}", one.origin);
+            if server.evaluate(&one.text).unwrap_or(0) > 0 {
+                outcome.passed += 1;
+                return false;
             }
-            is_empty && !is_absent
+            let is_absent = is_absent(one, &page);
+            if is_absent {
+                let why = "this machine has no such metric";
+                outcome.left_out.push(Case::new(one.origin.clone(), why));
+            }
+            !is_absent
         });
     }
-    let empty = wanted.iter().map(|one| {
+    for one in wanted {
         let why = server.evaluate(&one.text).err();
         let why = why.unwrap_or_else(|| "no data".to_owned());
-        format!("{}: {}: {why}", one.origin, one.text)
-    });
-    let mut problems: Vec<String> = empty.collect();
-    problems.extend(variables(&server));
-    problems.extend(rules(&server));
-    let page = testkit::get(gateway.status, "/metrics", &[]).text();
-    problems.extend(remarks(&page)?);
-    println!(
-        "prometheus: {} of {total} expressions return data",
-        total - wanted.len()
-    );
-    match problems.as_slice() {
-        [] => Ok(()),
-        some => Err(some.join("\n")),
+        let name = format!("{}: {}", one.origin, one.text);
+        outcome.count(&name, Some(why));
+    }
+    variables(server, outcome);
+    rules(server, outcome);
+    Ok(())
+}
+
+impl Way {
+    /// Returns an expression with the names that metrics have in this format.
+    fn renamed(&self, expression: &str) -> String {
+        match self.format {
+            Format::OpenMetrics => {
+                expression.replace("kong_bandwidth_bytes", "kong_bandwidth_bytes_total")
+            }
+            Format::Text | Format::Protobuf => expression.to_owned(),
+        }
     }
 }
 
@@ -222,41 +323,47 @@ fn is_absent(expression: &Expression, page: &str) -> bool {
     names.any(|name| expression.text.contains(name) && !page.contains(name))
 }
 
-/// Variables of Kong's dashboard without a value.
-fn variables(server: &Prometheus) -> Vec<String> {
-    let is_empty = |(metric, label): &&(&str, &str)| {
-        let target = format!("/api/v1/label/{label}/values?match[]={metric}");
-        let values = server.ask(&target);
-        let values = values["data"].as_array().into_iter().flatten();
-        !values
-            .into_iter()
-            .any(|value| value.as_str().is_some_and(|value| !value.is_empty()))
+/// Checks that the variables of Kong's dashboard have values.
+fn variables(server: &Prometheus, outcome: &mut Outcome) {
+    for (metric, label) in expressions::KONG_VARIABLES {
+        let answer = server.ask(&format!("/api/v1/label/{label}/values?match[]={metric}"));
+        let mut values = answer["data"].as_array().into_iter().flatten();
+        let has_value = values.any(|value| value.as_str().is_some_and(|value| !value.is_empty()));
+        outcome.count(
+            &format!("{metric} has the label {label}"),
+            (!has_value).then(|| answer.to_string()),
+        );
+    }
+}
+
+/// Checks that Prometheus could evaluate each rule on what the gateway says.
+fn rules(server: &Prometheus, outcome: &mut Outcome) {
+    let deadline = Instant::now() + LIMIT;
+    let rules = loop {
+        let rules = server.rules();
+        let all_are_evaluated = rules.iter().all(|rule| rule["health"] != "unknown");
+        if all_are_evaluated || Instant::now() > deadline {
+            break rules;
+        }
+        thread::sleep(POLL_INTERVAL);
     };
-    let empty = expressions::KONG_VARIABLES.iter().filter(is_empty);
-    empty
-        .map(|(metric, label)| format!("{metric} has no label {label}"))
-        .collect()
+    outcome.count(
+        "there are rules",
+        rules.is_empty().then(|| "none".to_owned()),
+    );
+    for rule in rules {
+        let failure = (rule["health"] != "ok").then(|| rule["lastError"].to_string());
+        outcome.count(&format!("rule {}", rule["name"]), failure);
+    }
 }
 
-/// Rules that Prometheus could not evaluate on what the gateway says.
-fn rules(server: &Prometheus) -> Vec<String> {
-    let answer = server.ask("/api/v1/rules");
-    let groups = answer["data"]["groups"].as_array().into_iter().flatten();
-    let rules = groups.flat_map(|group| group["rules"].as_array().into_iter().flatten());
-    rules
-        .filter(|rule| rule["health"] == "err")
-        .map(|rule| format!("rule {}: {}", rule["name"], rule["lastError"]))
-        .collect()
-}
-
-/// Remarks of promtool about a page, without the accepted ones.
-fn remarks(page: &str) -> Result<BTreeSet<String>, String> {
-    let said = check_page(page)?;
+/// Checks that promtool has no remarks about the page but the accepted ones.
+fn remarks(programs: &Programs, gateway: &Gateway, outcome: &mut Outcome) -> Result<(), String> {
+    let page = testkit::get(gateway.status, "/metrics", &[]).text();
+    let said = programs.check_page(&page)?;
     let is_accepted = |line: &String| ACCEPTED_REMARKS.iter().any(|name| line.contains(name));
-    let lines = said
-        .into_iter()
-        .filter(|line| !line.trim().is_empty() && !is_accepted(line));
-    Ok(lines
-        .map(|line| format!("promtool check metrics: {line}"))
-        .collect())
+    let mut lines = said;
+    lines.retain(|line| !line.trim().is_empty() && !is_accepted(line));
+    outcome.count("check metrics", stored::failure(lines.into_iter()));
+    Ok(())
 }
