@@ -4,7 +4,7 @@
 use super::Bench;
 use super::go::Program;
 use super::report::Outcome;
-use crate::observe::{self, DEFAULT, NATIVE, OPENMETRICS, Programs};
+use crate::observe::{self, BOTH, DEFAULT, NATIVE, OPENMETRICS, Programs};
 
 const VERSION: &str = "3.16.0";
 
@@ -36,7 +36,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Outcome>, String> {
     if bench.only.is_none() {
         outcomes.push(observe::files(&programs));
     }
-    for way in [DEFAULT, OPENMETRICS, NATIVE] {
+    for way in [DEFAULT, OPENMETRICS, NATIVE, BOTH] {
         if bench.only.is_none_or(|name| name == way.name) {
             outcomes.push(observe::scrape(&programs, gateway, &way)?);
         }

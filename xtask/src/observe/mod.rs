@@ -57,7 +57,12 @@ pub(crate) struct Way {
 enum Format {
     Text,
     OpenMetrics,
-    Protobuf,
+    Protobuf {
+        /// Whether the classic buckets of native histograms are stored too.
+        has_classic: bool,
+        /// Whether Kong's latencies are native histograms.
+        has_kong: bool,
+    },
 }
 
 /// Settings with which every request is traced, so that there are exemplars.
@@ -81,10 +86,25 @@ pub(crate) const OPENMETRICS: Way = Way {
     job: "",
 };
 
-/// Native histograms with the classic buckets beside them. Only Prometheus 3 knows these settings of a job.
+/// Prometheus 3 that stores native histograms, and the gateway without further settings. Prometheus does not store the
+/// classic buckets of a native histogram then.
 pub(crate) const NATIVE: Way = Way {
-    name: "protobuf",
-    format: Format::Protobuf,
+    name: "native",
+    format: Format::Protobuf {
+        has_classic: false,
+        has_kong: false,
+    },
+    settings: &TRACING,
+    job: "  scrape_native_histograms: true\n",
+};
+
+/// All histograms that can be native, with the classic buckets beside them.
+pub(crate) const BOTH: Way = Way {
+    name: "both",
+    format: Format::Protobuf {
+        has_classic: true,
+        has_kong: true,
+    },
     settings: &[("metrics_native_histograms", "on"), TRACING[0], TRACING[1]],
     job: "  scrape_native_histograms: true\n  always_scrape_classic_histograms: true\n",
 };
@@ -312,7 +332,7 @@ impl Way {
             Format::OpenMetrics => {
                 expression.replace("kong_bandwidth_bytes", "kong_bandwidth_bytes_total")
             }
-            Format::Text | Format::Protobuf => expression.to_owned(),
+            Format::Text | Format::Protobuf { .. } => expression.to_owned(),
         }
     }
 }
