@@ -1,5 +1,5 @@
-//! `cargo xtask compat`: runs protocol suites of other projects and clients of Kong and of OAuth2 against the real
-//! gateway. They are downloaded into the target directory, most of them from Go's module proxy, in the versions named
+//! `cargo xtask compat`: runs protocol suites of other projects, clients of Kong and of OAuth2, and programs that observe
+//! gateways against the real gateway. They are downloaded into the target directory, most of them from Go's module proxy, in the versions named
 //! here or in xtask/compat. The repository contains none of their code. `--record` writes the latest results into docs/compatibility.md.
 //!
 //! The clients are part of `check` where Go has them or can download them. The protocol suites take too long for that.

@@ -65,10 +65,11 @@ fn parameter<'a>(parameters: &'a str, name: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    /// What Prometheus 2 and 3 send, without and with native histograms.
+    /// What Prometheus 2.42 and 3.16 send by default, and what 2.42 and 3.16 send if they store native histograms.
     const PROMETHEUS_2: &str = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
-    const PROMETHEUS_3: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
-    const NATIVE: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+    const PROMETHEUS_3: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.7,application/openmetrics-text;version=0.0.1;q=0.6,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.3";
+    const NATIVE_2: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+    const NATIVE_3: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
 
     #[test]
     fn prometheus_gets_the_format_that_keeps_the_names() {
@@ -76,8 +77,10 @@ mod tests {
             assert_eq!(format(Some(accept), false), Format::Text);
             assert_eq!(format(Some(accept), true), Format::OpenMetrics);
         }
-        for offers in [false, true] {
-            assert_eq!(format(Some(NATIVE), offers), Format::Protobuf);
+        for accept in [NATIVE_2, NATIVE_3] {
+            for offers in [false, true] {
+                assert_eq!(format(Some(accept), offers), Format::Protobuf);
+            }
         }
     }
 
