@@ -14,6 +14,7 @@ pub(crate) use demo::Observers;
 use expressions::Expression;
 pub(crate) use prometheus::Programs;
 use prometheus::{MISSING, Prometheus, deployed};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -23,6 +24,9 @@ use testkit::{Client, Echo, Gateway, Launch};
 /// Maximum time until every expression returns data: the rates need some scrapes.
 const LIMIT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Minimum time for which the gateway is scraped under load.
+const LEAST_LOAD: Duration = Duration::from_secs(10);
 
 /// Pause between rounds of requests, because the gateway under test and Prometheus share the machine.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -291,15 +295,17 @@ fn under_load(
     for one in &mut wanted {
         one.text = way.renamed(&one.text);
     }
-    let deadline = Instant::now() + LIMIT;
+    let (least, deadline) = (Instant::now() + LEAST_LOAD, Instant::now() + LIMIT);
     let mut version = 0;
-    while !wanted.is_empty() && Instant::now() < deadline {
+    let mut errors = BTreeSet::new();
+    while Instant::now() < least || !wanted.is_empty() && Instant::now() < deadline {
         thread::sleep(POLL_INTERVAL);
         version += 1;
         let changed = gateway.post_config(&configuration(echo, version)?);
         if changed.status != 201 {
             return Err(format!("a change was refused: {}", changed.text()));
         }
+        errors.extend(server.scrape_error());
         let page = testkit::get(gateway.status, "/metrics", &[]).text();
         wanted.retain(|one| {
             if server.evaluate(&one.text).unwrap_or(0) > 0 {
@@ -320,6 +326,10 @@ fn under_load(
         let name = format!("{}: {}", one.origin, one.text);
         outcome.count(&name, Some(why));
     }
+    outcome.count(
+        "no scrape fails but by its time limit",
+        stored::failure(errors.into_iter()),
+    );
     variables(server, outcome);
     rules(server, outcome);
     Ok(())

@@ -180,6 +180,15 @@ impl Prometheus {
         self.ask("/api/v1/targets")["data"]["activeTargets"].take()
     }
 
+    /// Returns why the last scrape failed, if it did so for another reason than its time limit, which a busy machine may
+    /// exceed.
+    pub(super) fn scrape_error(&self) -> Option<String> {
+        let target = &self.targets()[0];
+        let error = target["lastError"].as_str().unwrap_or_default();
+        let failed = !error.is_empty() && !error.contains("deadline exceeded");
+        failed.then(|| error.to_owned())
+    }
+
     /// Returns the rules that it evaluates, as the HTTP API shows them.
     pub(super) fn rules(&self) -> Vec<Value> {
         let answer = self.ask("/api/v1/rules");
