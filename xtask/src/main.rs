@@ -40,7 +40,7 @@ usage: cargo xtask <command>
           routing decisions compared with a simple reference, an hour of Lua code that does harm; or one of them:
           cargo xtask soak [store | kills | router | lua] [--seed N]
           lua runs for a given time, and writes its result to a file: [--minutes N] [--output FILE]
-  compat  protocol suites of other projects, clients of Kong and Prometheus 3 against the gateway (cargo xtask compat --help;
+  compat  protocol suites of other projects, clients of Kong and Prometheus against the gateway (cargo xtask compat --help;
           docs/compatibility.md; needs Go)
 ";
 

@@ -74,11 +74,7 @@ impl Go {
         words: &[&str],
     ) -> Result<PathBuf, String> {
         let Program { package, version } = program;
-        let name = package.rsplit('/').next().unwrap_or(package);
-        let bin = self
-            .folder
-            .join(format!("{}@{version}", package.replace('/', "+")));
-        let path = bin.join(name);
+        let (bin, path) = self.place(program);
         if path.is_file() {
             return Ok(path);
         }
@@ -98,6 +94,39 @@ impl Go {
             )
         })?;
         Ok(path)
+    }
+
+    /// Like [`Go::install`], for a program of a module that replaces other modules: `go install` refuses such a program.
+    pub(super) fn install_within(
+        &self,
+        module: &str,
+        program: &Program,
+    ) -> Result<PathBuf, String> {
+        let Program { package, version } = program;
+        let (_, path) = self.place(program);
+        if path.is_file() {
+            return Ok(path);
+        }
+        eprintln!("building {package}@{version} ...");
+        let mut command = Command::new(&self.program);
+        command
+            .current_dir(self.module(module, version)?)
+            .env("CGO_ENABLED", "0")
+            .args(["build", "-o"])
+            .arg(&path)
+            .arg(package);
+        shell::run(&mut command)?;
+        Ok(path)
+    }
+
+    /// Returns the directory of a program, and its path.
+    fn place(&self, program: &Program) -> (PathBuf, PathBuf) {
+        let Program { package, version } = program;
+        let name = package.rsplit('/').next().unwrap_or(package);
+        let folder = format!("{}@{version}", package.replace('/', "+"));
+        let bin = self.folder.join(folder);
+        let path = bin.join(name);
+        (bin, path)
     }
 
     /// Returns the directory of a module's files, for test data that a suite keeps next to its programs.

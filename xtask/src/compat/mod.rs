@@ -40,7 +40,7 @@ usage: cargo xtask compat [SUITE...] [--gateway PROGRAM] [--direct] [--short] [-
   go-kong       the tests of Kong's client library for Go
   http-cache    the public suite for HTTP caches, through proxy-cache with rfc9111, and through nginx
   collector     an OpenTelemetry collector that receives what the plugin opentelemetry sends
-  prometheus    Prometheus 3 that scrapes the gateway, as text, as OpenMetrics, and with native histograms
+  prometheus    Prometheus 3 and 2 that scrape the gateway, as text, as OpenMetrics, and 3 with native histograms
   oauth2        OAuth2 clients for Node.js, Python and Go, through their grants
 
   --gateway PROGRAM   a gateway that is built already; without it one is built as for the demo

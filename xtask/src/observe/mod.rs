@@ -25,8 +25,8 @@ use testkit::{Client, Echo, Gateway, Launch};
 const LIMIT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Minimum time for which the gateway is scraped under load.
-const LEAST_LOAD: Duration = Duration::from_secs(10);
+/// Minimum duration of the load. Prometheus begins to scrape five seconds after its start.
+const LEAST_LOAD: Duration = Duration::from_secs(15);
 
 /// Pause between rounds of requests, because the gateway under test and Prometheus share the machine.
 const PAUSE: Duration = Duration::from_millis(20);
