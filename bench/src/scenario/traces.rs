@@ -48,7 +48,7 @@ pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
         let mut subjects = vec![harness.relay(&requests)?];
         for (name, instrumentations, rate) in LINES {
             let mut plugins = chains::six().to_vec();
-            plugins.extend(rate.map(|rate| plugin(&sink.to_string(), rate)));
+            plugins.extend(rate.map(|rate| plugin(&sink.to_string(), instrumentations, rate)));
             let text = shape.text_with(harness.upstream, &plugins);
             let settings = [("KONG_TRACING_INSTRUMENTATIONS", instrumentations.to_owned())];
             for build in harness.builds.clone() {
@@ -69,9 +69,18 @@ pub fn measure(harness: &mut Harness, scenario: &mut Scenario) -> Result<()> {
     })
 }
 
-fn plugin(sink: &str, rate: f64) -> Value {
+/// Number of spans in a batch: those of about 500 requests. With all instrumentations it is that of a collector by default
+/// (processor `batch`). Small batches wake the sender often, and large ones do not fit into the processor's cache.
+fn batch(instrumentations: &str) -> u32 {
+    match instrumentations {
+        "all" => 8192,
+        _ => 512,
+    }
+}
+
+fn plugin(sink: &str, instrumentations: &str, rate: f64) -> Value {
     json!({"name": "opentelemetry", "config": {
         "traces_endpoint": format!("http://{sink}/v1/traces"), "sampling_rate": rate,
-        "queue": {"max_batch_size": 1000, "max_coalescing_delay": 1, "max_entries": 100_000},
+        "queue": {"max_batch_size": batch(instrumentations), "max_coalescing_delay": 1, "max_entries": 100_000},
     }})
 }
