@@ -8,7 +8,7 @@ use super::form::{Form, is_bodiless};
 use super::handling::Handling;
 use super::opening::Opening;
 use super::plane::DataPlane;
-use super::proxying::CLIENT_GONE;
+use super::proxying::{CLIENT_GONE, streams_by_nature};
 use super::request_body::BodyShare;
 use super::worker;
 use super::{After, Connection, Outcome, WholeBody};
@@ -17,6 +17,7 @@ use crate::forward_response::{ClientFraming, Inbound, write_response};
 use crate::plugins::{Chain, ClientLeft, FilterFailed};
 use crate::respond::{ResponseSettings, inject};
 use crate::session::filtering::{CHUNK_END, write_chunk_size};
+use crate::snapshot::ServiceRef;
 use bytes::Bytes;
 use net::http1::{Framing, ResponseHead};
 use plugin::{Answer, HeaderEdits, Origin, Phases, Reason, Request};
@@ -36,6 +37,23 @@ pub(super) struct Collected {
     /// The bytes after the last chunk.
     pub(super) trailers: Vec<u8>,
     share: BodyShare,
+}
+
+/// Whether the whole response is read into memory, because a plugin asks for it. It is not for WebSockets, nor for gRPC,
+/// whose messages must be forwarded as they arrive.
+pub(super) fn collects(service: ServiceRef<'_>, handling: &Handling<'_>) -> bool {
+    let Handling { request, chain, .. } = handling;
+    if !chain.has(Phases::RESPONSE) && !request.upstream.buffer_response {
+        return false;
+    }
+    let streams = streams_by_nature(service, request.head);
+    if streams {
+        tracing::info!(
+            request_id = request.request_id,
+            "a plugin asks for the whole response, which is not possible for WebSockets and gRPC"
+        );
+    }
+    !streams
 }
 
 impl Collected {

@@ -2,7 +2,7 @@
 //! phase, and contacts the upstream with as many attempts as the service allows.
 
 use super::answer::ServerError;
-use super::collected::Collected;
+use super::collected::{Collected, collects};
 use super::connect::{ConnectError, Name, obtain};
 use super::debugging::note_try;
 use super::exchange::{Exchange, Exchanged, Source, Terms};
@@ -756,27 +756,10 @@ impl Call<'_> {
     }
 }
 
-/// Whether the whole response is read into memory, because a plugin asks for it. It is not for WebSockets, nor for gRPC,
-/// whose messages must be forwarded as they arrive.
-fn collects(service: ServiceRef<'_>, handling: &Handling<'_>) -> bool {
-    let Handling { request, chain, .. } = handling;
-    if !chain.has(Phases::RESPONSE) && !request.upstream.buffer_response {
-        return false;
-    }
-    let streams = streams_by_nature(service, request.head);
-    if streams {
-        tracing::info!(
-            request_id = request.request_id,
-            "a plugin asks for the whole response, which is not possible for WebSockets and gRPC"
-        );
-    }
-    !streams
-}
-
 /// Whether bytes must be forwarded as they arrive: for WebSockets, for gRPC calls, and for all requests to a gRPC
 /// service, including calls of the Connect protocol.
 /// Source: kong/templates/nginx_kong.lua location @grpc.
-fn streams_by_nature(service: ServiceRef<'_>, head: &RequestHead) -> bool {
+pub(super) fn streams_by_nature(service: ServiceRef<'_>, head: &RequestHead) -> bool {
     head.asks_for_websocket()
         || Request::has_grpc_type(head)
         || matches!(service.protocol, Protocol::Grpc | Protocol::Grpcs)
