@@ -56,11 +56,11 @@ impl Connection {
     /// Sends the response of a plugin that has ended the request.
     pub(super) fn answer_plugin(
         &mut self,
-        ended: Box<Ended>,
+        ended: Ended,
         opening: &Opening<'_>,
         handling: &mut Handling<'_>,
     ) -> Outcome {
-        let (response, at_once) = match *ended {
+        let (response, at_once) = match ended {
             Ended::Answered { response, at_once } => (response, at_once),
             Ended::Redirected(redirect) => return self.redirect(redirect, opening, handling),
         };

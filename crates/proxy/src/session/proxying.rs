@@ -88,7 +88,7 @@ impl Connection {
                     if handling.chain.goes_on() {
                         handling.goes_on = Some(*routed);
                     }
-                    return self.answer_plugin(ended, opening, handling);
+                    return self.answer_plugin(*ended, opening, handling);
                 }
                 Err(error) => return self.refuse_body(error, opening, handling),
             }
@@ -175,7 +175,7 @@ impl Connection {
     ) -> Option<Outcome> {
         match self.run_rewrite(globals, handling).await {
             Ok(None) => None,
-            Ok(Some(ended)) => Some(self.answer_plugin(ended, opening, handling)),
+            Ok(Some(ended)) => Some(self.answer_plugin(*ended, opening, handling)),
             Err(error) => {
                 handling.use_globals(globals);
                 Some(self.refuse_body(error, opening, handling))

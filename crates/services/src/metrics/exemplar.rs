@@ -38,7 +38,7 @@ impl Noted {
     /// can be lost: then the bucket gets another exemplar.
     #[inline]
     pub(super) fn is_first(&self, cell: u16, at: Duration) -> bool {
-        let period = at.as_secs() / PERIOD << NOTED_CELLS;
+        let period = (at.as_secs() / PERIOD) << NOTED_CELLS;
         let bit = 1 << (usize::from(cell) % NOTED_CELLS);
         let mut noted = self.0.load(Ordering::Relaxed);
         if noted >> NOTED_CELLS != period >> NOTED_CELLS {
