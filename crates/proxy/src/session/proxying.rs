@@ -93,7 +93,7 @@ impl Connection {
                 Err(error) => return self.refuse_body(error, opening, handling),
             }
         } else if !route.plan.is_empty() {
-            // No plugin has changed the request, and none waits.
+            // No plugin changes the request here, and none waits.
             handling.use_memory();
             handling.request.local = self.arrival.local(&self.stream);
             handling.chain.pick_all(&route.plan);

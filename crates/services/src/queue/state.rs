@@ -495,12 +495,17 @@ impl State<Text> {
         let mut locked = self.lock();
         locked.counts.pushed += size.entries() as u64;
         let has_room = locked.has_room(size);
-        let most = locked.params.most_together() / 8;
+        // So that limits drop a part of what waits. What is larger than this is not put together.
+        let (most, most_bytes) = (
+            locked.params.most_together() / 8,
+            locked.params.max_bytes() / 8,
+        );
         let waiting = locked.counts.bytes;
         let Locked { items, chunk, .. } = &mut *locked;
         if let Some(Item { of, size: before }) = items.back_mut() {
             if has_room
                 && before.entries() + size.entries() <= most
+                && before.bytes() + size.bytes() <= most_bytes
                 && of.extend(size.entries(), texts)
             {
                 before.add(size);

@@ -219,7 +219,9 @@ impl Queue<Text> {
 
     /// Adds a copy of this number of texts, each of which has its separator in front of it. They are sent or dropped
     /// together, so there should not be more of them than [`super::QueueParams::most_together`] returns. Texts that were
-    /// pushed before them can be sent or dropped with them, as long as they are an eighth of that number.
+    /// pushed before them can be sent or dropped with them, as long as they are an eighth of that number, and of
+    /// `max_bytes`. A queue should get all its texts in this way or none: those that were pushed last keep the rest of a
+    /// chunk until others are.
     #[inline]
     pub fn push_texts(&self, number: usize, texts: &[u8]) {
         self.state.push_texts(Size::new(number, texts.len()), texts);

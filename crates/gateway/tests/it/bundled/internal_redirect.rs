@@ -97,3 +97,35 @@ fn wrong_arguments_are_errors_of_the_code() {
         ])
     );
 }
+
+#[test]
+fn the_query_of_a_redirect_stays_in_its_line_whatever_plugins_the_next_route_has() {
+    let echo = Echo::start();
+    let access = r#"
+      kong.service.request.set_header("x-hop", kong.request.get_query_arg("to"))
+      return ngx.exec("/b", "v=" .. kong.request.get_query_arg("q"))
+    "#;
+    let hop = |to: &str, plugins: Value| json!({"paths": ["/a"], "headers": {"x-hop": [to]}, "plugins": plugins});
+    let added = json!({"add": {"headers": ["x-b:1"]}});
+    let configuration = one_service(
+        &echo.url(),
+        json!([
+            {"paths": ["/a"], "plugins": [{"name": "pre-function", "config": {"access": [access]}}]},
+            hop("none", json!([])),
+            hop("filter", json!([{"name": "response-transformer", "config": added}])),
+            hop("access", json!([{"name": "correlation-id"}])),
+        ]),
+    );
+    let gateway = start(crate::launch(), "off", &configuration);
+    for to in ["none", "filter", "access"] {
+        let target = format!("/a?to={to}&q=1%20HTTP/1.1%0d%0aX-Evil:%20yes%0d%0a%0d%0aGET%20/b");
+        let answer = testkit::request(gateway.proxy, "GET", &target, &[], b"");
+        let seen = seen(&answer);
+        assert_eq!(
+            seen["uri"], "/?v=1%20HTTP/1.1%0D%0AX-Evil:%20yes%0D%0A%0D%0AGET%20/b",
+            "{to}"
+        );
+        assert_eq!(seen["headers"]["x-evil"], Value::Null, "{to}");
+    }
+    assert_eq!(echo.requests(), 3);
+}

@@ -225,3 +225,23 @@ async fn an_eighth_of_a_batch_is_dropped_at_once() {
     assert_eq!(received.try_recv().unwrap().concat(), expected.as_bytes());
     assert_complete(queue.counts());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_of_bytes_drops_a_part_of_what_waits() {
+    let bench = Bench::new([]);
+    let params = QueueParams {
+        max_batch_size: 200,
+        max_bytes: Some(4000),
+        ..QueueParams::default()
+    };
+    let (queue, received) = text_queue(&bench, params);
+    let text = |number: u32| format!(",{number:0>299}");
+    for number in 0..20 {
+        queue.push_texts(1, text(number).as_bytes());
+    }
+    sleep(2 * SECOND).await;
+    let expected: String = (7..20).map(text).collect();
+    assert_eq!(received.try_recv().unwrap().concat(), expected.as_bytes());
+    assert_eq!(queue.counts().dropped_bytes, 7);
+    assert_complete(queue.counts());
+}
