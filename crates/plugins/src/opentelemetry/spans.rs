@@ -91,28 +91,21 @@ struct Writer<'a, 'q> {
 
 /// The name of a span, or its beginning.
 struct Prefix {
+    text: &'static str,
     bytes: [u8; PREFIX],
-    length: usize,
 }
 
 /// The space of a [`Prefix`]. All of it is copied, because a copy of a known length takes few steps.
 const PREFIX: usize = 32;
 
 impl Prefix {
-    const fn new(text: &str) -> Self {
+    const fn new(text: &'static str) -> Self {
         let mut bytes = [0; PREFIX];
         bytes
             .split_at_mut(text.len())
             .0
             .copy_from_slice(text.as_bytes());
-        Self {
-            bytes,
-            length: text.len(),
-        }
-    }
-
-    fn text(&self) -> &str {
-        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+        Self { text, bytes }
     }
 }
 
@@ -242,7 +235,7 @@ impl Writer<'_, '_> {
         (prefix, name): (&Prefix, &[u8]),
         times: &[u8; TIMES.len()],
     ) -> bool {
-        let name_end = HEAD + prefix.length + name.len();
+        let name_end = HEAD + prefix.text.len() + name.len();
         let end = name_end + TIMES.len();
         if end > BARE {
             return false;
@@ -256,7 +249,7 @@ impl Writer<'_, '_> {
         span[SPAN].copy_from_slice(&id.to_be_bytes());
         span[HEAD - 1] = (name_end - HEAD) as u8;
         span[HEAD..HEAD + PREFIX].copy_from_slice(&prefix.bytes);
-        span[HEAD + prefix.length..name_end].copy_from_slice(name);
+        span[HEAD + prefix.text.len()..name_end].copy_from_slice(name);
         span[name_end..end].copy_from_slice(times);
         out.truncate(out.len() - (BARE - end));
         self.texts.end();
@@ -346,7 +339,7 @@ impl Writer<'_, '_> {
         if span.details.is_none() && self.bare(id, (prefix, name.as_bytes()), &times) {
             return;
         }
-        self.detailed(id, &[prefix.text(), name].concat(), (start, end), span);
+        self.detailed(id, &[prefix.text, name].concat(), (start, end), span);
     }
 
     /// Writes a span that the data plane has recorded, and that has details or a long name.

@@ -42,7 +42,7 @@ pub(super) struct RouteSeries {
     pub(super) number: u64,
     /// Requests of all consumers, and the latencies.
     all: Counted<OF_ROUTE>,
-    /// Which buckets of the latencies of the gateway, of the request and of the upstream have got an exemplar.
+    /// The exemplars of the latencies: of the gateway, of the request, and of the upstream.
     noted: [Noted; 3],
     pub(super) route: Uuid,
     pub(super) service: Option<Uuid>,

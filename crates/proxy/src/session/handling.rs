@@ -103,7 +103,7 @@ impl<'r> Handling<'r> {
         } = &mut request.upstream;
         *query = Some(redirect.query);
         (*path, *target, *buffer_response) = (None, None, false);
-        // The request may now come to a route whose plugins have no access phase, after which it is done otherwise.
+        // Otherwise the end of an access phase does this. The next route may have none.
         request.upstream.escape_request_line();
         self.restarts = self.chain.restart(redirect.path);
         if !self.restarts {

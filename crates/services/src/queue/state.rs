@@ -495,12 +495,11 @@ impl State<Text> {
         let mut locked = self.lock();
         locked.counts.pushed += size.entries() as u64;
         let has_room = locked.has_room(size);
-        // So that limits drop a part of what waits. What is larger than this is not put together.
+        // An item is dropped as a whole, so it must be a small part of what may wait.
         let (most, most_bytes) = (
             locked.params.most_together() / 8,
             locked.params.max_bytes() / 8,
         );
-        let waiting = locked.counts.bytes;
         let Locked { items, chunk, .. } = &mut *locked;
         if let Some(Item { of, size: before }) = items.back_mut() {
             if has_room
@@ -514,7 +513,7 @@ impl State<Text> {
             }
             chunk.close(of);
         }
-        let open = |chunk: &mut Chunk, _: u64| chunk.open(size.entries(), texts, waiting);
+        let open = |chunk: &mut Chunk, waiting| chunk.open(size.entries(), texts, waiting);
         if !has_room {
             return self.push_slow(locked, size, open);
         }
