@@ -10,7 +10,7 @@ pub mod queries;
 
 use compact_str::CompactString;
 use custom::{Additions, Counted, Custom, CustomSpan};
-pub use moment::Moment;
+pub use moment::{Moment, nanoseconds};
 pub use net::id::short_hex;
 use std::borrow::Cow;
 use std::net::IpAddr;

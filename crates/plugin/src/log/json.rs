@@ -1,6 +1,7 @@
 //! Writes JSON straight into a buffer. A log record is written for every request, so it does without an intermediate
 //! value.
 
+use crate::trace::nanoseconds;
 use std::net::IpAddr;
 use std::time::Duration;
 use uuid::Uuid;
@@ -184,11 +185,6 @@ pub(super) fn time(time: Duration, between: &[u8], out: &mut Vec<u8>) {
 pub(super) fn milliseconds(time: Duration) -> u64 {
     let seconds = time.as_secs().saturating_mul(1000);
     seconds.saturating_add(time.subsec_millis().into())
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    let seconds = time.as_secs().saturating_mul(1_000_000_000);
-    seconds.saturating_add(time.subsec_nanos().into())
 }
 
 pub(super) fn id(id: Uuid, out: &mut Vec<u8>) {

@@ -59,7 +59,9 @@ impl Moment {
     }
 }
 
-fn nanoseconds(time: Duration) -> u64 {
+/// Returns the nanoseconds of a duration; the largest number for those of more than 584 years.
+#[inline]
+pub fn nanoseconds(time: Duration) -> u64 {
     let whole = time.as_secs().saturating_mul(1_000_000_000);
     whole.saturating_add(time.subsec_nanos().into())
 }

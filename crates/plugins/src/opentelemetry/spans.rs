@@ -5,7 +5,7 @@ use super::custom;
 use super::protobuf::{self, Attribute, TextKey, attribute, text_attribute};
 use crate::exporter::Texts;
 use crate::propagation::{RandomIds, SpanIds};
-use plugin::trace::{FailedLookup, Moment, PluginPhase, Span, SpanKind, is_name};
+use plugin::trace::{FailedLookup, Moment, PluginPhase, Span, SpanKind, is_name, nanoseconds};
 use plugin::{Instrumentations, LogCx, Request, Try, TryEnd, redact};
 use std::net::IpAddr;
 use std::ops::Range;
@@ -189,11 +189,6 @@ fn head(ids: &Ids) -> [u8; BARE] {
     head[PARENT].copy_from_slice(&ids.root.to_be_bytes());
     head[PARENT.end] = protobuf::tag_of_bytes(field::NAME);
     head
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    let whole = time.as_secs().saturating_mul(1_000_000_000);
-    whole.saturating_add(time.subsec_nanos().into())
 }
 
 impl Base<'_> {
