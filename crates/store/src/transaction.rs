@@ -17,10 +17,16 @@ use crate::view::View;
 use heed::RwTxn;
 use model::EntityKind;
 use std::collections::BTreeSet;
+use std::thread;
+use std::time::Duration;
 
 /// Maximum number of entities in a change set that is checked completely before any of them is written. If a larger one
 /// violates uniqueness, the transaction is spoiled.
 const CHECKED_FIRST: usize = 1000;
+
+/// Pauses, in milliseconds, before a change is tried again that found no room. Pages that a reader uses cannot be written although they
+/// are free. Lookups take microseconds, but their threads may have to wait for a processor.
+const PAUSES: [u64; 6] = [0, 1, 4, 16, 64, 256];
 
 /// Previous states of entities or named values; `None` if there was none.
 type Before<K> = Vec<(K, Option<Vec<u8>>)>;
@@ -63,8 +69,9 @@ impl Store {
     /// Runs `work` in a write transaction and makes the sealed revisions durable. An error of `work` undoes all its
     /// changes. Other write transactions wait until this one ends.
     ///
-    /// If the store is full, its history is removed and `work` is called a second time, with the same entities. This
-    /// does not happen if the written entities alone would not fit.
+    /// If the store is full, its history is removed and `work` is called again, with the same entities. This is tried
+    /// several times ([`PAUSES`]), because a reader may still use the pages that were freed. It is not tried if the
+    /// written entities do not fit without the history.
     ///
     /// This function blocks on the disk, so it must not run on worker threads.
     pub fn transact<T>(
@@ -72,13 +79,17 @@ impl Store {
         work: &mut dyn FnMut(&mut Transaction<'_>) -> Result<T, CommitError>,
     ) -> Result<T, CommitError> {
         self.write(|| {
-            let mut size = 0;
-            let mut result = self.attempt(self.inner.retention, work, &mut size);
-            if let Err(CommitError::Full { .. }) = result
-                && size < self.usable()
+            let mut is_too_large = false;
+            let mut result = self.attempt(self.inner.retention, work, &mut is_too_large);
+            let mut pauses = PAUSES.into_iter();
+            while let Err(CommitError::Full { .. }) = result
+                && !is_too_large
+                && let Some(pause) = pauses.next()
             {
-                self.make_room()?;
-                result = self.attempt(Retention::NOTHING, work, &mut size);
+                thread::sleep(Duration::from_millis(pause));
+                result = self
+                    .make_room()
+                    .and_then(|()| self.attempt(Retention::NOTHING, work, &mut is_too_large));
             }
             let (done, head) = result?;
             self.inner.publish(head);
@@ -160,21 +171,24 @@ impl Store {
         })
     }
 
+    /// Sets `is_too_large` if the changes would not fit even if the store had no history.
     fn attempt<T>(
         &self,
         retention: Retention,
         work: &mut dyn FnMut(&mut Transaction<'_>) -> Result<T, CommitError>,
-        size: &mut usize,
+        is_too_large: &mut bool,
     ) -> Result<(T, Revision), CommitError> {
         let mut transaction = self.begin(retention)?;
         let used = transaction.view()?.used_bytes()?;
         let done = work(&mut transaction);
-        *size = transaction.size;
+        *is_too_large = transaction.size >= self.usable();
         let done = done?;
         transaction.discard()?;
         let (begun_at, head) = (transaction.begun_at, transaction.head());
         if head > begun_at {
-            self.check_room(used, transaction.view()?.used_bytes()?)?;
+            let room = self.check_room(used, transaction.view()?.used_bytes()?);
+            *is_too_large |= room.is_err() && retention == Retention::NOTHING;
+            room?;
             transaction.write_header()?;
             let Transaction { txn, sealed, .. } = transaction;
             txn.commit()?;
@@ -198,6 +212,9 @@ impl Store {
             let Environment { env, tables, .. } = &self.inner.environment;
             let mut txn = env.write_txn()?;
             let mut header = View::new_borrowed(&txn, tables)?.header()?;
+            if header.history_bytes > 0 {
+                tracing::warn!("the store is full: its history is removed");
+            }
             let mut history = history::Writer {
                 txn: &mut txn,
                 tables,
@@ -208,7 +225,6 @@ impl Store {
             txn.commit()?;
             self.inner.committed();
         }
-        tracing::warn!("the store is full: its history was removed");
         Ok(())
     }
 

@@ -3,7 +3,10 @@
 use crate::support::{Fixture, assert_consistent, commit, delete, fixture, fixture_with, id, put};
 use model::EntityKind as K;
 use std::os::unix::fs::MetadataExt;
-use store::{Change, CommitError, Options, Store};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::Duration;
+use store::{Change, ChangeSet, CommitError, Options, Origin, Store};
 
 fn blob(number: u128, bytes: usize) -> Change {
     let name = format!("{number:03}-").repeat(bytes / 4);
@@ -125,6 +128,50 @@ fn a_full_store_with_readers_accepts_removals_one_by_one() {
             .unwrap_or_else(|error| panic!("{number} of {taken}: {error}"));
     }
     assert_consistent(&fixture.store);
+}
+
+/// A lookup keeps the pages in use that are freed while it runs. A removal waits for its end.
+#[test]
+fn a_full_store_accepts_removals_although_a_lookup_takes_long() {
+    let fixture = small();
+    let store = &fixture.store;
+    let taken = fill(store);
+    let (mut lookup, mut waits) = (None, 0);
+    for number in 0..taken {
+        let changes = ChangeSet {
+            changes: vec![delete(K::Consumers, id(number))],
+            meta: Vec::new(),
+        };
+        lookup = lookup.or_else(|| Some(long_lookup(store)));
+        let removed = store.transact(&mut |transaction| {
+            let applied = transaction.apply(&changes);
+            let sealed = applied.and_then(|()| transaction.seal(&Origin::default()));
+            if sealed.is_err() && lookup.take().is_some() {
+                waits += 1;
+            }
+            sealed
+        });
+        removed.unwrap_or_else(|error| panic!("{number} of {taken}: {error}"));
+    }
+    assert!(waits > 0);
+    assert_consistent(store);
+}
+
+/// Starts a lookup that ends 10 ms after the result is dropped.
+fn long_lookup(store: &Store) -> Sender<()> {
+    let (begun, begins) = mpsc::channel();
+    let (end, ends) = mpsc::channel::<()>();
+    let reader = store.reader();
+    thread::spawn(move || {
+        let looked = reader.read(|_| {
+            begun.send(()).expect("the test waits");
+            let _ = ends.recv();
+            thread::sleep(Duration::from_millis(10));
+        });
+        looked.expect("the store can be read");
+    });
+    begins.recv().expect("the lookup begins");
+    end
 }
 
 #[test]
