@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::request::{InternalRedirect, Request, RequestCx};
 use crate::response::{Chunk, Response, ResponseCx};
 use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
-use crate::trace::{Instrumentations, Tracing};
+use crate::trace::{Trace, Tracing};
 use crate::worker_part::{Life, PerWorker};
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
@@ -62,16 +62,9 @@ pub trait Plugin: Send + Sync + Sized + 'static {
         false
     }
 
-    /// Runs before the access phase of all plugins, if [`Self::traces`] says so, and returns the spans to record. It
-    /// does not run for a request that has no route, nor for an instance of a single consumer.
-    fn begin_trace(
-        &self,
-        _request: &Request<'_>,
-        _own: &mut Self::Own,
-        _node: &Node,
-    ) -> Instrumentations {
-        Instrumentations::NONE
-    }
+    /// Runs before the access phase of all plugins, if [`Self::traces`] says so, and tells the trace which spans to record.
+    /// It does not run for a request that has no route, nor for an instance of a single consumer.
+    fn begin_trace(&self, _request: &Request<'_>, _trace: &mut Trace, _node: &Node) {}
 
     /// Runs when the route is known and before the upstream is contacted. It may change the request for the upstream,
     /// end the request with its own response, or wait. An error ends the request with status 500.
@@ -163,6 +156,8 @@ pub trait Plugin: Send + Sync + Sized + 'static {
 /// The result of `rewrite`, `access` and `response`.
 pub enum Step<'a> {
     Continue,
+    /// Goes on without this plugin: none of its later phases runs for the request. Only in `access`.
+    Leave,
     /// Ends the request with this response, as Kong's delayed response. `access` of later plugins does not run, but
     /// their instances are chosen and their later phases run.
     Respond(Response),

@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::request::{Request, RequestCx};
 use crate::response::{Chunk, ResponseCx};
 use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
-use crate::trace::Instrumentations;
+use crate::trace::Trace;
 use std::any::{Any, TypeId};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -22,8 +22,7 @@ pub trait Handler: Send + Sync {
 
     fn traces(&self) -> bool;
 
-    fn begin_trace(&self, request: &Request<'_>, own: OwnSlot<'_>, node: &Node)
-    -> Instrumentations;
+    fn begin_trace(&self, request: &Request<'_>, trace: &mut Trace, node: &Node);
 
     fn rewrite<'a>(
         &'a self,
@@ -91,13 +90,8 @@ impl<P: Plugin> Handler for P {
         P::traces(self)
     }
 
-    fn begin_trace(
-        &self,
-        request: &Request<'_>,
-        own: OwnSlot<'_>,
-        node: &Node,
-    ) -> Instrumentations {
-        P::begin_trace(self, request, own.get(), node)
+    fn begin_trace(&self, request: &Request<'_>, trace: &mut Trace, node: &Node) {
+        P::begin_trace(self, request, trace, node);
     }
 
     fn rewrite<'a>(
@@ -269,37 +263,49 @@ impl<'a> OwnSlot<'a> {
         let Self { states, plugin } = self;
         let at = usize::from(plugin);
         let type_id = TypeId::of::<T>();
-        let is_made =
-            matches!(states.entries.get(at), Some(Some(entry)) if entry.type_id == type_id);
-        if !is_made {
-            states.make::<T>(at);
+        let is_used = matches!(
+            states.entries.get(at),
+            Some(Some(entry)) if entry.is_used && entry.type_id == type_id
+        );
+        if !is_used {
+            states.begin(plugin, type_id, make::<T>);
         }
-        let OwnStates { entries, used } = states;
-        let entry = entries[at].as_mut().expect("it was made");
-        if !entry.is_used {
-            entry.is_used = true;
-            used.push(plugin);
-        }
+        let entry = states.entries[at].as_mut().expect("it was made");
         entry.state.downcast_mut().expect("the type was compared")
     }
 }
 
 impl OwnStates {
-    #[cold]
-    fn make<T: Default + Send + 'static>(&mut self, at: usize) {
-        if self.entries.len() <= at {
-            self.entries.resize_with(at + 1, || None);
+    /// Begins the state of a plugin in a request. All types of states share this function.
+    #[inline(never)]
+    fn begin(&mut self, plugin: u16, type_id: TypeId, make: fn() -> Entry) {
+        let at = usize::from(plugin);
+        let is_made = matches!(self.entries.get(at), Some(Some(entry)) if entry.type_id == type_id);
+        if !is_made {
+            if self.entries.len() <= at {
+                self.entries.resize_with(at + 1, || None);
+            }
+            self.entries[at] = Some(make());
         }
-        self.entries[at] = Some(Entry {
-            is_used: false,
-            type_id: TypeId::of::<T>(),
-            state: Box::new(T::default()),
-            reset: |state| {
-                if let Some(state) = state.downcast_mut::<T>() {
-                    *state = T::default();
-                }
-            },
-        });
+        let entry = self.entries[at].as_mut().expect("it was made");
+        if !entry.is_used {
+            entry.is_used = true;
+            self.used.push(plugin);
+        }
+    }
+}
+
+#[cold]
+fn make<T: Default + Send + 'static>() -> Entry {
+    Entry {
+        is_used: false,
+        type_id: TypeId::of::<T>(),
+        state: Box::new(T::default()),
+        reset: |state| {
+            if let Some(state) = state.downcast_mut::<T>() {
+                *state = T::default();
+            }
+        },
     }
 }
 

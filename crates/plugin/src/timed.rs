@@ -8,7 +8,7 @@ use crate::node::Node;
 use crate::request::{Request, RequestCx};
 use crate::response::{Chunk, ResponseCx};
 use crate::stream::{CertificateCx, EndedStreamCx, StreamCx, StreamStep};
-use crate::trace::Instrumentations;
+use crate::trace::Trace;
 use services::metrics::Histogram;
 use services::workers::this_worker;
 use std::any::Any;
@@ -179,13 +179,8 @@ impl Handler for Timed {
         self.inner.traces()
     }
 
-    fn begin_trace(
-        &self,
-        request: &Request<'_>,
-        own: OwnSlot<'_>,
-        node: &Node,
-    ) -> Instrumentations {
-        self.inner.begin_trace(request, own, node)
+    fn begin_trace(&self, request: &Request<'_>, trace: &mut Trace, node: &Node) {
+        self.inner.begin_trace(request, trace, node);
     }
 
     fn rewrite<'a>(

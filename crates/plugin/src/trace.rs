@@ -5,11 +5,13 @@
 //! resolution are not recorded at all: [`crate::LogEntry`] has their times.
 
 pub mod custom;
+mod decision;
 mod moment;
 pub mod queries;
 
 use compact_str::CompactString;
 use custom::{Additions, Counted, Custom, CustomSpan};
+pub use decision::{Decision, Format};
 pub use moment::{Moment, nanoseconds};
 pub use net::id::short_hex;
 use std::borrow::Cow;
@@ -90,19 +92,21 @@ pub struct Trace {
     /// The id of the trace that the request belongs to, once a tracing plugin has determined it. Logs and exemplars show
     /// it.
     pub id: Option<TraceId>,
+    /// What the plugin that traces has decided. Boxes would cost more than the room.
+    pub decision: Option<Decision>,
     /// The forms of the id in the log record, by [`IdForm`].
     forms: u8,
     records: Instrumentations,
-    /// Whether anything here is set.
-    is_used: bool,
+    /// What the client of a request debug gets.
+    pub debug: Option<DebugRequest>,
+    /// Whether anything of the following is set.
+    has_more: bool,
     /// When the span began that an interruption has ended.
     open: Option<Moment>,
     spans: Vec<Span>,
     tried: Vec<CompactString>,
     lookup: Option<FailedLookup>,
     custom: Option<Box<Custom>>,
-    /// What the client of a request debug gets.
-    pub debug: Option<DebugRequest>,
 }
 
 /// A client that asks for the timings of its request (`X-Kong-Request-Debug`).
@@ -237,15 +241,21 @@ impl Trace {
         self.records.intersects(kinds)
     }
 
+    /// Whether any spans are recorded.
+    #[inline]
+    pub fn is_recording(&self) -> bool {
+        !self.records.is_empty()
+    }
+
     /// Whether spans of these kinds are to be recorded, in addition to others.
+    #[inline]
     pub fn record(&mut self, kinds: Instrumentations) {
         self.records = self.records.with(kinds);
-        self.is_used = true;
     }
 
     #[inline]
     pub fn add(&mut self, span: Span) {
-        self.is_used = true;
+        self.has_more = true;
         if self.spans.len() < MAX_SPANS {
             self.spans.push(span);
         }
@@ -257,6 +267,7 @@ impl Trace {
 
     /// Remembers when a span has begun, because the phase of its plugin is interrupted.
     pub fn interrupt(&mut self, start: Moment) {
+        self.has_more = true;
         self.open = Some(start);
     }
 
@@ -267,6 +278,7 @@ impl Trace {
 
     /// Adds the name of the server of a try. Tries are in the order of [`crate::LogEntry::tries`].
     pub fn add_try(&mut self, name: &str) {
+        self.has_more = true;
         self.tried.push(name.into());
     }
 
@@ -281,6 +293,7 @@ impl Trace {
     }
 
     pub fn set_failed_lookup(&mut self, lookup: FailedLookup) {
+        self.has_more = true;
         self.lookup = Some(lookup);
     }
 
@@ -290,19 +303,19 @@ impl Trace {
 
     /// Counts what Lua code adds, before it is read. What is beyond the limit must not be added.
     pub fn count_custom(&mut self, bytes: usize) -> Counted {
-        self.is_used = true;
+        self.has_more = true;
         self.custom.get_or_insert_default().count(bytes)
     }
 
     /// Adds a span that Lua code has made.
     pub fn add_custom(&mut self, span: CustomSpan) {
-        self.is_used = true;
+        self.has_more = true;
         self.custom.get_or_insert_default().add(span);
     }
 
     /// Adds something to the root span.
     pub fn add_to_root(&mut self, more: Additions) {
-        self.is_used = true;
+        self.has_more = true;
         self.custom.get_or_insert_default().add_to_root(more);
     }
 
@@ -312,14 +325,14 @@ impl Trace {
     }
 
     /// Sets the id, which log records show.
+    #[inline]
     pub fn identify(&mut self, id: TraceId) {
-        self.is_used = true;
         self.id = Some(id);
     }
 
     /// Adds a form in which log records show the id.
+    #[inline]
     pub fn show(&mut self, form: IdForm) {
-        self.is_used = true;
         self.forms |= 1 << form as u8;
     }
 
@@ -339,29 +352,32 @@ impl Trace {
     /// Forgets the request but keeps the memory of the lists.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        if self.is_used {
-            self.clear_used();
+        (self.id, self.decision, self.forms, self.debug) = (None, None, 0, None);
+        self.records = Instrumentations::NONE;
+        if self.has_more {
+            self.clear_more();
         }
     }
 
-    fn clear_used(&mut self) {
+    #[inline(never)]
+    fn clear_more(&mut self) {
         let Self {
-            id,
-            forms,
-            records,
-            is_used,
+            id: _,
+            decision: _,
+            forms: _,
+            records: _,
+            debug: _,
+            has_more,
             open,
             spans,
             tried,
             lookup,
             custom,
-            debug,
         } = self;
         spans.clear();
         tried.clear();
-        (*id, *forms, *records) = (None, 0, Instrumentations::NONE);
-        (*open, *lookup, *custom, *debug) = (None, None, None, None);
-        *is_used = false;
+        (*open, *lookup, *custom) = (None, None, None);
+        *has_more = false;
     }
 }
 

@@ -141,10 +141,16 @@ impl Head {
             .map(|field| (field.known, self.name(field), self.value(field)))
     }
 
+    /// Whether there is a header that is not classified, whose name has one of these lengths (modulo 64) and is meant.
     #[inline]
-    pub(super) fn field_lines(&self) -> impl Iterator<Item = Line<'_>> {
-        let fields = self.store().fields.iter();
-        fields.map(|field| Line { head: self, field })
+    pub(super) fn has_other(&self, lengths: u64, is_meant: impl Fn(&[u8]) -> bool) -> bool {
+        let store = self.store();
+        store.lengths & lengths != 0
+            && store.fields.iter().any(|field| {
+                field.known == KnownHeader::Other
+                    && lengths & length_bit(field.name_len) != 0
+                    && is_meant(self.name(field))
+            })
     }
 
     /// Returns all bytes of the head, and the positions of each header's name and value in them.

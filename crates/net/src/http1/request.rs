@@ -371,10 +371,10 @@ impl RequestHead {
         self.head.fields()
     }
 
-    /// Returns the header lines, whose names and values are read only when needed.
+    /// Whether there is a header that is not classified, whose name has one of these lengths (modulo 64) and is meant.
     #[inline]
-    pub fn field_lines(&self) -> impl Iterator<Item = Line<'_>> {
-        self.head.field_lines()
+    pub fn has_other(&self, lengths: u64, is_meant: impl Fn(&[u8]) -> bool) -> bool {
+        self.head.has_other(lengths, is_meant)
     }
 
     /// Returns all bytes of the head, and the positions of each header's name and value in them.

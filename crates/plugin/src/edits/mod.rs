@@ -341,9 +341,15 @@ impl HeaderEdits {
         changes.any(|change| change.kind.replaces() && is_same_name(change.name(&self.text), name))
     }
 
+    /// Whether a change may have a name of one of these lengths (modulo 64). False if certainly none has.
+    #[inline]
+    pub fn may_have_of(&self, lengths: u64) -> bool {
+        self.lengths & lengths != 0
+    }
+
     /// The names of all changes. A name can occur several times.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.changes.iter().map(|change| change.line(&self.text).0)
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.changes.iter().map(|change| change.name(&self.text))
     }
 
     /// The lines to write after the kept original ones.

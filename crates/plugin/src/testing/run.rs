@@ -307,9 +307,8 @@ impl Walk<'_> {
             };
             let instance = &running.instances[at];
             if instance.handler.traces() {
-                let own = self.own.slot(instance.order);
-                let kinds = instance.handler.begin_trace(request, own, &running.node);
-                self.state.trace.record(kinds);
+                let trace = &mut self.state.trace;
+                instance.handler.begin_trace(request, trace, &running.node);
             }
         }
     }
@@ -328,6 +327,9 @@ impl Walk<'_> {
             node: &running.node,
         };
         let step = instance.handler.access(cx, self.own.slot(instance.order));
+        if let Ok(Step::Leave) = step {
+            self.picked.retain(|other| other.at != picked.at);
+        }
         finish(step, self.client_left).await
     }
 
@@ -437,7 +439,7 @@ pub(super) async fn finish(
         mut future,
         ends_with_client,
     } = match step? {
-        Step::Continue => return Ok(Ran::Decided(Flow::Continue)),
+        Step::Continue | Step::Leave => return Ok(Ran::Decided(Flow::Continue)),
         Step::Respond(response) => return decided(Flow::Respond(response)),
         Step::Exit(response) => return decided(Flow::Exit(response)),
         Step::InternalRedirect(redirect) => {

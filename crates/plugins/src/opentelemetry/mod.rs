@@ -21,16 +21,16 @@ pub(crate) use source::SOURCE;
 
 use crate::exporter::Exporter;
 use crate::headers::check_name;
-use crate::propagation::{Format, Incoming, Outgoing, Propagation, RandomIds, fields};
+use crate::propagation::{Incoming, Outgoing, Propagation, RandomIds, fields};
 use bytes::Bytes;
 use collector::Signal;
 use compact_str::CompactString;
 use config::{Config, TailSampling};
 use metrics::Exports;
-use plugin::trace::TraceId;
+use plugin::trace::{Decision, TraceId};
 use plugin::{
     BuildCx, BuildError, Filtered, HeaderValue, Instrumentations, LogCx, Node, Phases, Plugin,
-    PluginDef, PluginError, Request, RequestCx, ResponseCx, Scopes, Step,
+    PluginDef, PluginError, Request, RequestCx, RequestState, ResponseCx, Scopes, Step, Trace,
 };
 use protobuf::Envelope;
 use services::log_lines::Tapped;
@@ -78,35 +78,9 @@ struct Tail {
     errors: bool,
 }
 
-/// What is known about the trace of a request.
-#[derive(Debug, Default)]
-struct Own {
-    decision: Option<Decision>,
-    /// Whether the decision was made before the access phases. It counts if that of this plugin runs.
-    is_early: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Decision {
-    trace: TraceId,
-    /// Whether `trace` is the client's.
-    is_foreign: bool,
-    /// The client's span, if the trace is the client's.
-    parent: Option<u64>,
-    /// The format of the client's context, if it has sent one.
-    format: Option<Format>,
-    /// Whether the client has decided about sampling.
-    is_told: bool,
-    /// Whether the client asks for a debug trace.
-    debug: bool,
-    root: u64,
-    last_try: u64,
-    sampled: bool,
-}
-
 impl Plugin for OpenTelemetry {
     type Config = Config;
-    type Own = Own;
+    type Own = ();
 
     fn build(config: Config, cx: &BuildCx<'_>) -> Result<Self, BuildError> {
         let shown_id = config.http_response_header_for_traceid.as_deref();
@@ -177,67 +151,76 @@ impl Plugin for OpenTelemetry {
         self.traces.is_some()
     }
 
-    fn begin_trace(&self, request: &Request<'_>, own: &mut Own, node: &Node) -> Instrumentations {
+    fn begin_trace(&self, request: &Request<'_>, trace: &mut Trace, node: &Node) {
         let kinds = node.identity.tracing.instrumentations;
         if kinds.is_empty() {
-            return Instrumentations::NONE;
+            return;
         }
-        let decision = own.decision.insert(self.decide(request, node));
-        own.is_early = true;
-        match decision.sampled || self.tail.is_some() {
-            true => kinds,
-            false => Instrumentations::NONE,
+        let decision = trace.decision.insert(self.decide(request, node));
+        if decision.sampled || self.tail.is_some() {
+            trace.record(kinds);
         }
     }
 
     fn access<'a>(
         &'a self,
         cx: RequestCx<'a, '_>,
-        own: &'a mut Own,
+        (): &'a mut (),
     ) -> Result<Step<'a>, PluginError> {
         let RequestCx {
             request,
-            state,
+            state: RequestState { trace, .. },
             node,
             ..
         } = cx;
-        // Plugins that ran meanwhile may have changed the headers of the trace.
-        let decision = match &mut own.decision {
-            Some(early) if !fields::are_changed(&request.upstream.headers) => early,
-            early => early.insert(self.decide(request, node).after(*early)),
-        };
-        own.is_early = false;
-        let kinds = node.identity.tracing.instrumentations;
-        if decision.sampled {
-            state.trace.record(kinds);
-        }
-        state.trace.identify(decision.trace);
-        let outgoing = decision.outgoing(kinds);
-        let format = decision.format;
         let headers = &mut request.upstream.headers;
-        self.propagation
-            .inject(&outgoing, format, headers, &mut state.trace);
-        Ok(Step::Continue)
+        // Plugins that ran meanwhile may have changed the headers of the trace.
+        if trace.decision.is_none() || fields::are_changed(headers) {
+            trace.decision = Some(after(trace.decision, self.decide(request, node)));
+        }
+        let Some(decision) = &mut trace.decision else {
+            return Ok(Step::Continue);
+        };
+        decision.is_early = false;
+        let Decision {
+            trace: id,
+            format,
+            sampled,
+            ..
+        } = *decision;
+        let kinds = node.identity.tracing.instrumentations;
+        let outgoing = outgoing(decision, kinds);
+        if sampled {
+            trace.record(kinds);
+        }
+        trace.identify(id);
+        let headers = &mut request.upstream.headers;
+        self.propagation.inject(&outgoing, format, headers, trace);
+        match self.is_done_with(trace) {
+            true => Ok(Step::Leave),
+            false => Ok(Step::Continue),
+        }
     }
 
     fn header_filter(
         &self,
         cx: &mut ResponseCx<'_, '_>,
-        own: &mut Own,
+        (): &mut (),
     ) -> Result<Filtered, PluginError> {
         if let Some(name) = &self.shown_id {
-            let trace = own.decision(cx.node).trace;
+            let trace = decision_of(&mut cx.state.trace, cx.node).trace;
             let id = Bytes::copy_from_slice(&trace.hex());
             cx.answer.headers.add(name, HeaderValue::Bytes(id));
         }
         Ok(Filtered::Continue)
     }
 
-    fn log(&self, cx: &mut LogCx<'_, '_>, own: &mut Own) {
+    fn log(&self, cx: &mut LogCx<'_, '_>, (): &mut ()) {
         if let Some(logs) = &self.logs {
             let queue = logs.queue(NAME, cx.node);
-            let decided = own.decision.as_ref().filter(|_| !own.is_early);
-            let ids = decided.map(|decision| (decision.ids(), decision.sampled));
+            let decision = cx.state.trace.decision.as_ref();
+            let decided = decision.filter(|decision| !decision.is_early);
+            let ids = decided.map(|decision| (Ids::of(decision), decision.sampled));
             lines::of_request(cx.request.request_id, ids, queue);
         }
         let Some(traces) = &self.traces else {
@@ -247,117 +230,143 @@ impl Plugin for OpenTelemetry {
         if kinds.is_empty() {
             return;
         }
-        let decision = own.decision(cx.node);
+        let decision = decision_of(&mut cx.state.trace, cx.node);
         if decision.sampled || self.tail.as_ref().is_some_and(|tail| tail.keeps(cx)) {
+            let ids = Ids::of(&decision);
             let mut texts = traces.texts(NAME, cx.node);
-            spans::write(cx, decision.ids(), kinds, &mut texts);
-            custom::write(&cx.state.trace, decision.ids(), &mut texts);
+            spans::write(cx, ids, kinds, &mut texts);
+            custom::write(&cx.state.trace, ids, &mut texts);
         }
     }
 }
 
 impl OpenTelemetry {
+    /// Whether nothing is left to do for a request that has its header.
+    #[inline]
+    fn is_done_with(&self, trace: &Trace) -> bool {
+        let needs_response = self.shown_id.is_some() || self.logs.is_some() || self.tail.is_some();
+        !needs_response && !trace.is_recording()
+    }
+
+    #[inline]
     fn decide(&self, request: &Request<'_>, node: &Node) -> Decision {
-        let incoming = self.propagation.of_request(request);
-        let mut decision = Decision::new(incoming);
+        match self.propagation.of_request(request) {
+            None => {
+                let mut decision = draw();
+                decision.sampled = self.samples(&decision, node);
+                decision
+            }
+            Some(incoming) => self.decide_with(&incoming, node),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_with(&self, incoming: &Incoming, node: &Node) -> Decision {
+        let mut decision = decision_with(incoming);
         decision.sampled = match incoming {
             _ if node.identity.tracing.instrumentations.is_empty() => false,
-            Some(Incoming {
+            Incoming {
                 sampled: Some(false),
                 ..
-            }) => false,
+            } => false,
             // There is no id by which the gateway could decide as others do.
-            Some(Incoming {
+            Incoming {
                 sampled: Some(true),
                 trace: None,
                 ..
-            }) => true,
-            _ => {
-                let rate = self
-                    .sampling_rate
-                    .unwrap_or(node.identity.tracing.sampling_rate);
-                is_sampled(decision.trace, rate)
-            }
+            } => true,
+            _ => self.samples(&decision, node),
         };
         decision
     }
+
+    #[inline]
+    fn samples(&self, decision: &Decision, node: &Node) -> bool {
+        let tracing = &node.identity.tracing;
+        let rate = self.sampling_rate.unwrap_or(tracing.sampling_rate);
+        !tracing.instrumentations.is_empty() && is_sampled(decision.trace, rate)
+    }
 }
 
-impl Own {
-    /// Returns the decision. A request that ended before this plugin's access phase has a trace of its own, as in Kong.
-    fn decision(&mut self, node: &Node) -> &Decision {
-        if std::mem::take(&mut self.is_early) {
-            self.decision = None;
-        }
-        self.decision.get_or_insert_with(|| {
-            let mut decision = Decision::new(None);
+/// Returns the decision about a request. One that ended before this plugin's access phase has a trace of its own, as in
+/// Kong.
+fn decision_of(trace: &mut Trace, node: &Node) -> Decision {
+    match trace.decision {
+        Some(decision) if !decision.is_early => decision,
+        _ => {
+            let mut decision = draw();
             decision.sampled = is_sampled(decision.trace, node.identity.tracing.sampling_rate);
-            decision
-        })
+            decision.is_early = false;
+            *trace.decision.insert(decision)
+        }
     }
 }
 
-impl Decision {
-    fn new(incoming: Option<Incoming>) -> Self {
-        let foreign = incoming.and_then(|incoming| incoming.trace);
-        let (trace, [root, last_try]) =
-            RandomIds::draw(|ids| (ids.trace(false), [ids.span(), ids.span()]));
-        Self {
-            parent: incoming
-                .filter(|_| foreign.is_some())
-                .and_then(|incoming| incoming.span),
-            format: incoming.map(|incoming| incoming.format),
-            is_told: incoming.is_some_and(|incoming| incoming.sampled.is_some()),
-            debug: incoming.is_some_and(|incoming| incoming.debug),
-            trace: foreign.unwrap_or(trace),
-            is_foreign: foreign.is_some(),
-            root,
-            last_try,
-            sampled: false,
-        }
+/// A trace of the gateway's own.
+#[inline]
+fn draw() -> Decision {
+    let (trace, [root, last_try]) =
+        RandomIds::draw(|ids| (ids.trace(false), [ids.span(), ids.span()]));
+    Decision {
+        trace,
+        is_foreign: false,
+        parent: None,
+        format: None,
+        is_told: false,
+        debug: false,
+        root,
+        last_try,
+        sampled: false,
+        is_early: true,
     }
+}
 
-    /// Keeps the ids of an earlier decision if they are the gateway's own in both, so that one request has one trace.
-    fn after(self, early: Option<Self>) -> Self {
-        match early {
-            Some(early) if !early.is_foreign && !self.is_foreign => Self {
-                trace: early.trace,
-                root: early.root,
-                last_try: early.last_try,
-                sampled: match self.is_told {
-                    true => self.sampled,
-                    false => early.sampled,
-                },
-                ..self
+fn decision_with(incoming: &Incoming) -> Decision {
+    let own = draw();
+    Decision {
+        trace: incoming.trace.unwrap_or(own.trace),
+        is_foreign: incoming.trace.is_some(),
+        parent: incoming.span.filter(|_| incoming.trace.is_some()),
+        format: Some(incoming.format),
+        is_told: incoming.sampled.is_some(),
+        debug: incoming.debug,
+        ..own
+    }
+}
+
+/// Keeps the ids of an earlier decision if they are the gateway's own in both, so that one request has one trace.
+#[inline(never)]
+fn after(early: Option<Decision>, later: Decision) -> Decision {
+    match early {
+        Some(early) if !early.is_foreign && !later.is_foreign => Decision {
+            trace: early.trace,
+            root: early.root,
+            last_try: early.last_try,
+            sampled: match later.is_told {
+                true => later.sampled,
+                false => early.sampled,
             },
-            _ => self,
-        }
+            ..later
+        },
+        _ => later,
     }
+}
 
-    fn ids(&self) -> Ids {
-        Ids {
-            trace: self.trace.number,
-            root: self.root,
-            parent: self.parent,
-            last_try: self.last_try,
-        }
-    }
-
-    /// What the upstream gets: the span of the last try as its parent if there is one, and otherwise the root span.
-    fn outgoing(&self, kinds: Instrumentations) -> Outgoing {
-        let has_try = kinds.intersects(Instrumentations::BALANCER);
-        Outgoing {
-            trace: self.trace,
-            keeps_length: self.is_foreign,
-            span: if has_try { self.last_try } else { self.root },
-            parent: if has_try {
-                Some(self.root)
-            } else {
-                self.parent
-            },
-            sampled: Some(self.sampled),
-            debug: self.debug,
-        }
+/// What the upstream gets: the span of the last try as its parent if there is one, and otherwise the root span.
+#[inline]
+fn outgoing(decision: &Decision, kinds: Instrumentations) -> Outgoing {
+    let has_try = kinds.intersects(Instrumentations::BALANCER);
+    let (span, parent) = match has_try {
+        true => (decision.last_try, Some(decision.root)),
+        false => (decision.root, decision.parent),
+    };
+    Outgoing {
+        trace: decision.trace,
+        keeps_length: decision.is_foreign,
+        span,
+        parent,
+        sampled: Some(decision.sampled),
+        debug: decision.debug,
     }
 }
 

@@ -5,7 +5,9 @@ use super::custom;
 use super::protobuf::{self, Attribute, TextKey, attribute, text_attribute};
 use crate::exporter::Texts;
 use crate::propagation::{RandomIds, SpanIds};
-use plugin::trace::{FailedLookup, Moment, PluginPhase, Span, SpanKind, is_name, nanoseconds};
+use plugin::trace::{
+    Decision, FailedLookup, Moment, PluginPhase, Span, SpanKind, is_name, nanoseconds,
+};
 use plugin::{Instrumentations, LogCx, Request, Try, TryEnd, redact};
 use std::net::IpAddr;
 use std::ops::Range;
@@ -57,6 +59,17 @@ pub(super) struct Ids {
     pub(super) parent: Option<u64>,
     /// The span of the last try, whose id the upstream has got.
     pub(super) last_try: u64,
+}
+
+impl Ids {
+    pub(super) fn of(decision: &Decision) -> Self {
+        Self {
+            trace: decision.trace.number,
+            root: decision.root,
+            parent: decision.parent,
+            last_try: decision.last_try,
+        }
+    }
 }
 
 /// The kinds of spans in `trace.proto`.
@@ -141,15 +154,28 @@ pub(super) const WITH_ATTRIBUTES: usize = 2;
 pub(super) fn write(cx: &LogCx<'_, '_>, ids: Ids, kinds: Instrumentations, texts: &mut Texts<'_>) {
     let started_at = cx.entry.started_at.duration_since(UNIX_EPOCH);
     let started_at = nanoseconds(started_at.unwrap_or_default());
+    root(cx, &ids, started_at, texts);
+    if kinds != Instrumentations::REQUEST {
+        below_root(cx, ids, kinds, started_at, texts);
+    }
+}
+
+#[inline(never)]
+fn below_root(
+    cx: &LogCx<'_, '_>,
+    ids: Ids,
+    kinds: Instrumentations,
+    started_at: u64,
+    texts: &mut Texts<'_>,
+) {
     let mut writer = Writer {
         texts,
         ids,
         more_ids: RandomIds::draw(RandomIds::spans),
-        head: head(&ids),
+        head: bare_head(&ids),
         started_at,
         started: Moment::of(cx.request.started),
     };
-    writer.root(cx);
     let trace = &cx.state.trace;
     for span in trace.spans() {
         writer.recorded(span, kinds);
@@ -173,8 +199,46 @@ pub(super) fn write(cx: &LogCx<'_, '_>, ids: Ids, kinds: Instrumentations, texts
     }
 }
 
-fn head(ids: &Ids) -> [u8; BARE] {
-    let mut head = [0; BARE];
+/// Writes the root span of a request that has begun at `started_at`, in nanoseconds since 1970.
+fn root(cx: &LogCx<'_, '_>, ids: &Ids, started_at: u64, texts: &mut Texts<'_>) {
+    let LogCx {
+        request,
+        entry,
+        node,
+        state,
+        ..
+    } = cx;
+    let base = Base {
+        name: "kong",
+        kind: Kind::Server,
+        start: started_at,
+        end: started_at.saturating_add(nanoseconds(entry.latencies.request)),
+    };
+    let head = head(ids);
+    protobuf::message(protobuf::ENTRY, WITH_ATTRIBUTES, &mut texts.out, |out| {
+        out.extend_from_slice(&head[2..SPAN.end]);
+        if let Some(parent) = ids.parent {
+            protobuf::bytes(field::PARENT_SPAN_ID, &parent.to_be_bytes(), out);
+        }
+        base.write(out);
+        // A method is ASCII.
+        key::METHOD.write(request.method_bytes(), out);
+        key::HOST.write(request.host.as_bytes(), out);
+        key::SCHEME.write(request.scheme.name().as_bytes(), out);
+        key::FLAVOR.write(flavor(request).as_bytes(), out);
+        key::REQUEST_ID.write(request.request_id.as_bytes(), out);
+        key::ROUTE.write(request.route_path.as_bytes(), out);
+        show_url(request, node.redacts_records, out);
+        show_client(request.client.ip, request.peer.ip(), out);
+        show_status(entry.status, out);
+        custom::write_root(&state.trace, out);
+    });
+    texts.end();
+}
+
+#[inline]
+fn head(ids: &Ids) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
     head[0] = protobuf::tag_of_bytes(protobuf::ENTRY);
     for (field, place) in [
         (field::TRACE_ID, TRACE),
@@ -189,6 +253,13 @@ fn head(ids: &Ids) -> [u8; BARE] {
     head[PARENT].copy_from_slice(&ids.root.to_be_bytes());
     head[PARENT.end] = protobuf::tag_of_bytes(field::NAME);
     head
+}
+
+/// Returns the beginning of a span below the root, in the space of a whole one.
+fn bare_head(ids: &Ids) -> [u8; BARE] {
+    let mut bare = [0; BARE];
+    bare[..HEAD].copy_from_slice(&head(ids));
+    bare
 }
 
 impl Base<'_> {
@@ -265,47 +336,6 @@ impl Writer<'_, '_> {
                 out.extend_from_slice(&head[SPAN.end..PARENT.end]);
                 base.write(out);
                 rest(out);
-            },
-        );
-        self.texts.end();
-    }
-
-    fn root(&mut self, cx: &LogCx<'_, '_>) {
-        let LogCx {
-            request,
-            entry,
-            node,
-            state,
-            ..
-        } = cx;
-        let base = Base {
-            name: "kong",
-            kind: Kind::Server,
-            start: self.started_at,
-            end: self.at(entry.latencies.request),
-        };
-        let (head, parent) = (&self.head, self.ids.parent);
-        protobuf::message(
-            protobuf::ENTRY,
-            WITH_ATTRIBUTES,
-            &mut self.texts.out,
-            |out| {
-                out.extend_from_slice(&head[2..SPAN.end]);
-                if let Some(parent) = parent {
-                    protobuf::bytes(field::PARENT_SPAN_ID, &parent.to_be_bytes(), out);
-                }
-                base.write(out);
-                // A method is ASCII.
-                key::METHOD.write(request.method_bytes(), out);
-                key::HOST.write(request.host.as_bytes(), out);
-                key::SCHEME.write(request.scheme.name().as_bytes(), out);
-                key::FLAVOR.write(flavor(request).as_bytes(), out);
-                key::REQUEST_ID.write(request.request_id.as_bytes(), out);
-                key::ROUTE.write(request.route_path.as_bytes(), out);
-                show_url(request, node.redacts_records, out);
-                show_client(request.client.ip, request.peer.ip(), out);
-                show_status(entry.status, out);
-                custom::write_root(&state.trace, out);
             },
         );
         self.texts.end();
@@ -428,9 +458,17 @@ fn show_number(key: &str, number: f64, out: &mut Vec<u8>) {
     attribute(field::ATTRIBUTES, key, Attribute::Number(number), out);
 }
 
+/// The attribute `http.status_code`, with room for a number of two bytes. In front of each text and message are its tag and
+/// its length: a `KeyValue` has the key and an `AnyValue`, which has the number.
+const STATUS: [u8; 25] = *b"\x4a\x17\x0a\x10http.status_code\x12\x03\x18\0\0";
+
+/// A status has at least three digits, so that its number has two bytes, except for those below 128 in one that is longer
+/// than necessary.
+#[inline]
 fn show_status(status: u16, out: &mut Vec<u8>) {
-    let status = Attribute::Integer(status.into());
-    attribute(field::ATTRIBUTES, "http.status_code", status, out);
+    let mut bytes = STATUS;
+    (bytes[23], bytes[24]) = (status as u8 | 0x80, (status >> 7) as u8);
+    out.extend_from_slice(&bytes);
 }
 
 fn flavor(request: &Request<'_>) -> &'static str {
@@ -495,11 +533,12 @@ impl Address {
             IpAddr::V4(ip) => ip.octets(),
             IpAddr::V6(ip) => return Self::V6(ip.to_string()),
         };
-        let mut address = ([0; 16], 0);
+        let (mut digits, mut end) = ([0; 16], 0);
         for octet in octets {
-            push_octet(octet, &mut address);
+            let (text, length) = OCTETS[usize::from(octet)];
+            digits[end..end + text.len()].copy_from_slice(&text);
+            end += usize::from(length);
         }
-        let (digits, end) = address;
         let length = end - 1;
         Self::V4 { digits, length }
     }
@@ -512,18 +551,26 @@ impl Address {
     }
 }
 
-/// Writes an octet of an address, and a dot. Not inlined, because four copies would take more of the processor's cache.
-#[inline(never)]
-fn push_octet(octet: u8, (digits, end): &mut ([u8; 16], usize)) {
-    for (unit, least) in [(100, 100), (10, 10), (1, 0)] {
-        if octet >= least {
-            digits[*end] = b'0' + octet / unit % 10;
-            *end += 1;
+/// The text of each octet of an address with a dot, and its length.
+static OCTETS: [([u8; 4], u8); 256] = {
+    let mut octets = [([0; 4], 0); 256];
+    let mut octet = 0;
+    while octet < octets.len() {
+        let (text, length) = &mut octets[octet];
+        let mut unit = 100;
+        while unit > 0 {
+            if octet >= unit || unit == 1 {
+                text[*length as usize] = b'0' + (octet / unit % 10) as u8;
+                *length += 1;
+            }
+            unit /= 10;
         }
+        text[*length as usize] = b'.';
+        *length += 1;
+        octet += 1;
     }
-    digits[*end] = b'.';
-    *end += 1;
-}
+    octets
+};
 
 /// Writes the event `exception` and the status of an error.
 fn show_failure(error: &str, at: u64, out: &mut Vec<u8>) {

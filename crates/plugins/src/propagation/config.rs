@@ -1,6 +1,6 @@
 //! The formats that are read and written: the field `propagation`, and the deprecated ones that it replaces.
 
-use super::fields::{Fields, LENGTHS};
+use super::fields::{self, Fields};
 use super::inject::TraceParent;
 use super::{Format, Incoming, Outgoing, formats};
 use compact_str::CompactString;
@@ -117,8 +117,17 @@ impl Propagation {
 
     /// Returns the context of a request as the upstream would get it. Like all plugins of Kong's, it sees the first hundred
     /// lines.
+    #[inline]
     pub fn of_request(&self, request: &Request<'_>) -> Option<Incoming> {
-        self.extract(request.first_other_pairs(LENGTHS))
+        match fields::are_present(request) {
+            true => self.read(request),
+            false => None,
+        }
+    }
+
+    #[inline(never)]
+    fn read(&self, request: &Request<'_>) -> Option<Incoming> {
+        self.extract(request.first_header_pairs())
     }
 
     /// Returns the context of the first format that the headers have one of.

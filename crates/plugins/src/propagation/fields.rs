@@ -1,7 +1,7 @@
 //! The headers of all formats, collected from a request in one pass.
 
 use net::http1::is_same_name;
-use plugin::HeaderEdits;
+use plugin::{HeaderEdits, Request};
 
 /// A header of a trace context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,22 +25,57 @@ pub enum Name {
     CloudTraceContext,
 }
 
-const COUNT: usize = Name::CloudTraceContext as usize + 1;
+pub(super) const NAMES: [&str; 17] = [
+    "b3",
+    "tracestate",
+    "traceparent",
+    "x-b3-flags",
+    "x-b3-spanid",
+    "x-b3-traceid",
+    "x-b3-sampled",
+    "x-b3-parentspanid",
+    "uber-trace-id",
+    "x-amzn-trace-id",
+    "ot-tracer-spanid",
+    "ot-tracer-traceid",
+    "ot-tracer-sampled",
+    "x-datadog-trace-id",
+    "x-datadog-parent-id",
+    "x-datadog-sampling-priority",
+    "x-cloud-trace-context",
+];
+
+/// The first letters of the names by the length of the name (modulo 32), as sets of bits.
+static FIRST_LETTERS: [u32; 32] = {
+    let mut sets = [0; 32];
+    let mut at = 0;
+    while at < NAMES.len() {
+        let name = NAMES[at].as_bytes();
+        sets[name.len() % 32] |= 1 << (name[0] % 32);
+        at += 1;
+    }
+    sets
+};
 
 /// The lengths of the names, as a set of bits.
-pub(super) const LENGTHS: u64 = {
-    let lengths = [2, 10, 11, 12, 13, 15, 16, 17, 18, 19, 21, 27];
+const LENGTHS: u64 = {
     let (mut set, mut at) = (0, 0);
-    while at < lengths.len() {
-        set |= 1 << lengths[at];
+    while at < NAMES.len() {
+        set |= 1 << NAMES[at].len();
         at += 1;
     }
     set
 };
 
+/// Whether a name, of one of the lengths, begins like a header of a trace context. Most others do not.
+#[inline]
+fn may_be_meant(name: &[u8]) -> bool {
+    let letter = name.first().copied().unwrap_or_default();
+    FIRST_LETTERS[name.len() % 32] >> (letter % 32) & 1 == 1
+}
+
 impl Name {
     /// Classifies a header by its length first, so that most names cost only one comparison.
-    #[inline]
     pub(super) fn of(name: &[u8]) -> Option<Self> {
         let (one, other): (_, Option<(&[u8], Self)>) = match name.len() {
             2 => ((&b"b3"[..], Self::B3), None),
@@ -92,7 +127,7 @@ impl Name {
 /// two readers could choose differently.
 #[derive(Debug, Default)]
 pub struct Fields<'r> {
-    values: [Option<&'r [u8]>; COUNT],
+    values: [Option<&'r [u8]>; NAMES.len()],
     /// A set of the headers that are present.
     present: u32,
 }
@@ -132,11 +167,23 @@ impl<'r> Fields<'r> {
     }
 }
 
+/// Whether the request has a trace header, from the client or from a plugin. The answer is usually no, and then it costs
+/// little.
+#[inline]
+pub(super) fn are_present(request: &Request<'_>) -> bool {
+    let is_meant = |name: &[u8]| may_be_meant(name) && Name::of(name).is_some();
+    request.head.has_other(LENGTHS, is_meant) || are_changed(&request.upstream.headers)
+}
+
 /// Whether the changes concern a header of a trace context.
+#[inline]
 pub fn are_changed(edits: &HeaderEdits) -> bool {
-    edits
-        .names()
-        .any(|name| Name::of(name.as_bytes()).is_some())
+    edits.may_have_of(LENGTHS) && is_among(edits)
+}
+
+#[inline(never)]
+fn is_among(edits: &HeaderEdits) -> bool {
+    edits.names().any(|name| Name::of(name).is_some())
 }
 
 /// Reads hex digits, at most 32 of them.

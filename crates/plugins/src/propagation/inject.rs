@@ -59,12 +59,21 @@ impl TraceParent {
 }
 
 impl Outgoing {
+    #[inline]
     pub(super) fn write(
         &self,
         format: Format,
         trace_parent: &TraceParent,
         headers: &mut HeaderEdits,
     ) {
+        match format {
+            Format::W3c => trace_parent.write(self, headers),
+            other => self.write_other(other, trace_parent, headers),
+        }
+    }
+
+    #[inline(never)]
+    fn write_other(&self, format: Format, trace_parent: &TraceParent, headers: &mut HeaderEdits) {
         match format {
             Format::W3c => trace_parent.write(self, headers),
             Format::B3 => self.write_b3(headers),

@@ -17,43 +17,9 @@ pub use inject::Outgoing;
 
 use fastrand::Rng;
 use net::id::random_seed;
-use plugin::trace::{IdForm, TraceId};
-use serde::Deserialize;
+pub use plugin::trace::Format;
+use plugin::trace::TraceId;
 use std::cell::RefCell;
-
-/// The format of the headers of a trace context.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Format {
-    W3c,
-    B3,
-    B3Single,
-    Jaeger,
-    Ot,
-    Datadog,
-    Aws,
-    Gcp,
-}
-
-impl Format {
-    /// The form of the trace id in log records.
-    pub(super) fn id_form(self) -> IdForm {
-        match self {
-            Self::W3c => IdForm::W3c,
-            Self::B3 | Self::B3Single => IdForm::B3,
-            Self::Jaeger => IdForm::Jaeger,
-            Self::Ot => IdForm::Ot,
-            Self::Datadog => IdForm::Datadog,
-            Self::Aws => IdForm::Aws,
-            Self::Gcp => IdForm::Gcp,
-        }
-    }
-
-    /// Whether the client's span is also the gateway's: client and server share one span in these systems.
-    fn shares_span(self) -> bool {
-        matches!(self, Self::B3 | Self::B3Single | Self::Jaeger)
-    }
-}
 
 /// The trace context that a client has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,17 +48,15 @@ impl Incoming {
         }
     }
 
-    /// Whether the server's span is the client's.
+    /// Whether the server's span is the client's: client and server share one span in some systems.
     pub fn shares_span(&self) -> bool {
-        self.format.shares_span() && self.span.is_some()
+        let shares = matches!(self.format, Format::B3 | Format::B3Single | Format::Jaeger);
+        shares && self.span.is_some()
     }
 }
 
 thread_local! {
-    static IDS: RefCell<RandomIds> = RefCell::new(RandomIds {
-        low: SpanIds(Rng::with_seed(random_seed())),
-        high: Rng::with_seed(random_seed()),
-    });
+    static IDS: RefCell<Option<RandomIds>> = const { RefCell::new(None) };
 }
 
 /// Random ids. Trace ids are made of two sequences with independent seeds, so that those of many nodes do not meet.
@@ -105,7 +69,15 @@ impl RandomIds {
     /// Draws from the ids of this thread.
     #[inline]
     pub fn draw<T>(draw: impl FnOnce(&mut Self) -> T) -> T {
-        IDS.with_borrow_mut(draw)
+        IDS.with_borrow_mut(|ids| draw(ids.get_or_insert_with(Self::new)))
+    }
+
+    #[cold]
+    fn new() -> Self {
+        Self {
+            low: SpanIds(Rng::with_seed(random_seed())),
+            high: Rng::with_seed(random_seed()),
+        }
     }
 
     /// Returns a trace id, which is not zero.

@@ -428,6 +428,7 @@ impl<'r> Chain<'r> {
         memory.state.is_unlogged = !plan.has(Phases::LOG);
         let mut timer = IS_TIMED.then(|| Timer::start(PluginPhase::Access));
         loop {
+            let before = self.phases;
             let (picked, instance) = match memory.waiting.take() {
                 Some(picked) => (picked, self.instances.get(picked.instance)),
                 None => match memory.pick_next(plan, self.instances, &mut self.phases) {
@@ -455,9 +456,14 @@ impl<'r> Chain<'r> {
             if IS_TIMED && let Some(timer) = &mut timer {
                 timer.returned();
             }
-            if let Ok(Step::Continue) = step {
+            if let Ok(Step::Continue | Step::Leave) = step {
+                let leaves = matches!(step, Ok(Step::Leave));
                 // Nothing to drop, but the compiler would call the function that finds out.
                 std::mem::forget(step);
+                if leaves {
+                    memory.leave(instance);
+                    self.phases = before;
+                }
                 if IS_TIMED && let Some(timer) = &mut timer {
                     let ran = Timed::new(instance, &picked, None);
                     timer.end(&mut memory.state.trace, &ran, self.names, request);

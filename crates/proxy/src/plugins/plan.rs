@@ -21,9 +21,8 @@ pub struct Plan {
     pub(super) slots: Box<[Slot]>,
     /// The phases of all instances together, so that sessions can skip phases without plugins.
     phases: Phases,
-    /// The instance that decides about the spans of a request before the access phase, with the position of its plugin
-    /// in the execution order.
-    pub(super) tracer: Option<(InstanceIndex, u16)>,
+    /// The instance that decides about the spans of a request before the access phase.
+    pub(super) tracer: Option<InstanceIndex>,
 }
 
 /// The instances of one plugin name in a plan.
@@ -57,6 +56,12 @@ pub(super) struct Layer {
 }
 
 impl Slot {
+    /// Whether there are instances for single consumers.
+    #[inline]
+    pub(super) fn is_for_consumers(&self) -> bool {
+        self.overrides.is_some()
+    }
+
     #[inline]
     pub(super) fn pick(
         &self,

@@ -22,7 +22,7 @@ pub(super) async fn finish(
         mut future,
         ends_with_client,
     } = match step? {
-        Step::Continue => return Ok(Ran::Decided(Flow::Continue)),
+        Step::Continue | Step::Leave => return Ok(Ran::Decided(Flow::Continue)),
         Step::Respond(response) => return decided(Flow::Respond(response)),
         Step::Exit(response) => return decided(Flow::Exit(response)),
         Step::InternalRedirect(redirect) => {

@@ -160,13 +160,14 @@ impl Chain<'_> {
         let Some(memory) = self.memory_mut() else {
             return false;
         };
-        if let Some((instance, order)) = plan.tracer {
-            let own = memory.own.slot(order);
-            let plugin = &instances.get(instance).plugin;
-            let kinds = plugin.begin_trace(request, own, node);
-            memory.state.trace.record(kinds);
-        }
         let trace = &mut memory.state.trace;
+        if let Some(instance) = plan.tracer {
+            let plugin = &instances.get(instance).plugin;
+            plugin.begin_trace(request, trace, node);
+        }
+        if !trace.is_recording() {
+            return false;
+        }
         if trace.records(Instrumentations::ROUTER) {
             trace.add(Span {
                 kind: SpanKind::Router,

@@ -111,7 +111,7 @@ impl<'a> Planner<'a> {
         let tracer = self.slots.iter().find_map(|slot| {
             let instance = slot.default?.instance;
             let traces = self.instances.get(instance).traces;
-            traces.then_some((instance, slot.order))
+            traces.then_some(instance)
         });
         let plan = Arc::new(Plan {
             tracer,

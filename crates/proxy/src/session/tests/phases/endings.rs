@@ -140,3 +140,48 @@ fn a_long_wait_takes_nothing_of_the_clients_time() {
         assert_eq!(status(&client.answer().await), "200");
     });
 }
+
+/// The others go on as if it was not there.
+#[test]
+fn a_plugin_that_leaves_a_request_has_no_later_phase() {
+    run(async {
+        let named = |name: &'static str, access: fn(bool) -> Step<'static>| {
+            Acts::new()
+                .access(move |cx, _| {
+                    note(format!("access of {name}"));
+                    Ok(access(cx.request.body_bytes().is_some()))
+                })
+                .header_filter(move |cx| {
+                    note(format!("header filter of {name}"));
+                    continues(cx)
+                })
+                .log(move |_, _| note(format!("log of {name}")))
+        };
+        let plugins = vec![
+            named("first", |_| Step::Continue).define::<0>(),
+            named("second", |has_body| match has_body {
+                true => Step::Leave,
+                false => Step::ReadBody,
+            })
+            .define::<1>(),
+            named("third", |_| Step::Leave).define::<2>(),
+        ];
+        let gateway = gateway(always(OK).await, plugins);
+        let mut client = gateway.client().await;
+        client
+            .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi")
+            .await;
+        assert_eq!(status(&client.answer().await), "200");
+        wait_for("log of first").await;
+        tokio::task::yield_now().await;
+        let expected = [
+            "access of first",
+            "access of second",
+            "access of second",
+            "access of third",
+            "header filter of first",
+            "log of first",
+        ];
+        assert_eq!(noted(), expected);
+    });
+}
