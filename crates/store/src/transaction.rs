@@ -24,9 +24,25 @@ use std::time::Duration;
 /// violates uniqueness, the transaction is spoiled.
 const CHECKED_FIRST: usize = 1000;
 
-/// Pauses, in milliseconds, before a change is tried again that found no room. Pages that a reader uses cannot be written although they
-/// are free. Lookups take microseconds, but their threads may have to wait for a processor.
-const PAUSES: [u64; 6] = [0, 1, 4, 16, 64, 256];
+/// Pauses before a small change is tried again that found no room. Pages that a reader uses cannot be written although
+/// they are free. Lookups take microseconds, but their threads may have to wait for a processor.
+const PAUSES: [Duration; 6] = [
+    Duration::ZERO,
+    Duration::from_millis(1),
+    Duration::from_millis(4),
+    Duration::from_millis(16),
+    Duration::from_millis(64),
+    Duration::from_millis(256),
+];
+
+/// What a change needs that has found no room.
+#[derive(Debug, Default)]
+struct Demand {
+    /// Total bytes of the entities to write.
+    size: usize,
+    /// Whether there was room, but only in the part of the map that is kept for removals.
+    grows: bool,
+}
 
 /// Previous states of entities or named values; `None` if there was none.
 type Before<K> = Vec<(K, Option<Vec<u8>>)>;
@@ -69,9 +85,9 @@ impl Store {
     /// Runs `work` in a write transaction and makes the sealed revisions durable. An error of `work` undoes all its
     /// changes. Other write transactions wait until this one ends.
     ///
-    /// If the store is full, its history is removed and `work` is called again, with the same entities. This is tried
-    /// several times ([`PAUSES`]), because a reader may still use the pages that were freed. It is not tried if the
-    /// written entities do not fit without the history.
+    /// If the store is full, its history is removed and `work` is called a second time, with the same entities. This
+    /// does not happen if the written entities alone would not fit. A small change is tried several times,
+    /// because a reader may still use the pages that were freed.
     ///
     /// This function blocks on the disk, so it must not run on worker threads.
     pub fn transact<T>(
@@ -79,17 +95,17 @@ impl Store {
         work: &mut dyn FnMut(&mut Transaction<'_>) -> Result<T, CommitError>,
     ) -> Result<T, CommitError> {
         self.write(|| {
-            let mut is_too_large = false;
-            let mut result = self.attempt(self.inner.retention, work, &mut is_too_large);
+            let mut demand = Demand::default();
+            let mut result = self.attempt(self.inner.retention, work, &mut demand);
             let mut pauses = PAUSES.into_iter();
             while let Err(CommitError::Full { .. }) = result
-                && !is_too_large
                 && let Some(pause) = pauses.next()
+                && self.may_find_room(&demand, pause)
             {
-                thread::sleep(Duration::from_millis(pause));
+                thread::sleep(pause);
                 result = self
                     .make_room()
-                    .and_then(|()| self.attempt(Retention::NOTHING, work, &mut is_too_large));
+                    .and_then(|()| self.attempt(Retention::NOTHING, work, &mut demand));
             }
             let (done, head) = result?;
             self.inner.publish(head);
@@ -171,23 +187,22 @@ impl Store {
         })
     }
 
-    /// Sets `is_too_large` if the changes would not fit even if the store had no history.
     fn attempt<T>(
         &self,
         retention: Retention,
         work: &mut dyn FnMut(&mut Transaction<'_>) -> Result<T, CommitError>,
-        is_too_large: &mut bool,
+        demand: &mut Demand,
     ) -> Result<(T, Revision), CommitError> {
         let mut transaction = self.begin(retention)?;
         let used = transaction.view()?.used_bytes()?;
         let done = work(&mut transaction);
-        *is_too_large = transaction.size >= self.usable();
+        demand.size = transaction.size;
         let done = done?;
         transaction.discard()?;
         let (begun_at, head) = (transaction.begun_at, transaction.head());
         if head > begun_at {
             let room = self.check_room(used, transaction.view()?.used_bytes()?);
-            *is_too_large |= room.is_err() && retention == Retention::NOTHING;
+            demand.grows = room.is_err();
             room?;
             transaction.write_header()?;
             let Transaction { txn, sealed, .. } = transaction;
@@ -208,13 +223,12 @@ impl Store {
     /// LMDB reuses a page only in the second transaction after the one that freed it. So this function commits two
     /// transactions, and the next one can use the freed pages.
     fn make_room(&self) -> Result<(), CommitError> {
+        let mut had_history = false;
         for _ in 0..2 {
             let Environment { env, tables, .. } = &self.inner.environment;
             let mut txn = env.write_txn()?;
             let mut header = View::new_borrowed(&txn, tables)?.header()?;
-            if header.history_bytes > 0 {
-                tracing::warn!("the store is full: its history is removed");
-            }
+            had_history |= header.history_bytes > 0;
             let mut history = history::Writer {
                 txn: &mut txn,
                 tables,
@@ -224,6 +238,9 @@ impl Store {
             write_header(&mut txn, tables, &mut header)?;
             txn.commit()?;
             self.inner.committed();
+        }
+        if had_history {
+            tracing::warn!("the store is full: its history was removed");
         }
         Ok(())
     }
@@ -235,6 +252,18 @@ impl Store {
             return Err(heed::Error::Mdb(heed::MdbError::MapFull).into());
         }
         Ok(())
+    }
+
+    /// Whether there may be room for a change after this pause. The first one is none: then the history is removed. Later
+    /// only readers that have ended can have made room, but neither for a large change nor for one that grows the store.
+    fn may_find_room(&self, demand: &Demand, pause: Duration) -> bool {
+        /// A change of this size is written again without much delay for others.
+        const SMALL: usize = 1 << 20;
+        let reserve = self.max_size() - self.usable();
+        match pause.is_zero() {
+            true => demand.size < self.usable(),
+            false => !demand.grows && demand.size < SMALL.min(reserve / 4),
+        }
     }
 
     fn usable(&self) -> usize {

@@ -256,12 +256,6 @@ impl<'h> Line<'h> {
         self.head.name(self.field)
     }
 
-    /// Returns the length of the name, which is known without a look into the buffer.
-    #[inline]
-    pub fn name_len(self) -> usize {
-        self.field.name_len.into()
-    }
-
     #[inline]
     pub fn value(self) -> &'h [u8] {
         self.head.value(self.field)

@@ -298,7 +298,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Lets the instance without a consumer of each plugin decide about the spans of the request.
+    /// Lets the first plugin that traces decide about the spans of the request, by its instance without a consumer.
     fn begin_trace(&mut self, request: &Request<'_>) {
         let running = self.running;
         for order in 0..running.plugins() {
@@ -309,6 +309,7 @@ impl Walk<'_> {
             if instance.handler.traces() {
                 let trace = &mut self.state.trace;
                 instance.handler.begin_trace(request, trace, &running.node);
+                break;
             }
         }
     }

@@ -9,7 +9,6 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Attribute<'a> {
     Text(&'a str),
-    Integer(u64),
     /// Kong's numbers are of this type.
     Number(f64),
 }
@@ -113,11 +112,6 @@ pub(super) fn attribute(field: u8, key: &str, value: Attribute<'_>, out: &mut Ve
             text_attribute(field, key, value.len(), out, |out| {
                 out.extend_from_slice(value.as_bytes());
             });
-        }
-        Attribute::Integer(number) => {
-            let digits = size(usize::try_from(number).unwrap_or(usize::MAX));
-            begin_attribute(field, key, 1 + digits, out);
-            integer(3, number, out);
         }
         Attribute::Number(number) => {
             begin_attribute(field, key, 1 + 8, out);

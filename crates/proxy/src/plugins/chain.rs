@@ -428,6 +428,7 @@ impl<'r> Chain<'r> {
         memory.state.is_unlogged = !plan.has(Phases::LOG);
         let mut timer = IS_TIMED.then(|| Timer::start(PluginPhase::Access));
         loop {
+            let is_resumed = memory.waiting.is_some();
             let before = self.phases;
             let (picked, instance) = match memory.waiting.take() {
                 Some(picked) => (picked, self.instances.get(picked.instance)),
@@ -462,7 +463,10 @@ impl<'r> Chain<'r> {
                 std::mem::forget(step);
                 if leaves {
                     memory.leave(instance);
-                    self.phases = before;
+                    self.phases = match is_resumed {
+                        true => memory.phases(self.instances),
+                        false => before,
+                    };
                 }
                 if IS_TIMED && let Some(timer) = &mut timer {
                     let ran = Timed::new(instance, &picked, None);

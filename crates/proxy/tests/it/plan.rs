@@ -2,6 +2,7 @@
 
 use crate::fixture::{Context, access_of, context, head, ready, run_access, with_chain};
 use model::entities::{Consumer, ConsumerId, RouteId, ServiceId};
+use plugin::trace::{DebugRequest, Decision, TraceId};
 use plugin::{
     BuildCx, BuildError, Flow, LogCx, LogEntry, Origin, Phases, Plugin, PluginDef, PluginError,
     RequestBody, RequestCx, Response, ResponseBody, Scope, Scopes, Step,
@@ -27,6 +28,10 @@ enum Act {
     Wait,
     /// Reads the body.
     Read,
+    /// Leaves the request.
+    Leave,
+    /// Reads the body, and leaves the request then.
+    ReadAndLeave,
 }
 
 struct Probe {
@@ -62,7 +67,7 @@ impl Plugin for Probe {
     ) -> Result<Step<'a>, PluginError> {
         *calls += 1;
         match self.act {
-            Act::Read if matches!(cx.request.body, RequestBody::Unread) => {
+            Act::Read | Act::ReadAndLeave if matches!(cx.request.body, RequestBody::Unread) => {
                 self.note("asks");
                 return Ok(Step::ReadBody);
             }
@@ -71,6 +76,7 @@ impl Plugin for Probe {
         }
         match self.act {
             Act::Pass | Act::Read => Ok(Step::Continue),
+            Act::Leave | Act::ReadAndLeave => Ok(Step::Leave),
             Act::Authenticate(id) => {
                 cx.state.consumer = Some(Arc::new(consumer(id)));
                 Ok(Step::Continue)
@@ -329,6 +335,32 @@ fn the_body_is_not_requested_after_a_refusal_or_for_a_reader_of_another_consumer
     assert_eq!(calls_before_the_body(&other), None);
 }
 
+/// Else a phase that nobody has any more would cost the request something.
+#[test]
+fn the_phases_of_a_plugin_that_leaves_end() {
+    for (body, act) in [
+        (RequestBody::Whole("body".into()), Act::Leave),
+        (RequestBody::Unread, Act::ReadAndLeave),
+    ] {
+        let mut bench = Bench::default();
+        bench.add(1, ACCESS_AND_LOG, "stays", Act::Pass, Scope::default());
+        let whole = ACCESS_AND_LOG.with(Phases::RESPONSE);
+        bench.add(2, whole, "leaves", act, Scope::default());
+        let plan = bench.globals();
+        let request = head(&["GET / HTTP/1.1"]);
+        let mut cx = context(&request, "");
+        cx.request.body = body;
+        with_chain(&bench.instances, &mut cx, |chain, request| {
+            let stays = &mut |_: &mut std::task::Context<'_>| Poll::Pending;
+            while let Access::NeedsBody = ready(chain.access(&plan, request, stays)) {
+                assert!(chain.has(Phases::RESPONSE));
+                request.body = RequestBody::Whole("body".into());
+            }
+            assert!(chain.has(Phases::LOG) && !chain.has(Phases::RESPONSE));
+        });
+    }
+}
+
 #[test]
 fn a_plugin_may_wait_and_then_answer() {
     let mut bench = Bench::default();
@@ -401,4 +433,38 @@ fn equal_plans_are_one_object() {
     plans.release(&one);
     plans.release(&two);
     assert!(plans.is_empty());
+}
+
+/// The timings of a request debug go on, but the second pass decides anew.
+#[test]
+fn a_decision_about_a_trace_ends_with_an_internal_redirect() {
+    let head = head(&["GET / HTTP/1.1"]);
+    let mut cx = context(&head, "");
+    let trace = &mut cx.state.trace;
+    trace.debug = Some(DebugRequest {
+        is_local: true,
+        logs: false,
+        contact: None,
+        headed: None,
+    });
+    trace.decision = Some(Decision {
+        trace: TraceId {
+            number: 1,
+            is_short: false,
+        },
+        is_foreign: false,
+        parent: None,
+        format: None,
+        is_told: false,
+        debug: false,
+        root: 1,
+        last_try: 2,
+        sampled: true,
+        is_early: false,
+    });
+    with_chain(&Instances::default(), &mut cx, |chain, _| {
+        assert!(chain.restart("/other".into()));
+    });
+    assert!(cx.state.trace.debug.is_some());
+    assert_eq!(cx.state.trace.decision, None);
 }

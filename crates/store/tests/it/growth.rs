@@ -157,6 +157,31 @@ fn a_full_store_accepts_removals_although_a_lookup_takes_long() {
     assert_consistent(store);
 }
 
+/// No reader is why a large change does not fit, so that others do not wait for it.
+#[test]
+fn a_large_change_without_room_is_tried_twice() {
+    let fixture = small();
+    let store = &fixture.store;
+    let taken = fill(store);
+    let removed = (0..taken / 4).map(|number| delete(K::Consumers, id(number)));
+    commit(store, removed.collect()).unwrap();
+    for (bytes, expected) in [(store.max_size() / 2, 2), (store.max_size(), 1)] {
+        let changes = ChangeSet {
+            changes: vec![blob(taken, bytes)],
+            meta: Vec::new(),
+        };
+        let mut attempts = 0;
+        let result = store.transact(&mut |transaction| {
+            attempts += 1;
+            transaction.apply(&changes)?;
+            transaction.seal(&Origin::default())
+        });
+        assert!(matches!(result, Err(CommitError::Full { .. })));
+        assert_eq!(attempts, expected, "{bytes}");
+    }
+    assert_consistent(store);
+}
+
 /// Starts a lookup that ends 10 ms after the result is dropped.
 fn long_lookup(store: &Store) -> Sender<()> {
     let (begun, begins) = mpsc::channel();

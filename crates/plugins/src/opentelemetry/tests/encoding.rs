@@ -25,7 +25,7 @@ fn read(key: &str, value: Attribute<'_>) -> KeyValue {
 proptest! {
     #[test]
     fn attributes_are_read_as_they_were_written(
-        key in ".{0,200}", text in prop::collection::vec(any::<u8>(), 0..20_000).prop_map(|text| protobuf::text(&text).into_owned()), number in any::<f64>(), integer in 0..i64::MAX as u64,
+        key in ".{0,200}", text in prop::collection::vec(any::<u8>(), 0..20_000).prop_map(|text| protobuf::text(&text).into_owned()), number in any::<f64>(),
     ) {
         let found = read(&key, Attribute::Text(&text));
         prop_assert_eq!(&found.key, &key);
@@ -35,8 +35,6 @@ proptest! {
         let found = key_value(&out);
         prop_assert_eq!(&found.key, "known.key");
         prop_assert_eq!(found.value.unwrap().value.unwrap(), Value::Text(text));
-        let found = read(&key, Attribute::Integer(integer)).value.unwrap().value;
-        prop_assert_eq!(found, Some(Value::Integer(integer as i64)));
         let Some(Value::Number(found)) = read(&key, Attribute::Number(number)).value.unwrap().value else {
             panic!("a number");
         };

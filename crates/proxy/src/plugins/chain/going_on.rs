@@ -28,7 +28,8 @@ impl Chain<'_> {
         };
         self.phases = Phases::NONE;
         let (headers, restarts) = (std::mem::take(&mut memory.state.headers), memory.restarts);
-        let trace = std::mem::take(&mut memory.state.trace);
+        let mut trace = std::mem::take(&mut memory.state.trace);
+        trace.decision = None;
         memory.clear();
         memory.state.headers = headers;
         if trace.debug.is_some() {
@@ -105,7 +106,7 @@ impl ChainMemory {
     }
 
     /// Returns the phases of all picked instances together, and that in which a request debug shows its tree.
-    fn phases(&self, instances: &Instances) -> Phases {
+    pub(super) fn phases(&self, instances: &Instances) -> Phases {
         let picked = self.picked.iter();
         let phases = picked.map(|picked| instances.get(picked.instance).phases);
         let first = match self.state.trace.debug {
