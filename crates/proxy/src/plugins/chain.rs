@@ -428,8 +428,7 @@ impl<'r> Chain<'r> {
         memory.state.is_unlogged = !plan.has(Phases::LOG);
         let mut timer = IS_TIMED.then(|| Timer::start(PluginPhase::Access));
         loop {
-            let is_resumed = memory.waiting.is_some();
-            let before = self.phases;
+            let before = memory.waiting.is_none().then_some(self.phases);
             let (picked, instance) = match memory.waiting.take() {
                 Some(picked) => (picked, self.instances.get(picked.instance)),
                 None => match memory.pick_next(plan, self.instances, &mut self.phases) {
@@ -462,11 +461,7 @@ impl<'r> Chain<'r> {
                 // Nothing to drop, but the compiler would call the function that finds out.
                 std::mem::forget(step);
                 if leaves {
-                    memory.leave(instance);
-                    self.phases = match is_resumed {
-                        true => memory.phases(self.instances),
-                        false => before,
-                    };
+                    self.phases = memory.leave(instance, before, self.instances);
                 }
                 if IS_TIMED && let Some(timer) = &mut timer {
                     let ran = Timed::new(instance, &picked, None);

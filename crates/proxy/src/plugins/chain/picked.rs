@@ -78,12 +78,19 @@ impl ChainMemory {
         }
     }
 
-    /// Forgets the instance, which was chosen last.
+    /// Forgets the instance, which was chosen last. Returns the phases of the others, which are those `before` it was chosen
+    /// if they are known.
     #[inline]
-    pub(super) fn leave(&mut self, instance: &Instance) {
+    pub(super) fn leave(
+        &mut self,
+        instance: &Instance,
+        before: Option<Phases>,
+        instances: &Instances,
+    ) -> Phases {
         if instance.phases.intersects(Phases::LATER) {
             self.picked.pop();
         }
+        before.unwrap_or_else(|| self.phases(instances))
     }
 }
 
