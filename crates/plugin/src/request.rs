@@ -208,7 +208,7 @@ impl RequestState {
         self.headers.clear();
         self.tried.clear();
         (self.goes_on, self.is_unlogged) = (false, false);
-        if !self.is_anonymous() {
+        if !self.has_nothing_to_drop() {
             self.clear_rest();
         }
     }
@@ -216,7 +216,7 @@ impl RequestState {
     /// Whether plugins have found out nothing that must be dropped. One comparison for all fields takes less code than one
     /// for each.
     #[inline]
-    fn is_anonymous(&self) -> bool {
+    fn has_nothing_to_drop(&self) -> bool {
         self.consumer.is_none()
             & self.credential.is_none()
             & self.told_credential.is_none()

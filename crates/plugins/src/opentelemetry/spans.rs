@@ -465,7 +465,7 @@ const STATUS: [u8; 25] = *b"\x4a\x17\x0a\x10http.status_code\x12\x03\x18\0\0";
 /// A status has at least three digits, so that its number has two bytes, except for those below 128 in one that is longer
 /// than necessary.
 #[inline]
-fn show_status(status: u16, out: &mut Vec<u8>) {
+pub(super) fn show_status(status: u16, out: &mut Vec<u8>) {
     let mut bytes = STATUS;
     (bytes[23], bytes[24]) = (status as u8 | 0x80, (status >> 7) as u8);
     out.extend_from_slice(&bytes);
@@ -522,13 +522,13 @@ fn show_client(client: IpAddr, peer: IpAddr, out: &mut Vec<u8>) {
 }
 
 /// The text of an address. Those of IPv4 are written here: the standard library takes several times as long.
-enum Address {
+pub(super) enum Address {
     V4 { digits: [u8; 16], length: usize },
     V6(String),
 }
 
 impl Address {
-    fn of(ip: IpAddr) -> Self {
+    pub(super) fn of(ip: IpAddr) -> Self {
         let octets = match ip.to_canonical() {
             IpAddr::V4(ip) => ip.octets(),
             IpAddr::V6(ip) => return Self::V6(ip.to_string()),
@@ -543,7 +543,7 @@ impl Address {
         Self::V4 { digits, length }
     }
 
-    fn text(&self) -> &[u8] {
+    pub(super) fn text(&self) -> &[u8] {
         match self {
             Self::V4 { digits, length } => &digits[..*length],
             Self::V6(text) => text.as_bytes(),

@@ -25,6 +25,7 @@ pub enum Name {
     CloudTraceContext,
 }
 
+/// The names that [`Name::of`] knows.
 pub(super) const NAMES: [&str; 17] = [
     "b3",
     "tracestate",

@@ -2,10 +2,11 @@
 
 use super::super::lines;
 use super::super::protobuf::{self, Attribute, Envelope, TextKey};
-use super::super::spans::Ids;
+use super::super::spans::{Address, Ids, show_status};
 use proptest::prelude::*;
 use prost::Message;
 use services::log_lines::LogLine;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, UNIX_EPOCH};
 use testkit::otlp::{self, KeyValue, Value};
 
@@ -57,6 +58,38 @@ proptest! {
         body.extend_from_slice(&entries);
         let found: Vec<_> = otlp::spans(&body).iter().map(|span| span.name.len()).collect();
         prop_assert_eq!(found, lengths);
+    }
+}
+
+#[test]
+fn addresses_have_their_usual_text() {
+    for octet in 0..=255 {
+        for place in 0..4 {
+            let mut octets = [255, 0, 10, 9];
+            octets[place] = octet;
+            let address = IpAddr::from(octets);
+            assert_eq!(Address::of(address).text(), address.to_string().as_bytes());
+        }
+    }
+    let mapped = Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped();
+    assert_eq!(Address::of(mapped.into()).text(), b"192.0.2.1");
+    let address: IpAddr = "2001:db8::1".parse().unwrap();
+    assert_eq!(Address::of(address).text(), b"2001:db8::1");
+}
+
+#[test]
+fn a_status_is_a_number() {
+    for status in 100..1000 {
+        let mut out = Vec::new();
+        show_status(status, &mut out);
+        // The field of a span's attributes has the number 9, that of a resource's 1.
+        out[0] = 1 << 3 | 2;
+        let found = key_value(&out);
+        assert_eq!(found.key, "http.status_code");
+        assert_eq!(
+            found.value.unwrap().value,
+            Some(Value::Integer(status.into()))
+        );
     }
 }
 
